@@ -1,0 +1,33 @@
+"""Something to be said, not yet in any language."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An English template with named placeholders and the values for them.
+
+    A placeholder may carry a kind, `{cost:time}`, that tells how the value is written in the reader's
+    locale; `stepwatch.i18n` knows the kinds. With `many`, the English plural, and `n`, the count that
+    chooses between them.
+    """
+
+    key: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    many: str | None = None
+    n: int | None = None
+
+    def in_english(self) -> str:
+        """Plain English without locale formatting: for exceptions and debugging, not for reports."""
+        template = self.many if self.many is not None and self.n != 1 else self.key
+        return _Plain().vformat(template, (), dict(self.params))
+
+
+class _Plain(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return str(value)

@@ -1,0 +1,108 @@
+"""Reading a log: detect the format, then call the same function with the format fixed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stepwatch.errors import NoIterations, UsageError
+from stepwatch.messages import Message
+from stepwatch.readers import nanogpt
+from stepwatch.readers.assemble import assemble
+from stepwatch.readers.records import Records
+from stepwatch.run import Run, Timing
+from stepwatch.sources import Source
+
+__all__ = ["READERS", "Reader", "detect", "read"]
+
+BLOCK_BYTES = 1 << 22
+_SNIFFED_BYTES = 1 << 20
+
+
+class Reader(Protocol):
+    """One format: a module with its pattern table and its timing rule."""
+
+    NAME: str
+    TIMING: Timing
+
+    @staticmethod
+    def sniff(head: bytes) -> float: ...
+
+    @staticmethod
+    def parse(text: bytes, first_line: int, records: Records) -> None: ...
+
+
+READERS: dict[str, Reader] = {nanogpt.NAME: nanogpt}  # type: ignore[dict-item]
+
+
+def detect(source: Source) -> str | None:
+    """The name of the surest format, by content alone."""
+    text = source.text
+    for begin in range(0, max(len(text), 1), _SNIFFED_BYTES):
+        head = text[begin : begin + _SNIFFED_BYTES]
+        sureness, name = max((reader.sniff(head), name) for name, reader in READERS.items())
+        if sureness > 0:
+            return name
+    return None
+
+
+def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
+    """All runs in a source, in order. Raises NoIterations where there is nothing to time."""
+    if format_name is not None and format_name not in READERS:
+        raise UsageError(
+            Message("there is no log format “{name:word}”", {"name": format_name}),
+            Message("formats: {names:word}", {"names": ", ".join(READERS)}),
+        )
+    if not source.text.strip():
+        raise NoIterations(
+            Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
+        )
+    name = format_name or detect(source)
+    if name is None:
+        raise _nothing_found(source)
+    runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
+    if not runs:
+        raise _nothing_found(source)
+    return runs
+
+
+def _parse(source: Source, reader: Reader) -> tuple[Run, ...]:
+    records = Records()
+    text = source.text
+    line = begin = 0
+    while begin < len(text):
+        end = text.rfind(b"\n", begin, begin + BLOCK_BYTES) + 1
+        if end <= begin or begin + BLOCK_BYTES >= len(text):
+            end = len(text) if begin + BLOCK_BYTES >= len(text) else text.find(b"\n", begin) + 1 or len(text)
+        block = text[begin:end]
+        reader.parse(block, line, records)
+        line += block.count(b"\n") + (not block.endswith(b"\n"))
+        begin = end
+    return assemble(records, format_name=reader.NAME, timing=reader.TIMING, source=source.name)
+
+
+def _nothing_found(source: Source) -> NoIterations:
+    """Says what came nearest, so that the reader of the message sees why it is not enough."""
+    if b"\x00" in source.text[:4096] or not _mostly_text(source.text[:4096]):
+        return NoIterations(
+            Message("“{name:word}” is not text", {"name": source.name}),
+            Message("hand in the log that the training printed, for example train.log"),
+        )
+    near = _nearest_line(source.text)
+    formats = {"formats": ", ".join(READERS)}
+    remedy = Message("formats read: {formats:word}; a line should look like “iter 100: loss 4.2, time 168.6ms”", formats)
+    if near:
+        return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)
+    return NoIterations(Message("no iteration found in the log"), remedy)
+
+
+def _mostly_text(sample: bytes) -> bool:
+    text = sample.decode("utf-8", "replace")
+    return not text or sum(c == "\ufffd" for c in text) < 0.1 * len(text)
+
+
+def _nearest_line(text: bytes) -> str | None:
+    for line in text[:2_000_000].split(b"\n"):
+        words = line.lower()
+        if b"iter" in words or b"step" in words or b" ms" in words:
+            return line.decode("utf-8", "replace").strip()[:80]
+    return None

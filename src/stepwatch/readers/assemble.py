@@ -1,0 +1,246 @@
+"""From records to runs: one Run per process start, excerpts put in order, repeats dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepwatch.readers.records import Records
+from stepwatch.run import (
+    SENTINEL_MFU,
+    Checkpoint,
+    Evaluation,
+    Event,
+    Fact,
+    Fault,
+    Iterations,
+    Run,
+    Timing,
+)
+from stepwatch.settings import KINDS, Origin, Settings, Value
+
+DAY_S = 86400.0
+
+
+def assemble(records: Records, *, format_name: str, timing: Timing, source: str) -> tuple[Run, ...]:
+    """Divides what was read into runs. A text without iterations gives at most one, empty run."""
+    iterations = records.iterations()
+    events = records.sorted_events()
+    cuts = _boundaries(iterations, events)
+    runs = []
+    for begin, end in zip(cuts, [*cuts[1:], float("inf")], strict=True):
+        rows = (iterations.line >= begin) & (iterations.line < end)
+        piece = _Piece(iterations.take(rows), [event for event in events if begin <= event.line < end])
+        lines = [line for line in records.unread_lines if begin <= line < end]
+        run = piece.run(format_name, timing, source)
+        shown = tuple(unread for unread in records.unread if begin <= unread.line < end)
+        runs.append(replace(run, unread=shown, unread_count=len(lines)))
+    return tuple(runs)
+
+
+# --- where a new run begins -------------------------------------------------------------------------------------
+
+
+def _boundaries(iterations: Iterations, events: Sequence[Event]) -> list[float]:
+    """The lines at which a new process starts: a header, a -100 % line, or a second iteration 0 with another time."""
+    starts = _header_starts(iterations, events) | _sentinel_starts(iterations, events) | _zero_starts(iterations, events)
+    return [0.0, *sorted(line for line in starts if line > 0)]
+
+
+def _header_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
+    """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
+    headers = np.array([event.line for event in events if isinstance(event, Fact) and event.header])
+    if not len(headers) or not len(iterations):
+        return set()
+    rows_before = np.searchsorted(iterations.line, headers)
+    fresh = np.ones(len(headers), bool)
+    fresh[1:] = rows_before[1:] != rows_before[:-1]
+    useful = fresh & (rows_before > 0) & (rows_before < len(iterations))
+    return {float(line) for line in headers[useful]}
+
+
+def _sentinel_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
+    """The first -100 % line after others, or the next one whose number does not grow; repeats do not count."""
+    sentinel = iterations.reported_mfu == SENTINEL_MFU
+    if len(sentinel) < 2 or not sentinel.any():
+        return set()
+    grows = iterations.number[1:] > iterations.number[:-1]
+    candidates = np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1
+    seen: set[tuple[int, float]] | None = None
+    starts = set()
+    for row in candidates.tolist():
+        if seen is None:
+            seen = _identities(iterations, 0, row)
+        if (int(iterations.number[row]), float(iterations.time_s[row])) in seen:
+            continue
+        starts.add(_line_of_start(iterations, events, row))
+        seen |= {(int(iterations.number[row]), float(iterations.time_s[row]))}
+    return starts
+
+
+def _zero_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
+    zeros = np.flatnonzero(iterations.number == 0)
+    starts = set()
+    seen: set[float] = set()
+    for row in zeros.tolist():
+        time = float(iterations.time_s[row])
+        if seen and time not in seen and (row == 0 or iterations.number[row - 1] > 0):
+            starts.add(_line_of_start(iterations, events, row))
+        seen.add(time)
+    return starts
+
+
+def _identities(iterations: Iterations, begin: int, end: int) -> set[tuple[int, float]]:
+    return set(zip(iterations.number[begin:end].tolist(), iterations.time_s[begin:end].tolist(), strict=True))
+
+
+def _line_of_start(iterations: Iterations, events: Sequence[Event], row: int) -> float:
+    """The line of the row, or of the evaluation or the header just above that belongs to it."""
+    line, above = int(iterations.line[row]), int(iterations.line[row - 1])
+    number = int(iterations.number[row])
+    for event in events:
+        if above < event.line < line:
+            if isinstance(event, Evaluation) and event.at == number:
+                return float(event.line)
+            if isinstance(event, Fact) and event.header:
+                return float(event.line)
+    return float(line)
+
+
+# --- one run ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    iterations: Iterations
+    events: list[Event]
+
+    def run(self, format_name: str, timing: Timing, source: str) -> Run:
+        # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
+        last = int(self.iterations.line.max(initial=-1)) if len(self.iterations) else float("inf")
+        facts = [event for event in self.events if isinstance(event, Fact) and event.line < last]
+        named = {fact.name: fact.value for fact in facts}
+        ranks = _ranks(self._before_first_row())
+        iterations, reordered = _in_order(self.iterations)
+        return Run(
+            format=format_name,
+            timing=Timing.SPANS_LOG_INTERVAL if "averaged" in named else timing,
+            iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
+            evaluations=_evaluations(self.events),
+            checkpoints=_checkpoints(self.events, self.iterations),
+            faults=tuple(event for event in self.events if isinstance(event, Fault)),
+            settings=_settings(facts, ranks, self.iterations),
+            source=source,
+            gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
+            saved_params=_saved_params(named),
+            has_header=any(fact.header for fact in facts),
+            resumed="resume" in named or named.get("init_from") == "resume",
+            distributed="distributed" in named or ranks > 1,
+            busy_when_logging="busy_when_logging" in named,
+            reordered=reordered,
+        )
+
+    def _before_first_row(self) -> list[Event]:
+        first = int(self.iterations.line.min()) if len(self.iterations) else float("inf")
+        return [event for event in self.events if event.line < first]
+
+
+def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
+    """Rows by rising number, each number once: excerpts repeat and re-order lines, ranks print them twice."""
+    if len(iterations) < 2 or bool((iterations.number[1:] > iterations.number[:-1]).all()):
+        return iterations, False
+    _, first = np.unique(iterations.number, return_index=True)
+    reordered = bool((np.diff(iterations.number) < 0).any())
+    return iterations.take(first), reordered
+
+
+def _unwrapped(stamps: np.ndarray) -> np.ndarray:
+    """Clocks without a date start again at midnight."""
+    known = ~np.isnan(stamps)
+    if known.sum() < 2 or float(np.nanmax(stamps)) > 946684800.0 + 2 * DAY_S:  # a real date, not the year-2000 stand-in
+        return stamps
+    values = stamps[known]
+    days = np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
+    whole = stamps.copy()
+    whole[known] = values + days * DAY_S
+    return whole
+
+
+def _evaluations(events: Sequence[Event]) -> tuple[Evaluation, ...]:
+    """Each evaluation once, by rising number; ranks and excerpts repeat them."""
+    by_number: dict[int, Evaluation] = {}
+    for event in events:
+        if isinstance(event, Evaluation):
+            by_number.setdefault(event.at, event)
+    return tuple(by_number[at] for at in sorted(by_number))
+
+
+def _checkpoints(events: Sequence[Event], iterations: Iterations) -> tuple[Checkpoint, ...]:
+    """Saves with their iteration: the evaluation just above where no iteration line stands between."""
+    found: dict[tuple[int | None, int], Checkpoint] = {}
+    evaluation: Evaluation | None = None
+    for event in events:
+        if isinstance(event, Evaluation):
+            evaluation = event
+        elif isinstance(event, Checkpoint):
+            placed = _placed(event, evaluation, iterations)
+            found.setdefault((placed.at, -1 if placed.at is not None else placed.line), placed)
+    return tuple(found.values())
+
+
+def _placed(save: Checkpoint, evaluation: Evaluation | None, iterations: Iterations) -> Checkpoint:
+    row_above = int(np.searchsorted(iterations.line, save.line)) - 1
+    line_above = int(iterations.line[row_above]) if row_above >= 0 else -1
+    follows = evaluation is not None and evaluation.line > line_above
+    if follows and evaluation is not None and save.at in (None, evaluation.at):
+        return replace(save, at=evaluation.at, with_evaluation=True)
+    return save
+
+
+def _ranks(events: Sequence[Event]) -> int:
+    """How many processes printed the header: each rank says it once. A crash before the run starts the count anew."""
+    counts = {"tokens_per_iter": 0, "n_params": 0}
+    for event in events:
+        if isinstance(event, Fact) and event.name in counts:
+            counts[event.name] += 1
+        elif isinstance(event, Fault) and event.kind == "traceback":
+            counts = dict.fromkeys(counts, 0)
+    return max(1, *counts.values())
+
+
+def _saved_params(named: dict[str, object]) -> float | None:
+    decayed, plain = named.get("decayed"), named.get("non_decayed")
+    if isinstance(decayed, float):
+        return decayed + (plain if isinstance(plain, float) else 0.0)
+    count = named.get("n_params")
+    return count if isinstance(count, float) else None
+
+
+def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Settings:
+    """What the log says of its settings; a later line wins, as in nanoGPT's configurator."""
+    values: dict[str, Value] = {}
+    for fact in facts:
+        if fact.name in KINDS:
+            values[fact.name] = int(fact.value) if KINDS[fact.name] is int else fact.value
+        elif fact.name == "compiling":
+            values["compile"] = True
+        elif fact.name == "slow_attention":
+            values["flash"] = False
+    settings = Settings.of(Origin.LOG, values)
+    if ranks > 1 and "world_size" not in values:
+        settings = settings.beneath(Settings.of(Origin.INFERRED, {"world_size": ranks}))
+    if "log_interval" not in values and len(iterations) > 1:
+        interval = _log_interval(iterations)
+        if interval:
+            settings = settings.beneath(Settings.of(Origin.INFERRED, {"log_interval": interval}))
+    return settings
+
+
+def _log_interval(iterations: Iterations) -> int | None:
+    gaps = np.diff(np.unique(iterations.number))
+    if not len(gaps):
+        return None
+    values, counts = np.unique(gaps, return_counts=True)
+    return int(values[np.argmax(counts)])

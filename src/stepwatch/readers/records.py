@@ -1,0 +1,59 @@
+"""What a reader finds in a text before it is divided into runs: columns of iterations, and events in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepwatch.run import COLUMNS, Event, Iterations, Unread
+
+MOST_UNREAD_KEPT = 200
+LONGEST_LINE_KEPT = 300
+
+
+@dataclass(slots=True)
+class Records:
+    """Grows line by line or block by block; both ways give the same."""
+
+    columns: dict[str, list[np.ndarray]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    events: list[Event] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    unread_lines: list[int] = field(default_factory=list)
+    _rows: list[tuple[float, ...]] = field(default_factory=list)
+
+    def add_rows(self, **columns: np.ndarray) -> None:
+        count = len(columns["line"])
+        for name in COLUMNS:
+            self.columns[name].append(columns.get(name, np.full(count, np.nan)))
+
+    def add_row(self, **values: float) -> None:
+        self._rows.append(tuple(values.get(name, np.nan) for name in COLUMNS))
+
+    def flush_rows(self) -> None:
+        """Single rows join the columns; called at the end of each block so that order is kept by line."""
+        if self._rows:
+            table = np.array(self._rows, dtype=np.float64)
+            self.add_rows(**{name: table[:, i] for i, name in enumerate(COLUMNS)})
+            self._rows.clear()
+
+    def add_unread(self, line: int, text: str) -> None:
+        self.unread_lines.append(line)
+        if len(self.unread) < MOST_UNREAD_KEPT:
+            self.unread.append(Unread(line=line, text=text[:LONGEST_LINE_KEPT]))
+
+    def iterations(self) -> Iterations:
+        """All rows in the order of their lines."""
+        self.flush_rows()
+        whole = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in self.columns.items()}
+        order = np.argsort(whole["line"], kind="stable")
+        if np.array_equal(order, np.arange(len(order))):
+            order = slice(None)  # type: ignore[assignment]
+        integers = {"number", "line"}
+        return Iterations(
+            **{name: column[order].astype(np.int64) if name in integers else column[order] for name, column in whole.items()}
+        )
+
+    def sorted_events(self) -> Sequence[Event]:
+        return sorted(self.events, key=lambda event: event.line)

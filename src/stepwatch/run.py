@@ -1,0 +1,121 @@
+"""What a log says: its iterations as columns, its events, and the Run that holds both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepwatch.settings import Settings
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SENTINEL_MFU = -1.0  # nanoGPT prints -100 % until its fifth local iteration
+
+
+class Timing(StrEnum):
+    """What the printed time covers; each reader declares it."""
+
+    SPANS_ITERATION = "iteration"  # everything since the last iteration ended: evaluation and checkpoint included
+    SPANS_STEP = "step"  # the training step alone
+    SPANS_LOG_INTERVAL = "log interval"  # an average over the iterations since the last line
+    CUMULATIVE = "cumulative"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iterations:
+    """The logged iterations as columns: a run has up to millions, so no object per line. Unknown is nan."""
+
+    number: Ints
+    time_s: Floats
+    loss: Floats
+    reported_mfu: Floats
+    reported_tokens_per_s: Floats
+    stamp_s: Floats
+    line: Ints
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, rows: Any) -> Iterations:
+        return Iterations(**{name: getattr(self, name)[rows] for name in COLUMNS})
+
+
+COLUMNS = ("number", "time_s", "loss", "reported_mfu", "reported_tokens_per_s", "stamp_s", "line")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    line: int
+    at: int
+    train_loss: float | None = None
+    val_loss: float | None = None
+    took_s: float | None = None
+    stamp_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A save; `at` is None where no line tells the iteration."""
+
+    line: int
+    at: int | None = None
+    with_evaluation: bool = False
+    took_s: float | None = None
+    stamp_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Something the log says about its settings. A header fact marks the start of a process."""
+
+    line: int
+    name: str
+    value: Any
+    header: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A sign that the process was stopped: interrupted, traceback, out of memory, killed."""
+
+    line: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A line that no pattern understood."""
+
+    line: int
+    text: str
+
+
+Event = Evaluation | Checkpoint | Fact | Fault | Unread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One process start and all that its log says."""
+
+    format: str
+    timing: Timing
+    iterations: Iterations
+    evaluations: tuple[Evaluation, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    settings: Settings = field(default_factory=lambda: Settings({}))
+    source: str = ""
+    gpu_text: str | None = None
+    saved_params: float | None = None
+    has_header: bool = False
+    resumed: bool = False
+    distributed: bool = False
+    busy_when_logging: bool = False
+    reordered: bool = False
+    unread: tuple[Unread, ...] = ()
+    unread_count: int = 0

@@ -1,0 +1,303 @@
+"""What the user configured, and how we know it. Config files are read by `ast`, never executed."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stepwatch.errors import UsageError
+from stepwatch.messages import Message
+
+Value = int | float | bool | str
+
+
+class Origin(StrEnum):
+    """How a value is known."""
+
+    LOG = "log"
+    CONFIG = "config"
+    USER = "user"
+    DRIVER = "driver"
+    CALIBRATED = "calibrated"
+    FORMAT_DEFAULT = "default"
+    INFERRED = "inferred"
+
+
+# nanoGPT's own names, then ours where nanoGPT has none (last line).
+KINDS: Mapping[str, type] = {
+    "n_layer": int, "n_head": int, "n_embd": int, "vocab_size": int, "block_size": int, "bias": bool, "dropout": float,
+    "batch_size": int, "gradient_accumulation_steps": int, "max_iters": int, "eval_interval": int, "eval_iters": int,
+    "log_interval": int, "eval_only": bool, "always_save_checkpoint": bool, "init_from": str, "out_dir": str,
+    "dataset": str, "learning_rate": float, "weight_decay": float, "beta1": float, "beta2": float, "grad_clip": float,
+    "decay_lr": bool, "warmup_iters": int, "lr_decay_iters": int, "min_lr": float, "backend": str, "device": str,
+    "dtype": str, "compile": bool, "wandb_log": bool, "wandb_project": str, "wandb_run_name": str,
+    "flash": bool, "fused": bool, "activation_checkpointing": bool, "world_size": int, "tokens_per_iter": int,
+    "n_params": float,
+}  # fmt: skip
+
+# Counts of which zero or less makes no sense; everything else may be zero.
+POSITIVE = frozenset({
+    "n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size", "gradient_accumulation_steps",
+    "max_iters", "eval_interval", "eval_iters", "log_interval", "world_size", "tokens_per_iter", "n_params",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    value: Value
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Mapping[str, Setting]):
+    """Setting names to values with their origins; unknown is absent, never a stand-in."""
+
+    entries: Mapping[str, Setting]
+
+    @classmethod
+    def of(cls, origin: Origin, values: Mapping[str, Value]) -> Settings:
+        return cls({name: Setting(value, origin) for name, value in values.items()})
+
+    def __getitem__(self, name: str) -> Setting:
+        return self.entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def beneath(self, stronger: Settings) -> Settings:
+        """These settings with the stronger ones laid over them."""
+        return Settings({**self.entries, **stronger.entries})
+
+    def number(self, name: str) -> float | None:
+        setting = self.entries.get(name)
+        if setting is None or isinstance(setting.value, (str, bool)):
+            return None
+        return float(setting.value)
+
+    def count(self, name: str) -> int | None:
+        """A positive whole number, or None: a zero interval in a log is as good as unknown."""
+        value = self.number(name)
+        return int(value) if value is not None and value >= 1 and value == int(value) else None
+
+    def flag(self, name: str) -> bool | None:
+        setting = self.entries.get(name)
+        return setting.value if setting is not None and isinstance(setting.value, bool) else None
+
+    def text(self, name: str) -> str | None:
+        setting = self.entries.get(name)
+        return setting.value if setting is not None and isinstance(setting.value, str) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """The dimensions of a GPT that decide its cost."""
+
+    n_layer: int
+    n_head: int
+    n_embd: int
+    block_size: int
+    vocab_size: int | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> ModelShape | None:
+        layers, heads, width, block = (settings.count(k) for k in ("n_layer", "n_head", "n_embd", "block_size"))
+        if layers is None or heads is None or width is None or block is None:
+            return None
+        return cls(
+            n_layer=layers, n_head=heads, n_embd=width, block_size=block, vocab_size=settings.count("vocab_size")
+        )
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+_LONGEST_EXPRESSION = 400
+_LARGEST_NUMBER = 1e18
+_OPERATORS = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
+
+
+class NotPlain(ValueError):
+    """An expression that is more than a literal or simple bounded arithmetic."""
+
+
+def evaluate(expression: str, names: Mapping[str, Value] | None = None) -> Value:
+    """The value of a literal or of simple arithmetic (`5 * 8`); anything else is NotPlain."""
+    if len(expression) > _LONGEST_EXPRESSION:
+        raise NotPlain(expression[:40])
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise NotPlain(expression[:40]) from error
+    return _value_of(tree.body, names or {}, 0)
+
+
+def _value_of(node: ast.expr, names: Mapping[str, Value], depth: int) -> Value:
+    if depth > 30:
+        raise NotPlain("nested too deeply")
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() as value):
+            return value
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            value = _number(_value_of(operand, names, depth + 1))
+            return -value if isinstance(sign, ast.USub) else value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _combine(
+                type(op), _number(_value_of(left, names, depth + 1)), _number(_value_of(right, names, depth + 1))
+            )
+    raise NotPlain(ast.dump(node)[:40])
+
+
+def _number(value: Value) -> int | float:
+    if isinstance(value, (bool, str)):
+        raise NotPlain(str(value)[:40])
+    return value
+
+
+def _combine(op: type[ast.operator], left: int | float, right: int | float) -> int | float:
+    # `9**9**9` must be answered at once: the size of a power is known before it is taken.
+    if op is ast.Pow and (abs(right) > 64 or abs(left) > 1e6):
+        raise NotPlain("power too large")
+    try:
+        result: int | float = _OPERATORS[op](left, right)
+        too_large = not abs(result) <= _LARGEST_NUMBER
+    except (ArithmeticError, TypeError) as error:
+        raise NotPlain(str(error)[:40]) from error
+    if too_large:
+        raise NotPlain("number too large")
+    return result
+
+
+def as_kind(name: str, value: Value) -> Value | None:
+    """The value in the kind that this setting has, or None where it does not fit."""
+    kind = KINDS[name]
+    if kind is str:
+        return value if isinstance(value, str) else None
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        return {"true": True, "false": False, "1": True, "0": False}.get(str(value).strip().lower())
+    if isinstance(value, (bool, str)) or not math.isfinite(value):
+        return None
+    if kind is int:
+        return int(value) if value == int(value) else None
+    return float(value)
+
+
+def parse_assignment(text: str) -> tuple[str, Value]:
+    """`key=value` as given to --set; raises UsageError with the nearest names."""
+    name, equals, raw = text.partition("=")
+    name = name.strip().lstrip("-")
+    if not equals:
+        raise UsageError(
+            Message("--set needs key=value, not “{text:word}”", {"text": text}),
+            Message("for example: --set max_iters=6000"),
+        )
+    if name not in KINDS:
+        raise unknown_setting(name)
+    value = read_value(name, raw.strip())
+    if value is None or (name in POSITIVE and isinstance(value, (int, float)) and value <= 0):
+        raise UsageError(
+            Message("“{value:word}” is not a value for {name:word}", {"value": raw, "name": name}),
+            _what_fits(name),
+        )
+    return name, value
+
+
+def _what_fits(name: str) -> Message:
+    kind = KINDS[name]
+    if kind is bool:
+        return Message("{name:word} is True or False", {"name": name})
+    if kind is str:
+        return Message("{name:word} is a word", {"name": name})
+    if name in POSITIVE:
+        return Message("{name:word} is a number above zero", {"name": name})
+    return Message("{name:word} is a number", {"name": name})
+
+
+def unknown_setting(name: str) -> UsageError:
+    near = difflib.get_close_matches(name, KINDS, n=3) or ["max_iters", "eval_interval", "log_interval"]
+    return UsageError(
+        Message("there is no setting “{name:word}”", {"name": name}),
+        Message("did you mean {names:word}?", {"names": ", ".join(near)}),
+    )
+
+
+def read_value(name: str, raw: str, names: Mapping[str, Value] | None = None) -> Value | None:
+    """The value of a known setting from its text; None where it cannot be read safely."""
+    if KINDS[name] is str and not raw.startswith(("'", '"')):
+        return raw if raw.replace("-", "").replace("_", "").replace("/", "").replace(".", "").isalnum() else None
+    try:
+        value = evaluate(raw.replace(",", "") if name in ("tokens_per_iter", "n_params") else raw, names)
+    except NotPlain:
+        # `true`, as people type it.
+        return as_kind(name, raw) if KINDS[name] is bool else None
+    return as_kind(name, value)
+
+
+# --- config files -----------------------------------------------------------------------------------------------
+
+
+def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """Known settings of a nanoGPT config file, and what was skipped because it is not a plain value."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return {}, ("…",)
+    values: dict[str, Value] = {}
+    skipped: list[str] = []
+    for statement in tree.body:
+        name = _assigned_name(statement)
+        if name is None:
+            if not _is_docstring(statement):
+                skipped.append(_name_of(statement))
+            continue
+        _assign(name, statement, values, skipped)
+    return {name: value for name, value in values.items() if name in KINDS}, tuple(skipped)
+
+
+def _assign(name: str, statement: ast.stmt, values: dict[str, Value], skipped: list[str]) -> None:
+    assert isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None
+    try:
+        value = _value_of(statement.value, values, 0)
+    except NotPlain:
+        skipped.append(name)
+        values.pop(name, None)
+        return
+    if name not in KINDS:
+        values[name] = value  # later lines may compute with it
+        return
+    fitting = as_kind(name, value)
+    if fitting is None:
+        skipped.append(name)
+    else:
+        values[name] = fitting
+
+
+def _assigned_name(statement: ast.stmt) -> str | None:
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+            return name
+    return None
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _name_of(statement: ast.stmt) -> str:
+    """What to call a statement that was skipped: its first line, cut short."""
+    return ast.unparse(statement).splitlines()[0][:40]

@@ -1,0 +1,233 @@
+"""Where a log comes from, and how its bytes become plain lines of UTF-8.
+
+Everything downstream sees the same thing whatever was handed in: lines ended by `\\n`, without colours,
+backspaces, carriage returns or NULs.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from stepwatch.errors import UnreadableInput
+from stepwatch.messages import Message
+
+LARGEST_EXPANSION_BYTES = 2 * 1024**3
+_GZIP_MAGIC = b"\x1f\x8b"
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_=>()#][0-9A-Za-z]?)")
+_CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
+_CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0b-\x1f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named text, already normalised."""
+
+    name: str
+    text: bytes
+
+
+def from_text(text: str, name: str = "-") -> Source:
+    return Source(name, normalise(text.encode("utf-8", "surrogatepass")))
+
+
+def from_file(path: str | Path, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            return Source(path.name, normalise(_read(stream, limit)))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    return Source("-", normalise(_read(sys.stdin.buffer, limit)))
+
+
+def _unreadable(path: Path, error: OSError) -> UnreadableInput:
+    name = {"name": path.name or str(path)}
+    if isinstance(error, FileNotFoundError):
+        return UnreadableInput(
+            Message("there is no file “{name:word}”", name), Message("check the path, or paste the log with: stepwatch -")
+        )
+    if isinstance(error, IsADirectoryError):
+        return UnreadableInput(
+            Message("“{name:word}” is a directory", name), Message("name the log file in it, for example train.log")
+        )
+    if isinstance(error, PermissionError):
+        return UnreadableInput(
+            Message("no permission to read “{name:word}”", name), Message("make it readable, or pipe it: … | stepwatch -")
+        )
+    reason = {**name, "reason": error.strerror or type(error).__name__}
+    return UnreadableInput(
+        Message("“{name:word}” cannot be read: {reason:word}", reason), Message("check the file, or paste the log with: stepwatch -")
+    )
+
+
+def _read(stream: BinaryIO, limit: int) -> bytes:
+    head = stream.read(2)
+    if head == _GZIP_MAGIC:
+        return _expand(head, stream, limit)
+    data = head + stream.read(limit)
+    if len(data) > limit:
+        raise _too_large(limit)
+    return data
+
+
+def _too_large(limit: int) -> UnreadableInput:
+    return UnreadableInput(
+        Message("the log is larger than {limit:size}", {"limit": limit}),
+        Message("cut out the part you want explained, or raise the limit with --max-size"),
+    )
+
+
+def _expand(head: bytes, stream: BinaryIO, limit: int) -> bytes:
+    """Gunzip up to a limit. A file cut short gives what it holds: a running job's log is often such."""
+    parts: list[bytes] = []
+    size = 0
+    for part in _gunzip(head, stream):
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    if not parts:
+        raise UnreadableInput(
+            Message("the file looks like gzip but cannot be expanded"), Message("expand it yourself and hand in the plain log")
+        )
+    return b"".join(parts)
+
+
+def _gunzip(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    machine = zlib.decompressobj(wbits=31)
+    data = head + stream.read(1 << 20)
+    while data:
+        try:
+            part = machine.decompress(data, 1 << 24)
+        except zlib.error:
+            return
+        if part:
+            yield part
+        if machine.eof:  # rotated logs are often several members one after the other
+            data = machine.unused_data or stream.read(1 << 20)
+            if not data.startswith(_GZIP_MAGIC):
+                return
+            machine = zlib.decompressobj(wbits=31)
+        else:
+            data = machine.unconsumed_tail or stream.read(1 << 20)
+
+
+# --- normalising ------------------------------------------------------------------------------------------------
+
+
+def normalise(data: bytes) -> bytes:
+    """Any bytes that hold a log, as plain lines. Never raises."""
+    data = _to_utf8(data)
+    data = _unpack_json(data)
+    return _to_lines(data)
+
+
+def _to_utf8(data: bytes) -> bytes:
+    for mark, encoding in ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")):
+        if data.startswith(mark):
+            return data.decode(encoding, "replace").encode("utf-8", "replace")
+    if data.startswith(codecs.BOM_UTF8):
+        return data[3:]
+    # UTF-16 that lost its mark, as when a PowerShell log was cut in two: every other byte is NUL.
+    sample = data[:2000]
+    if len(sample) > 20 and sample[1::2].count(0) > 0.8 * len(sample) / 2:
+        return data.decode("utf-16-le", "replace").encode("utf-8", "replace")
+    if len(sample) > 20 and sample[0::2].count(0) > 0.8 * len(sample) / 2:
+        return data.decode("utf-16-be", "replace").encode("utf-8", "replace")
+    return data
+
+
+def _to_lines(data: bytes) -> bytes:
+    if not _CONTROL_BYTE.search(data):
+        return data
+    if b"\x1b" in data:
+        data = _ANSI.sub(b"", data)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\x08" in data:
+        data = b"\n".join(_overstrike(line) if b"\x08" in line else line for line in data.split(b"\n"))
+    return data.translate(None, _CONTROLS)
+
+
+def _overstrike(line: bytes) -> bytes:
+    """What a terminal shows after backspaces: the byte before each is taken back."""
+    shown = bytearray()
+    for byte in line:
+        if byte != 8:
+            shown.append(byte)
+        elif shown:
+            shown.pop()
+    return bytes(shown)
+
+
+def _unpack_json(data: bytes) -> bytes:
+    """The text inside a notebook file or Kaggle's JSON log; anything else as it is."""
+    head = data[:4000].lstrip()
+    if not head.startswith((b"{", b"[")):
+        return data
+    looks_like_notebook = head.startswith(b"{") and b'"cells"' in data
+    looks_like_kaggle = head.startswith(b"[") and b'"stream_name"' in head
+    if not (looks_like_notebook or looks_like_kaggle):
+        return data
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError, MemoryError):
+        return _kaggle_lines(data) if looks_like_kaggle else data
+    text = io.StringIO()
+    for part in _notebook_parts(document) if looks_like_notebook else _kaggle_parts(document):
+        text.write(part)
+    return text.getvalue().encode("utf-8", "replace") or data
+
+
+def _notebook_parts(document: object) -> Iterator[str]:
+    cells = document.get("cells") if isinstance(document, dict) else None
+    for cell in cells if isinstance(cells, list) else []:
+        outputs = cell.get("outputs") if isinstance(cell, dict) else None
+        for output in outputs if isinstance(outputs, list) else []:
+            yield from _output_text(output)
+            yield "\n"
+
+
+def _output_text(output: object) -> Iterator[str]:
+    if not isinstance(output, dict):
+        return
+    data = output.get("data")
+    for text in (output.get("text"), data.get("text/plain") if isinstance(data, dict) else None):
+        if isinstance(text, str):
+            yield text
+        elif isinstance(text, list):
+            yield from (part for part in text if isinstance(part, str))
+    traceback = output.get("traceback")
+    if isinstance(traceback, list):
+        yield "\n".join(part for part in traceback if isinstance(part, str))
+
+
+def _kaggle_parts(document: object) -> Iterator[str]:
+    for entry in document if isinstance(document, list) else []:
+        text = entry.get("data") if isinstance(entry, dict) else None
+        if isinstance(text, str):
+            yield text
+
+
+def _kaggle_lines(data: bytes) -> bytes:
+    """Kaggle writes one entry per line: a file cut short still gives its whole lines."""
+    texts = []
+    for line in data.split(b"\n"):
+        try:
+            entry = json.loads(line.strip().lstrip(b"[,").rstrip(b"],"))
+        except (ValueError, RecursionError):
+            continue
+        texts.extend(_kaggle_parts([entry]))
+    return "".join(texts).encode("utf-8", "replace") or data

@@ -1,0 +1,59 @@
+"""Intervals and unit constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MS = 1e-3
+TERA = 1e12
+GIGA = 1e9
+MEGA = 1e6
+MINUTE_S = 60.0
+HOUR_S = 3600.0
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A claim that can be checked: the truth lies in [low, high] in 90 % of the cases."""
+
+    low: float
+    mid: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.mid <= self.high:
+            raise ValueError(f"not an interval: {self.low}, {self.mid}, {self.high}")
+
+    @classmethod
+    def exactly(cls, value: float) -> Interval:
+        return cls(value, value, value)
+
+    @classmethod
+    def around(cls, mid: float, half_width: float, *, floor: float = 0.0) -> Interval:
+        """mid ± half_width, cut off at a physical floor (times are not negative)."""
+        mid = max(mid, floor)
+        return cls(max(mid - half_width, floor), mid, max(mid + half_width, mid))
+
+    def __add__(self, other: Interval) -> Interval:
+        """Sum of independent quantities: the half-widths add in quadrature."""
+        mid = self.mid + other.mid
+        down = ((self.mid - self.low) ** 2 + (other.mid - other.low) ** 2) ** 0.5
+        up = ((self.high - self.mid) ** 2 + (other.high - other.mid) ** 2) ** 0.5
+        return Interval(mid - down, mid, mid + up)
+
+    def scaled(self, factor: float) -> Interval:
+        if factor < 0:
+            return Interval(self.high * factor, self.mid * factor, self.low * factor)
+        return Interval(self.low * factor, self.mid * factor, self.high * factor)
+
+    def widened(self, *, down: float = 0.0, up: float = 0.0) -> Interval:
+        """The same middle with relative slack added on either side, as for a known bias."""
+        return Interval(self.low - down * self.mid, self.mid, self.high + up * self.mid)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2

@@ -22,6 +22,7 @@ class StepwatchError(Exception):
         super().__init__(what.in_english())
         self.what = what
         self.remedy = remedy
+        self.language: str | None = None  # the reader's, where the command knows it
 
 
 class InputError(StepwatchError):

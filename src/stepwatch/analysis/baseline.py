@@ -1,0 +1,35 @@
+"""What a normal iteration takes around each row: a baseline that follows regimes, and the noise about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepwatch.analysis.statistics import Floats, median, running_median, spread
+from stepwatch.run import Iterations
+
+WINDOW = 51  # rows; a slow spell shorter than half of it is a burst of slow iterations, a longer one a regime
+PRINTED_STEP_S = 1e-5  # nanoGPT prints hundredths of a millisecond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The normal time at every row, and the relative noise of normal rows around it."""
+
+    time_s: Floats
+    noise: float
+
+    def ratio(self, iterations: Iterations) -> Floats:
+        return iterations.time_s / self.time_s
+
+
+def baseline_of(iterations: Iterations, normal: np.ndarray) -> Baseline | None:
+    """From the rows that may be normal; None where there are none."""
+    if not normal.any():
+        return None
+    times = np.maximum(iterations.time_s[normal], PRINTED_STEP_S / 2)
+    local = running_median(times, WINDOW)
+    everywhere = np.interp(np.arange(len(iterations)), np.flatnonzero(normal), local)
+    rounding = 0.3 * PRINTED_STEP_S / median(times)
+    return Baseline(time_s=everywhere, noise=max(spread(np.log(times / local)), rounding))

@@ -1,0 +1,314 @@
+"""What a step, an evaluation, a checkpoint and the compilation cost, each as an interval with how it is known.
+
+An evaluation row is step + evaluation, a saving one has the checkpoint on top, the first holds the compilation.
+Two witnesses tell them apart: rows with and without a save, and what the costs should be (estimator's
+beliefs). They are combined by their noise; where neither tells, the cost is "not separable".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.statistics import Floats, median, spread, standard_error, t_quantile
+from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
+from stepwatch.run import Run
+from stepwatch.units import Interval
+
+MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
+
+# Evaluations within one run are regular: max/min is mostly below 1.05, so about 1 % before anything was seen.
+PRIOR_NOISE = 0.01
+PRIOR_DEGREES = 1.5
+_GRID = 400
+_TOO_WIDE = 15.0  # a checkpoint known to no better than this factor is not told apart
+_Z90 = 1.6449
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    step_s: Interval
+    eval_s: Interval | None = None
+    checkpoint_s: Interval | None = None
+    compile_s: Interval | None = None
+    how: dict[str, str] = field(default_factory=dict)
+    mean_ratio: float = 1.0
+    """Mean over median of the normal rows: sums need the mean."""
+    pair_s: Interval | None = None
+    """Evaluation and checkpoint together, as measured where every evaluation saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """A typical value: its standard error, the spread of a single one, and how well that spread is known."""
+
+    mid: float
+    error: float
+    single: float
+    degrees: float
+    count: int
+
+    @property
+    def half_width(self) -> float:
+        return t_quantile(self.degrees) * self.error
+
+
+def find_costs(run: Run, phases: Phases) -> Costs:
+    how: dict[str, str] = {}
+    step, mean_ratio = _step(run, phases, how)
+    excess = phases.excess_s(run)
+    alone = excess[phases.of(Phase.EVAL)]
+    saving = excess[phases.of(Phase.EVAL_CHECKPOINT)]
+    lone_saves = excess[phases.of(Phase.CHECKPOINT)]
+    noise = _noise(run, phases, alone, saving)
+    beliefs = _beliefs(run, step.mid)
+
+    evaluation, checkpoint, pair = _evaluation_and_checkpoint(
+        _location(alone, noise), _location(saving, noise), beliefs, how
+    )
+    if checkpoint is None and len(lone_saves):
+        checkpoint = _interval(_location(lone_saves, noise))
+        how["checkpoint_s"] = MEASURED
+    first = excess[phases.of(Phase.FIRST)]
+    compilation = None
+    if len(first):
+        evaluation, compilation = _first(
+            float(first[0]), phases, evaluation, checkpoint, pair, beliefs, noise, step, how
+        )
+    evaluation = _unseen_evaluation(phases, evaluation, beliefs, how)
+    checkpoint = _unseen_checkpoint(run, checkpoint, evaluation, how)
+    return Costs(
+        step_s=step, eval_s=evaluation, checkpoint_s=checkpoint, compile_s=compilation, how=how,
+        mean_ratio=mean_ratio, pair_s=pair,
+    )  # fmt: skip
+
+
+# --- the step ---------------------------------------------------------------------------------------------------
+
+
+def _step(run: Run, phases: Phases, how: dict[str, str]) -> tuple[Interval, float]:
+    normal = phases.normal
+    if phases.baseline is None or not normal.any():
+        how["step_s"] = NOT_SEPARABLE
+        smallest = float(run.iterations.time_s.min())
+        return Interval(0.0, smallest / 2, smallest), 1.0
+    how["step_s"] = MEASURED
+    times = run.iterations.time_s[normal]
+    middle, mean = median(times), _mean_without_tails(times, phases, normal)
+    error = _Z90 * standard_error(times) if len(times) > 4 else t_quantile(max(len(times) - 1, 1)) * _small_error(times)
+    error += 0.5e-5  # the last printed digit
+    low, high = min(middle, mean), max(middle, mean)
+    return Interval(max(low - error, 0.0), (middle + mean) / 2, high + error), mean / middle
+
+
+def _small_error(times: Floats) -> float:
+    if len(times) == 1:
+        return 0.004 * float(times[0])
+    return float(np.std(times, ddof=1)) / math.sqrt(len(times))
+
+
+def _mean_without_tails(times: Floats, phases: Phases, normal: np.ndarray) -> float:
+    """The mean of normal rows; the baseline's noise bounds what one row may weigh."""
+    assert phases.baseline is not None
+    local = phases.baseline.time_s[normal]
+    limit = 1 + max(0.5, 8 * phases.baseline.noise)
+    return float(np.mean(np.minimum(times, local * limit)))
+
+
+# --- evaluation and checkpoint ----------------------------------------------------------------------------------
+
+
+def _noise(run: Run, phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float, float]:
+    """Relative noise of one evaluation, the degrees of freedom behind it, and the absolute noise of its step."""
+    deviations = [
+        (group - median(group)) / max(median(group), 1e-9) for group in (alone, saving) if len(group) > 1
+    ]
+    degrees = float(sum(len(group) - 1 for group in deviations))
+    weight = PRIOR_DEGREES * PRIOR_NOISE**2
+    if deviations:
+        together = np.concatenate(deviations)
+        # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
+        own = spread(together) * math.sqrt(len(together) / max(degrees, 1.0))
+        if len(together) < 6:
+            own = max(own, float(np.sqrt(np.mean(np.minimum(together**2, 0.05))) * math.sqrt(len(together) / max(degrees, 1.0))))
+        weight += degrees * own**2
+    relative = math.sqrt(weight / (PRIOR_DEGREES + degrees))
+    step_noise = 0.0
+    if phases.baseline is not None:
+        step_noise = phases.baseline.noise * float(np.median(phases.baseline.time_s * phases.covers))
+    return relative, PRIOR_DEGREES + degrees, step_noise
+
+
+def _location(values: Floats, noise: tuple[float, float, float]) -> _Location | None:
+    if not len(values):
+        return None
+    relative, degrees, step_noise = noise
+    mid = max(median(values), 0.0)
+    single = math.hypot(relative * mid, step_noise)
+    efficiency = 1.0 if len(values) < 3 else 1.2
+    return _Location(mid, efficiency * single / math.sqrt(len(values)), single, degrees, len(values))
+
+
+def _interval(location: _Location | None) -> Interval | None:
+    return None if location is None else Interval.around(location.mid, location.half_width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beliefs:
+    evaluation: Belief | None
+    checkpoint: Belief | None
+
+
+def _beliefs(run: Run, step_s: float) -> _Beliefs:
+    settings = run.settings
+    accumulation = settings.number("gradient_accumulation_steps")
+    ranks = settings.count("world_size") or 1
+    micro_steps = max(accumulation / ranks, 1.0) if accumulation else None
+    return _Beliefs(
+        evaluation_prior(step_s, settings.count("eval_iters"), micro_steps), checkpoint_prior(run.saved_params or settings.number("n_params"))
+    )
+
+
+def _evaluation_and_checkpoint(
+    alone: _Location | None, saving: _Location | None, beliefs: _Beliefs, how: dict[str, str]
+) -> tuple[Interval | None, Interval | None, Interval | None]:
+    if saving is None:
+        if alone is not None:
+            how["eval_s"] = MEASURED
+        return _interval(alone), None, None
+    if alone is None:
+        return *_split_by_belief(saving, beliefs, how), _interval(saving)
+    how["eval_s"] = MEASURED
+    difference = saving.mid - alone.mid
+    error = math.hypot(saving.error, alone.error)
+    half = t_quantile(saving.degrees) * error
+    if difference > 2.5 * half or (beliefs.checkpoint is None and difference > half):
+        how["checkpoint_s"] = MEASURED
+        return _interval(alone), Interval.around(difference, half), _interval(saving)
+    if beliefs.checkpoint is None:
+        how["checkpoint_s"] = NOT_SEPARABLE
+        high = max(difference + half, 1e-9)
+        return _interval(alone), Interval(0.0, min(max(difference, 0.0), high), high), _interval(saving)
+    checkpoint = _posterior(difference, error, saving.degrees, beliefs.checkpoint)
+    how["checkpoint_s"] = COMBINED
+    return _interval(alone), checkpoint, _interval(saving)
+
+
+def _posterior(difference: float, error: float, degrees: float, belief: Belief) -> Interval:
+    """A noisy difference and a belief about it, multiplied on a grid."""
+    high = max(difference + 6 * error, belief.median_s * math.exp(2.5 * belief.spread))
+    grid = np.geomspace(min(belief.median_s * math.exp(-3 * belief.spread), high / 2), high, _GRID)
+    weight = _student((grid - difference) / error, degrees) + np.array([belief.log_density(x) for x in grid.tolist()])
+    return _quantiles(grid, weight)
+
+
+def _student(score: Floats, degrees: float) -> Floats:
+    return np.asarray(-(degrees + 1) / 2 * np.log1p(score**2 / degrees))
+
+
+def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
+    mass = np.exp(log_weight - log_weight.max()) * np.gradient(grid)
+    cumulative = np.cumsum(mass) / mass.sum()
+    low, mid, high = np.interp((0.05, 0.5, 0.95), cumulative, grid).tolist()
+    return Interval(low, mid, high)
+
+
+def _split_by_belief(
+    saving: _Location, beliefs: _Beliefs, how: dict[str, str]
+) -> tuple[Interval | None, Interval | None]:
+    """Every evaluation saves: only the sum is measured, and beliefs about the parts divide it."""
+    total = saving.mid
+    if total <= 0 or (beliefs.evaluation is None and beliefs.checkpoint is None):
+        how["eval_s"] = how["checkpoint_s"] = NOT_SEPARABLE
+        whole = max(total + saving.half_width, 1e-9)
+        return Interval(0.0, 0.85 * total, whole), Interval(0.0, 0.15 * total, whole)
+    share = 1 / (1 + np.exp(-np.linspace(-7, 7, _GRID)))  # of the checkpoint in the sum, fine at both ends
+    weight = np.zeros(_GRID)
+    if beliefs.evaluation is not None:
+        weight += [beliefs.evaluation.log_density(x) for x in (total * (1 - share)).tolist()]
+    if beliefs.checkpoint is not None:
+        weight += [beliefs.checkpoint.log_density(x) for x in (total * share).tolist()]
+    part = _quantiles(share, weight)
+    relative = saving.half_width / total
+    checkpoint = part.scaled(total).widened(down=relative, up=relative)
+    evaluation = Interval(1 - part.high, 1 - part.mid, 1 - part.low).scaled(total).widened(down=relative, up=relative)
+    if checkpoint.high > _TOO_WIDE * max(checkpoint.low, 1e-12):
+        how["checkpoint_s"] = NOT_SEPARABLE
+        checkpoint = Interval(0.0, checkpoint.mid, checkpoint.high)
+    else:
+        how["checkpoint_s"] = MODELLED
+    how["eval_s"] = MODELLED
+    return evaluation, checkpoint
+
+
+# --- the first iteration ----------------------------------------------------------------------------------------
+
+
+def _first(
+    excess: float, phases: Phases, evaluation: Interval | None, checkpoint: Interval | None, pair: Interval | None,
+    beliefs: _Beliefs, noise: tuple[float, float, float], step: Interval, how: dict[str, str],
+) -> tuple[Interval | None, Interval | None]:  # fmt: skip
+    """Compilation is what is left of the first iteration; returns the evaluation too, where only this row holds one."""
+    if excess <= 0:
+        how["compile_s"] = MEASURED
+        return evaluation, Interval(0.0, 0.0, max(noise[2], 1e-5) * 2)
+    if not phases.first_evaluates:
+        how["compile_s"] = MEASURED
+        return evaluation, Interval.around(excess, _Z90 * noise[2])
+    if evaluation is None:
+        return _first_alone(excess, beliefs, how)
+    inside = evaluation
+    if phases.first_saves and checkpoint is not None:
+        inside = pair if pair is not None else evaluation + checkpoint
+    single = math.hypot(noise[0] * inside.mid, noise[2]) * t_quantile(noise[1])
+    low = excess - math.hypot(inside.high - inside.mid, single) - inside.mid
+    high = excess + math.hypot(inside.mid - inside.low, single) - inside.mid
+    mid = excess - inside.mid
+    how["compile_s"] = COMBINED if how.get("eval_s") in (MODELLED, NOT_SEPARABLE) else MEASURED
+    if how.get("eval_s") == NOT_SEPARABLE and not phases.first_saves:
+        how["compile_s"] = NOT_SEPARABLE
+        return evaluation, Interval(0.0, max(mid, 0.0), excess)
+    return evaluation, Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.0))
+
+
+def _first_alone(excess: float, beliefs: _Beliefs, how: dict[str, str]) -> tuple[Interval, Interval]:
+    """The only evaluation is the one in the first iteration: a belief divides it, or nothing does."""
+    belief = beliefs.evaluation
+    if belief is None or belief.median_s * math.exp(-2 * belief.spread) > excess:
+        how["eval_s"] = how["compile_s"] = NOT_SEPARABLE
+        return Interval(0.0, excess / 2, excess), Interval(0.0, excess / 2, excess)
+    how["eval_s"] = how["compile_s"] = MODELLED
+    ends = [min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-_Z90, 0.0, _Z90)]
+    return Interval(*ends), Interval(excess - ends[2], excess - ends[1], excess - ends[0])
+
+
+def _unseen_evaluation(
+    phases: Phases, evaluation: Interval | None, beliefs: _Beliefs, how: dict[str, str]
+) -> Interval | None:
+    """Evaluations that fell on unlogged iterations only: the model's figure, if it has one."""
+    if evaluation is not None or not (phases.unlogged_evals or phases.trailing):
+        return evaluation
+    if beliefs.evaluation is None:
+        how["eval_s"] = NOT_SEPARABLE
+        return Interval(0.0, 0.0, 0.0)
+    how["eval_s"] = MODELLED
+    belief = beliefs.evaluation
+    return Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-_Z90, 0.0, _Z90)))
+
+
+def _unseen_checkpoint(
+    run: Run, checkpoint: Interval | None, evaluation: Interval | None, how: dict[str, str]
+) -> Interval | None:
+    """Saves whose row was not logged: the model's figure, or nothing to tell them by."""
+    if checkpoint is not None or not run.checkpoints:
+        return checkpoint
+    belief = checkpoint_prior(run.saved_params or run.settings.number("n_params"))
+    if belief is None:
+        how["checkpoint_s"] = NOT_SEPARABLE
+        high = evaluation.high if evaluation is not None else 0.0
+        return Interval(0.0, 0.0, high)
+    how["checkpoint_s"] = MODELLED
+    return Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-_Z90, 0.0, _Z90)))

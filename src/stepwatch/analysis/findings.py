@@ -1,0 +1,292 @@
+"""What is worth saying, each with a code, a severity and a sentence that names its iterations and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stepwatch.analysis.costs import COMBINED, MODELLED, NOT_SEPARABLE
+from stepwatch.analysis.phases import Phase
+from stepwatch.analysis.statistics import median
+from stepwatch.estimator.flops import A100_FLOPS
+from stepwatch.messages import Message
+from stepwatch.run import SENTINEL_MFU, Timing
+
+if TYPE_CHECKING:
+    from stepwatch.analysis import Analysis
+
+INFO, NOTICE, WARNING = "info", "notice", "warning"
+
+SLEEP_S = 300.0
+SLEEP_RATIO = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    code: str
+    severity: str
+    message: Message
+
+
+def find_findings(analysis: Analysis) -> tuple[Finding, ...]:
+    return tuple(finding for rule in RULES for finding in rule(analysis))
+
+
+# --- slow iterations --------------------------------------------------------------------------------------------
+
+
+def first_iteration(a: Analysis) -> Iterator[Finding]:
+    rows = np.flatnonzero(a.phases.of(Phase.FIRST))
+    if not len(rows) or a.costs.compile_s is None:
+        return
+    row = int(rows[0])
+    facts = {
+        "at": int(a.run.iterations.number[row]), "time": float(a.run.iterations.time_s[row] * a.phases.covers[row]),
+        "compile": a.costs.compile_s, "eval": a.costs.eval_s,
+    }  # fmt: skip
+    if a.costs.how.get("compile_s") == NOT_SEPARABLE:
+        text = "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed."
+    elif a.costs.compile_s.mid <= 0:
+        text = "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it."
+    elif a.phases.first_saves:
+        text = "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed."
+    elif a.phases.first_evaluates and a.costs.eval_s is not None:
+        text = "Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count for the speed."
+    else:
+        text = "Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed."
+    yield Finding("first_iteration", INFO, Message(text, facts))
+
+
+def warm_up(a: Analysis) -> Iterator[Finding]:
+    if a.regimes.stable_from is not None:
+        facts = {"at": a.regimes.stable_from}
+        yield Finding("warm_up", INFO, Message("The times are stable from iteration {at:n} on; before that the machine was still warming up.", facts))
+
+
+def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
+    rows = a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
+    if not rows.any() or a.phases.baseline is None or a.costs.eval_s is None:
+        return
+    times = a.run.iterations.time_s[rows]
+    facts = {
+        "at": a.run.iterations.number[rows].tolist(), "time": median(times), "cost": a.costs.pair_s or a.costs.eval_s,
+        "ratio": median(times / a.phases.baseline.time_s[rows]), "interval": a.phases.eval_interval,
+        "count": int(rows.sum()), "eval": a.costs.eval_s,
+    }  # fmt: skip
+    saves = bool(a.phases.of(Phase.EVAL_CHECKPOINT).any())
+    if not a.run.evaluations:
+        text = "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their size are those of an evaluation."
+        yield Finding("silent_evaluations", NOTICE, Message(text, facts))
+    elif saves:
+        text = "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation, and where a checkpoint is written the saving, are in the same printed time. That is normal."
+        yield Finding("evaluation_spikes", INFO, Message(text, facts))
+    else:
+        text = "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal."
+        yield Finding("evaluation_spikes", INFO, Message(text, facts))
+
+
+def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
+    cost = a.costs.checkpoint_s
+    if cost is None:
+        return
+    how = a.costs.how.get("checkpoint_s")
+    facts = {"cost": cost, "pair": a.costs.pair_s, "saves": int(a.phases.of(Phase.EVAL_CHECKPOINT).sum())}
+    if how == NOT_SEPARABLE and a.costs.pair_s is not None:
+        text = "Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}."
+        yield Finding("checkpoint_cost", NOTICE, Message(text, facts))
+    elif how == NOT_SEPARABLE:
+        yield Finding("checkpoint_cost", NOTICE, Message("Checkpoints were written, but nothing in this log shows what one costs.", facts))
+    elif how in (MODELLED, COMBINED):
+        text = "A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage."
+        yield Finding("checkpoint_cost", INFO, Message(text, facts))
+    else:
+        text = "A checkpoint costs {cost:range}: the difference between evaluations with and without one."
+        if not a.phases.of(Phase.EVAL).any():
+            text = "A checkpoint costs {cost:range}."
+        yield Finding("checkpoint_cost", INFO, Message(text, facts))
+
+
+def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
+    hidden = a.phases.unlogged_evals
+    if not hidden:
+        return
+    facts = {"at": list(hidden), "count": len(hidden), "cost": a.costs.pair_s or a.costs.eval_s}
+    if facts["cost"] is None or facts["cost"].high <= 0:
+        text = "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log tells their cost."
+    else:
+        text = "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each."
+    yield Finding("hidden_evaluations", NOTICE, Message(text, facts))
+
+
+def stalls(a: Analysis) -> Iterator[Finding]:
+    rows = a.phases.of(Phase.STALL)
+    if not rows.any() or a.phases.baseline is None:
+        return
+    excess = a.phases.excess_s(a.run)
+    ratio = a.phases.baseline.ratio(a.run.iterations)
+    asleep = rows & (excess > SLEEP_S) & (ratio > SLEEP_RATIO)
+    numbers = a.run.iterations.number
+    if asleep.any():
+        facts = {"at": numbers[asleep].tolist(), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
+        yield Finding("sleep", WARNING, Message(
+            "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. This time is counted apart from the speed and the forecast.",
+            facts, "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. This time is counted apart from the speed and the forecast.",
+            facts["count"],
+        ))  # fmt: skip
+    awake = rows & ~asleep
+    if a.phases.periodic is not None:
+        on_period = awake & (numbers % a.phases.periodic == 0)
+        facts = {"period": a.phases.periodic, "ratio": median(ratio[on_period]), "at": numbers[on_period].tolist(), "lost": float(excess[on_period].sum())}
+        yield Finding("periodic_slowness", NOTICE, Message(
+            "Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: look for work of your own at that interval.", facts))  # fmt: skip
+        awake &= ~on_period
+    if awake.any():
+        facts = {
+            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": len(numbers),
+            "lost": float(excess[awake].sum()),
+        }  # fmt: skip
+        yield Finding("stall", NOTICE, Message(
+            "Iteration {at:ints} was {ratio:x} times slower than normal without evaluation or checkpoint: something else held the machine for {lost:time}.",
+            facts,
+            "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else held the machine for {lost:time} in all.",
+            facts["count"],
+        ))  # fmt: skip
+
+
+def ddp_artefact(a: Analysis) -> Iterator[Finding]:
+    rows = a.phases.artefact
+    if not rows.any() or a.phases.baseline is None:
+        return
+    ratio = median(a.phases.baseline.ratio(a.run.iterations)[rows])
+    yield Finding("ddp_artefact", INFO, Message(
+        "Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.",
+        {"ratio": ratio}))  # fmt: skip
+
+
+# --- levels -----------------------------------------------------------------------------------------------------
+
+
+def regime_change(a: Analysis) -> Iterator[Finding]:
+    regimes = a.regimes.regimes
+    if len(regimes) < 2:
+        return
+    fastest = min(regimes, key=lambda regime: regime.step_s)
+    slowest = max(regimes, key=lambda regime: regime.step_s)
+    facts = {
+        "slow": slowest.step_s, "fast": fastest.step_s, "begin": slowest.from_iteration, "end": slowest.to_iteration,
+        "ratio": slowest.step_s / fastest.step_s, "count": len(regimes),
+    }  # fmt: skip
+    yield Finding("regime_change", NOTICE, Message(
+        "The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.",
+        facts))  # fmt: skip
+
+
+def drift(a: Analysis) -> Iterator[Finding]:
+    change = a.regimes.drift
+    if change is None:
+        return
+    text = "The iterations became {change:pct} slower from the first fifth of the run to the last, little by little, as when a card heats up."
+    if change < 0:
+        text = "The iterations became {change:pct} faster from the first fifth of the run to the last."
+    yield Finding("drift", INFO, Message(text, {"change": abs(change)}))
+
+
+# --- what the figures mean --------------------------------------------------------------------------------------
+
+
+def unsynchronised(a: Analysis) -> Iterator[Finding]:
+    doubts = a.goodput.doubts
+    if "ranks" in doubts:
+        yield Finding("unsynchronised", NOTICE, Message(
+            "Several processes train together and the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
+            {"up": a.goodput.interval_s.high / a.goodput.wall_s - 1}))  # fmt: skip
+    elif "short steps" in doubts:
+        yield Finding("unsynchronised", NOTICE, Message(
+            "With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
+            {"up": a.goodput.interval_s.high / a.goodput.wall_s - 1}))  # fmt: skip
+    if "busy" in doubts:
+        yield Finding("busy_when_logging", NOTICE, Message(
+            "This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times.", {}))  # fmt: skip
+
+
+def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
+    rows = a.run.iterations.reported_mfu == SENTINEL_MFU
+    if rows.any():
+        facts = {"at": a.run.iterations.number[rows].tolist(), "count": int(rows.sum())}
+        yield Finding("mfu_sentinel", INFO, Message(
+            "The MFU of -100 % at iteration {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.", facts,
+            "The MFU of -100 % at iterations {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.", facts["count"],
+        ))  # fmt: skip
+
+
+def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
+    t = a.throughput
+    if t.reported_mfu is None or a.run.format != "nanogpt":
+        return
+    facts = {"printed": t.reported_mfu, "mfu": t.mfu, "peak": t.peak_flops, "gpu": t.gpu.name if t.gpu else None, "achieved": t.achieved_flops, "a100": A100_FLOPS}
+    if t.peak_flops is None or t.mfu is None:
+        above = "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
+        text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
+        yield Finding("mfu_other_card", NOTICE, Message(above if t.reported_mfu > 1 else text, facts))
+    elif abs(t.peak_flops / A100_FLOPS - 1) > 0.01:
+        text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}."
+        yield Finding("mfu_other_card", NOTICE, Message(text, facts))
+    elif t.mfu > 1.08 * t.reported_mfu:
+        text = "The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}."
+        yield Finding("mfu_smoothed", INFO, Message(text, facts))
+
+
+def impossible_figures(a: Analysis) -> Iterator[Finding]:
+    t = a.throughput
+    if t.gpu is None or t.achieved_flops is None:
+        return
+    limit = t.gpu.impossible_above_flops(a.run.settings.text("dtype"))
+    if limit is None or t.achieved_flops <= limit:
+        return
+    yield Finding("impossible_figure", WARNING, Message(
+        "These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.",
+        {"achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops}))  # fmt: skip
+
+
+def loss_nan(a: Analysis) -> Iterator[Finding]:
+    bad = np.isnan(a.run.iterations.loss) | np.isinf(a.run.iterations.loss)
+    good = ~bad
+    if not bad.any() or not good.any():
+        return
+    if not np.isnan(a.run.iterations.loss[-1]) or a.run.format != "nanogpt":
+        return
+    begin = int(np.flatnonzero(good)[-1]) + 1
+    yield Finding("loss_nan", WARNING, Message(
+        "The loss is not a number from iteration {at:n} on: the model learns nothing any more.", {"at": int(a.run.iterations.number[begin])}))  # fmt: skip
+
+
+def ended_early(a: Analysis) -> Iterator[Finding]:
+    last = int(a.run.iterations.number[-1])
+    end = a.run.settings.count("max_iters")
+    last_line = int(a.run.iterations.line[-1])
+    fault = next((fault.kind for fault in reversed(a.run.faults) if fault.line > last_line), None)
+    facts = {"last": last, "end": end}
+    if fault == "interrupted":
+        yield Finding("ended_early", NOTICE, Message("The run was interrupted by hand after iteration {last:n}.", facts))
+    elif fault == "out of memory":
+        yield Finding("ended_early", WARNING, Message("The run ran out of memory after iteration {last:n}.", facts))
+    elif fault == "killed":
+        yield Finding("ended_early", WARNING, Message("The run was killed after iteration {last:n}.", facts))
+    elif fault == "traceback" and (end is None or last < end):
+        yield Finding("ended_early", WARNING, Message("The run ended with an error after iteration {last:n}.", facts))
+
+
+def averaged_times(a: Analysis) -> Iterator[Finding]:
+    if a.run.timing is Timing.SPANS_LOG_INTERVAL:
+        yield Finding("averaged_times", INFO, Message(
+            "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
+
+
+RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
+    first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
+    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_sentinel, impossible_figures, loss_nan, ended_early,
+    averaged_times,
+)  # fmt: skip

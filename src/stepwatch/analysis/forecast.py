@@ -1,0 +1,160 @@
+"""When it will end: phase by phase, from what this log shows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepwatch.analysis.costs import Costs
+from stepwatch.analysis.goodput import Goodput
+from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.statistics import block_medians, median
+from stepwatch.run import Run
+from stepwatch.units import Interval
+
+# What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their length.
+FUTURE_DOUBT = 0.02
+RECENT_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Time to the end of the run, or per thousand iterations where its length is unknown."""
+
+    done: bool = False
+    total_s: Interval | None = None
+    remaining_s: Interval | None = None
+    basis: str = "log"
+    per_thousand_s: Interval | None = None
+    last_iteration: int = 0
+    max_iters: int | None = None
+    evals_ahead: int = 0
+    saves_ahead: float = 0.0
+    assumed_no_evals: bool = False
+
+
+def find_forecast(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> Forecast:
+    last = int(run.iterations.number[-1])
+    step = _future_step(run, phases, costs, goodput)
+    end = run.settings.count("max_iters")
+    if end is None:
+        return Forecast(per_thousand_s=_span(run, phases, costs, step, last, last + 1000)[0], last_iteration=last)
+    if last >= end:
+        return Forecast(
+            done=True, total_s=goodput.interval_s, remaining_s=Interval.exactly(0.0), last_iteration=last, max_iters=end
+        )
+    remaining, evals, saves = _span(run, phases, costs, step, last, end)
+    total = _sum_with_past(goodput, remaining)
+    blind = phases.eval_interval is None and phases.first_evaluates
+    return Forecast(
+        total_s=total, remaining_s=remaining, last_iteration=last, max_iters=end, evals_ahead=evals, saves_ahead=saves,
+        assumed_no_evals=blind,
+    )  # fmt: skip
+
+
+def _sum_with_past(goodput: Goodput, remaining: Interval) -> Interval:
+    """What biased the past biases the future alike, so the relative errors add up, not in quadrature."""
+    past = goodput.interval_s
+    return Interval(past.low + remaining.low, past.mid + remaining.mid, past.high + remaining.high)
+
+
+def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> Interval:
+    """The step from here on: the recent level, doubted as far as levels have wandered so far."""
+    doubt_down = (goodput.wall_s - goodput.interval_s.low) / goodput.wall_s if goodput.wall_s > 0 else 0.0
+    doubt_up = (goodput.interval_s.high - goodput.wall_s) / goodput.wall_s if goodput.wall_s > 0 else 0.0
+    if phases.baseline is None or not phases.normal.any():
+        return costs.step_s
+    times = run.iterations.time_s[phases.normal]
+    recent = median(times[-RECENT_ROWS:])
+    mid = recent * costs.mean_ratio * _clock_factor(goodput)
+    wander = _wander(times)
+    statistical = 1.6449 * 1.2533 * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
+    slack = math.hypot(math.hypot(FUTURE_DOUBT, wander), statistical)
+    return Interval(
+        mid * max(1 - slack - max(doubt_down - 0.012, 0.0), 0.0), mid, mid * (1 + slack + max(doubt_up - 0.012, 0.0))
+    )
+
+
+def _clock_factor(goodput: Goodput) -> float:
+    """Where the lines have a clock, what it shows beyond the printed times goes on as well."""
+    if not goodput.by_clock or goodput.parts_s["step"] <= 0:
+        return 1.0
+    return min(1 + goodput.parts_s["unexplained"] / goodput.parts_s["step"], 1.5)
+
+
+def _wander(times: np.ndarray) -> float:
+    """Relative spread of the level between parts of the run."""
+    if len(times) < 16:
+        return 0.0
+    blocks = block_medians(times, min(12, len(times) // 8))
+    return float(np.std(blocks) / np.mean(blocks)) if len(blocks) > 1 else 0.0
+
+
+def _span(
+    run: Run, phases: Phases, costs: Costs, step: Interval, last: int, end: int
+) -> tuple[Interval, int, float]:
+    """Iterations last+1 to end inclusive (nanoGPT runs the last one too), with the evaluations among them."""
+    steps = step.scaled(end - last)
+    if phases.trailing is not None:
+        steps = step.scaled(max(end - phases.trailing + 1, 0))
+        last = phases.trailing
+    interval = phases.eval_interval
+    if interval is None:
+        return _with_unknown_evaluations(run, phases, costs, steps, last, end), 0, 0.0
+    if not _evaluates(run, phases):
+        return steps, 0, 0.0
+    evals = end // interval - last // interval
+    share = _share_that_saves(run, phases, evals)
+    saves = evals * share.mid
+    span = steps + (costs.eval_s.scaled(evals) if costs.eval_s else Interval.exactly(0.0))
+    if costs.checkpoint_s is not None and evals:
+        pair_known = costs.pair_s is not None and share.low == 1.0
+        if pair_known and costs.pair_s is not None:
+            span = steps + costs.pair_s.scaled(evals)
+        else:
+            save = costs.checkpoint_s
+            span = span + Interval(save.low * share.low, save.mid * share.mid, save.high * share.high).scaled(evals)
+    return span, evals, saves
+
+
+def _evaluates(run: Run, phases: Phases) -> bool:
+    return bool(run.evaluations) or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()) or not phases.eval_interval_inferred
+
+
+def _with_unknown_evaluations(
+    run: Run, phases: Phases, costs: Costs, steps: Interval, last: int, end: int
+) -> Interval:
+    """Only the evaluation of the first iteration was seen: when the next ones come is unknown, so the top is open to them."""
+    if not (phases.first_evaluates or run.evaluations) or costs.eval_s is None:
+        return steps
+    seen = max(last - int(run.iterations.number[0]), 1)
+    most = (end - last) / seen
+    cost = costs.eval_s
+    return steps + Interval(0.0, 0.3 * most * cost.mid, most * cost.high)
+
+
+def _share_that_saves(run: Run, phases: Phases, evals: int) -> Interval:
+    """The share of coming evaluations that will save: what was seen, falling as it fell."""
+    always = run.settings.flag("always_save_checkpoint")
+    saved = _saved_flags(run, phases)
+    if not len(saved):
+        return Interval.exactly(0.0) if always is False else Interval(0.0, 0.5, 1.0)
+    if not saved.any():
+        return Interval.exactly(0.0) if len(saved) > 2 else Interval(0.0, 0.1, 1.0)
+    if saved.all() and always is not False:
+        return Interval.exactly(1.0) if always or len(saved) >= 3 else Interval(0.5, 1.0, 1.0)
+    recent = saved[len(saved) // 2 :]
+    now, before = float(recent.mean()), float(saved.mean())
+    fallen = now * (now / before if before > 0 else 1.0)
+    return Interval(min(fallen, now) * 0.5, min(fallen, 1.0), min(max(now, fallen) * 1.2 + 0.1, 1.0))
+
+
+def _saved_flags(run: Run, phases: Phases) -> np.ndarray:
+    """For each evaluation seen after the first iteration: did it save."""
+    saves = {save.at for save in run.checkpoints}
+    if run.evaluations:
+        return np.array([e.at in saves for e in run.evaluations if e.at > 0])
+    rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
+    return np.asarray(phases.phase[rows] == Phase.EVAL_CHECKPOINT)

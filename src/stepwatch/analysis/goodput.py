@@ -1,0 +1,206 @@
+"""Where the time went: the wall time of the logged span, by part, unlogged iterations included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stepwatch.analysis.costs import Costs
+from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.run import Run, Timing
+from stepwatch.units import Interval
+
+Floats = npt.NDArray[np.float64]
+
+PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """The time of every row by part; the parts sum to the time, none is negative."""
+
+    step_s: Floats
+    eval_s: Floats
+    checkpoint_s: Floats
+    compile_s: Floats
+    unexplained_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Sums to wall_s; covers the iterations and the evaluations that were not logged."""
+
+    wall_s: float
+    interval_s: Interval
+    parts_s: dict[str, float]
+    iterations: int
+    by_clock: bool
+    doubts: tuple[str, ...] = ()
+
+
+def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
+    times = run.iterations.time_s
+    base = phases.baseline.time_s if phases.baseline is not None else np.minimum(times, costs.step_s.mid)
+    normal = phases.of(Phase.STEP)
+    step = np.where(normal, times, np.minimum(times, base))
+    rest = times - step
+    evaluation, checkpoint, compilation = (np.zeros(len(times)) for _ in range(3))
+
+    cost_eval = (costs.eval_s.mid if costs.eval_s else 0.0) / phases.covers
+    cost_save = (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0) / phases.covers
+    rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
+    both = phases.of(Phase.EVAL_CHECKPOINT)
+    share = np.where(both, cost_eval / np.maximum(cost_eval + cost_save, 1e-12), 1.0)
+    # A stall may fall on an evaluation: what goes far beyond both costs is left unexplained.
+    ceiling = _ceiling(costs, both) / phases.covers
+    known = np.minimum(rest, ceiling)
+    evaluation[rows] = (known * share)[rows]
+    checkpoint[rows] = (known - known * share)[rows]
+    lone = phases.of(Phase.CHECKPOINT)
+    checkpoint[lone] = rest[lone]
+    first = phases.of(Phase.FIRST)
+    if first.any():
+        inside = np.minimum(rest, cost_eval) if phases.first_evaluates else np.zeros(len(times))
+        saved = np.minimum(rest - inside, cost_save) if phases.first_saves else np.zeros(len(times))
+        evaluation[first], checkpoint[first] = inside[first], saved[first]
+        compilation[first] = (rest - inside - saved)[first]
+    unexplained = np.maximum(rest - evaluation - checkpoint - compilation, 0.0)
+    return Split(
+        step_s=times - evaluation - checkpoint - compilation - unexplained, eval_s=evaluation,
+        checkpoint_s=checkpoint, compile_s=compilation, unexplained_s=unexplained,
+    )  # fmt: skip
+
+
+def _ceiling(costs: Costs, both: np.ndarray) -> Floats:
+    if costs.eval_s is None:
+        return np.full(len(both), np.inf)
+    alone = 1.5 * costs.eval_s.high
+    together = 1.5 * (costs.pair_s.high if costs.pair_s else costs.eval_s.high + (costs.checkpoint_s.high if costs.checkpoint_s else 0.0))
+    return np.where(both, together, alone)
+
+
+def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
+    numbers = run.iterations.number
+    covers = phases.covers
+    parts = dict.fromkeys(PARTS, 0.0)
+    artefact = phases.artefact if len(phases.artefact) else np.zeros(len(numbers), bool)
+    usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(numbers), costs.step_s.mid)
+    parts["step"] = float((np.where(artefact, usual * costs.mean_ratio, split.step_s) * covers).sum())
+    parts["eval"] = float((split.eval_s * covers).sum())
+    parts["checkpoint"] = float((split.checkpoint_s * covers).sum())
+    parts["compile"] = float((split.compile_s * covers).sum())
+    stalls = phases.of(Phase.STALL)
+    parts["stall"] = float((split.unexplained_s * covers)[stalls].sum())
+    parts["unexplained"] = float((split.unexplained_s * covers)[~stalls].sum())
+
+    unlogged = _unlogged_steps(run, phases)
+    local = np.minimum(usual[1:], usual[:-1]) / 2 + np.maximum(usual[1:], usual[:-1]) / 2
+    parts["step"] += float((unlogged * local).sum()) * costs.mean_ratio
+    _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
+    iterations = int(covers.sum() + unlogged.sum())
+    return _with_clock(run, phases, costs, parts, iterations, float(unlogged.sum()))
+
+
+def _unlogged_steps(run: Run, phases: Phases) -> Floats:
+    gaps = np.diff(run.iterations.number) - 1
+    return np.asarray(np.where(phases.covers[1:] > 1, 0, gaps), dtype=np.float64)
+
+
+def _add_unlogged_evaluations(
+    run: Run, phases: Phases, costs: Costs, parts: dict[str, float], step_s: float
+) -> None:
+    evals = len(phases.unlogged_evals)
+    saves = len(phases.unlogged_saves)
+    if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too
+        parts["step"] += step_s * (phases.trailing - 1 - int(run.iterations.number[-1]))
+        evals += 1
+        saves += any(save.at == phases.trailing for save in run.checkpoints)
+    if costs.pair_s is not None and saves == evals:
+        share = costs.eval_s.mid / max(costs.pair_s.mid, 1e-12) if costs.eval_s else 1.0
+        parts["eval"] += evals * costs.pair_s.mid * min(share, 1.0)
+        parts["checkpoint"] += evals * costs.pair_s.mid * (1 - min(share, 1.0))
+        return
+    parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
+    parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
+
+
+def _with_clock(
+    run: Run, phases: Phases, costs: Costs, parts: dict[str, float], iterations: int, unlogged: float
+) -> Goodput:
+    """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
+    wall = sum(parts.values())
+    clock = clock_wall_s(run)
+    if clock is not None:
+        difference = clock - wall
+        if difference >= 0:
+            parts["unexplained"] += difference
+        else:
+            parts = {name: value * clock / wall for name, value in parts.items()}
+        return Goodput(
+            wall_s=clock, interval_s=Interval.around(clock, 1.0 + 0.002 * clock), parts_s=parts,
+            iterations=iterations, by_clock=True,
+        )  # fmt: skip
+    doubts, down, up = _doubts(run, phases, costs, unlogged / max(iterations, 1))
+    share = parts["step"] / wall if wall > 0 else 1.0
+    relative = _relative_error(costs) * share
+    interval = Interval.exactly(wall).widened(down=relative + down * share, up=relative + up * share)
+    interval = interval + _imputed_error(phases, costs)
+    return Goodput(
+        wall_s=wall, interval_s=Interval(max(interval.low, 0.0), wall, interval.high), parts_s=parts,
+        iterations=iterations, by_clock=False, doubts=doubts,
+    )  # fmt: skip
+
+
+def clock_wall_s(run: Run) -> float | None:
+    """Seconds from the start of the first logged iteration to the end of the last, by the lines' own clock."""
+    stamps = run.iterations.stamp_s
+    if len(stamps) < 2 or run.reordered or np.isnan(stamps[0]) or np.isnan(stamps[-1]):
+        return None
+    span = float(stamps[-1] - stamps[0])
+    if run.timing is Timing.SPANS_LOG_INTERVAL or span <= 0:
+        return None
+    return span + float(run.iterations.time_s[0])
+
+
+def _relative_error(costs: Costs) -> float:
+    step = costs.step_s
+    return max((step.high - step.low) / 2 / step.mid, 0.0) if step.mid > 0 else 1.0
+
+
+def _imputed_error(phases: Phases, costs: Costs) -> Interval:
+    count = len(phases.unlogged_evals) + (phases.trailing is not None)
+    if not count or costs.eval_s is None:
+        return Interval.exactly(0.0)
+    cost = costs.pair_s or costs.eval_s
+    return Interval((cost.low - cost.mid) * count, 0.0, (cost.high - cost.mid) * count)
+
+
+# How far the printed times are from the wall, seen on runs with an independent clock: within 1 % on a
+# synchronised single card; up to 9 % too low with several ranks or very short steps, since the device runs
+# behind the host; up to 28 % too high in forks that do extra work on the iterations they log.
+BASE_DOUBT = 0.012
+UNSYNCHRONISED = 0.02
+RANKS = 0.09
+SHORT_STEP = 0.06
+SHORT_STEP_S = 0.015
+BUSY = 0.30
+
+
+def _doubts(run: Run, phases: Phases, costs: Costs, unlogged_share: float) -> tuple[tuple[str, ...], float, float]:
+    """Reasons why the sum of printed times may be off, and by how much it may be too high and too low."""
+    doubts: list[str] = []
+    down, up = BASE_DOUBT, BASE_DOUBT
+    if unlogged_share > 0.2:
+        up += UNSYNCHRONISED
+        if run.busy_when_logging:
+            doubts.append("busy")
+            down += BUSY
+        if run.distributed or (run.settings.count("world_size") or 1) > 1 or bool(phases.artefact.any()):
+            doubts.append("ranks")
+            up += RANKS * unlogged_share
+        elif costs.step_s.mid < SHORT_STEP_S:
+            doubts.append("short steps")
+            up += SHORT_STEP * unlogged_share
+    return tuple(doubts), down, up

@@ -1,0 +1,324 @@
+"""What each logged iteration was doing: what the log says first, what the times suggest second."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from stepwatch.analysis.baseline import Baseline, baseline_of
+from stepwatch.analysis.statistics import Floats
+from stepwatch.run import SENTINEL_MFU, Run, Timing
+
+Mask = npt.NDArray[np.bool_]
+
+STALL_RATIO = 1.5
+STALL_NOISES = 8.0
+SPIKE_RATIO = 1.06
+SPIKE_NOISES = 5.0
+DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
+DDP_LARGEST_RATIO = 6.0
+
+
+class Phase(IntEnum):
+    STEP = 0
+    EVAL = 1
+    EVAL_CHECKPOINT = 2
+    CHECKPOINT = 3
+    FIRST = 4
+    STALL = 5
+
+
+PHASE_NAMES = ("step", "eval", "eval+checkpoint", "checkpoint", "first", "stall")
+
+
+class Certainty(IntEnum):
+    SEEN = 0
+    DEDUCED = 1
+    GUESSED = 2
+
+
+CERTAINTY_NAMES = ("seen", "deduced", "guessed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """A phase and a certainty per row, and what was learned on the way."""
+
+    phase: npt.NDArray[np.int8]
+    certainty: npt.NDArray[np.int8]
+    baseline: Baseline | None
+    eval_interval: int | None
+    eval_interval_inferred: bool
+    first_evaluates: bool
+    first_saves: bool
+    covers: npt.NDArray[np.int64]
+    """How many iterations the time of each row is about: 1, or the log interval where times are averages."""
+    unlogged_evals: tuple[int, ...] = ()
+    unlogged_saves: tuple[int, ...] = ()
+    trailing: int | None = None
+    """The iteration of an evaluation after the last logged row, when the log ends with it."""
+    artefact: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    periodic: int | None = None
+    """The period of slow iterations that nothing explains."""
+
+    def of(self, *phases: Phase) -> Mask:
+        return np.isin(self.phase, phases)
+
+    @property
+    def normal(self) -> Mask:
+        """Rows whose time is a training step and nothing else."""
+        return (self.phase == Phase.STEP) & ~self.artefact
+
+    def excess_s(self, run: Run) -> Floats:
+        """What each row took beyond a normal step."""
+        if self.baseline is None:
+            return np.zeros(len(run.iterations))
+        return np.asarray((run.iterations.time_s - self.baseline.time_s) * self.covers)
+
+
+def find_phases(run: Run) -> Phases:
+    iterations = run.iterations
+    count = len(iterations)
+    phase = np.zeros(count, np.int8)
+    certainty = np.full(count, Certainty.DEDUCED, np.int8)
+
+    _mark_seen(run, phase, certainty)
+    first = _first_row(run)
+    baseline = baseline_of(iterations, _candidates(phase, first))
+    interval, inferred = _eval_interval(run, phase, first, baseline)
+    _mark_deduced_evals(run, phase, certainty, first, baseline, interval, inferred)
+    _mark_lone_saves(run, phase, certainty, baseline)
+    baseline = baseline_of(iterations, _candidates(phase, first))
+    artefact, periodic = _mark_stalls(run, phase, certainty, first, baseline)
+    baseline = baseline_of(iterations, _candidates(phase, first) & ~artefact)
+
+    first_evaluates, first_saves = _first_holds(run, first, phase, interval)
+    if first is not None:
+        phase[first] = Phase.FIRST
+        certainty[first] = Certainty.SEEN
+    unlogged, trailing = _unlogged(run, phase, interval, inferred)
+    return Phases(
+        phase=phase, certainty=certainty, baseline=baseline, eval_interval=interval, eval_interval_inferred=inferred,
+        first_evaluates=first_evaluates, first_saves=first_saves, covers=_covers(run), unlogged_evals=unlogged,
+        unlogged_saves=_saves_at(run, set(unlogged)), trailing=trailing, artefact=artefact, periodic=periodic,
+    )  # fmt: skip
+
+
+def _candidates(phase: npt.NDArray[np.int8], first: int | None) -> Mask:
+    normal = phase == Phase.STEP
+    if first is not None:
+        normal[first] = False
+    return np.asarray(normal)
+
+
+def _covers(run: Run) -> npt.NDArray[np.int64]:
+    numbers = run.iterations.number
+    if run.timing is not Timing.SPANS_LOG_INTERVAL:
+        return np.ones(len(numbers), np.int64)
+    before = np.concatenate(([max(0, numbers[0] - (run.settings.count("log_interval") or 1))], numbers[:-1]))
+    return np.maximum(numbers - before, 1)
+
+
+# --- what the log says ------------------------------------------------------------------------------------------
+
+
+def _mark_seen(run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8]) -> None:
+    numbers = run.iterations.number
+    evaluated = np.isin(numbers, [evaluation.at for evaluation in run.evaluations])
+    saved = np.isin(numbers, [save.at for save in run.checkpoints if save.at is not None])
+    phase[evaluated & ~saved] = Phase.EVAL
+    phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
+    phase[saved & ~evaluated] = Phase.CHECKPOINT
+    certainty[evaluated | saved] = Certainty.SEEN
+
+
+def _first_row(run: Run) -> int | None:
+    """The first iteration of the process; a log that starts in mid-run has none."""
+    iterations = run.iterations
+    if not len(iterations):
+        return None
+    number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
+    if number == 0 or mfu == SENTINEL_MFU:
+        return 0
+    return 0 if run.has_header and math.isnan(mfu) else None
+
+
+def _first_holds(run: Run, first: int | None, phase: npt.NDArray[np.int8], interval: int | None) -> tuple[bool, bool]:
+    """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
+    if first is None:
+        return False, False
+    number = int(run.iterations.number[first])
+    if run.timing is Timing.SPANS_LOG_INTERVAL:
+        number = min((e.at for e in run.evaluations), default=number)
+        return any(e.at <= run.iterations.number[first] for e in run.evaluations), False
+    told = any(e.at == number for e in run.evaluations)
+    if number == 0:
+        # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log that does not have it is a fork's.
+        evaluates = told or not (run.has_header and run.evaluations)
+    else:
+        evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
+    return evaluates, number > 0 and phase[first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
+
+
+def _saves_at(run: Run, numbers: set[int]) -> tuple[int, ...]:
+    return tuple(sorted({save.at for save in run.checkpoints if save.at in numbers and save.at is not None}))
+
+
+# --- what the times suggest -------------------------------------------------------------------------------------
+
+
+def _spikes(run: Run, phase: npt.NDArray[np.int8], first: int | None, baseline: Baseline) -> Mask:
+    limit = max(SPIKE_RATIO, math.exp(SPIKE_NOISES * baseline.noise))
+    spikes = (baseline.ratio(run.iterations) > limit) & (phase == Phase.STEP)
+    if first is not None:
+        spikes[first] = False
+    return np.asarray(spikes)
+
+
+def _eval_interval(
+    run: Run, phase: npt.NDArray[np.int8], first: int | None, baseline: Baseline | None
+) -> tuple[int | None, bool]:
+    """From the settings; else from the numbers of the evaluations seen; else from the period of the spikes."""
+    known = run.settings.count("eval_interval")
+    if known:
+        return known, False
+    numbers = [evaluation.at for evaluation in run.evaluations]
+    if len(numbers) >= 2:
+        return int(np.gcd.reduce(np.diff(numbers))), True
+    if len(numbers) == 1 and numbers[0] > 0:
+        return numbers[0], True
+    if baseline is None or run.timing is Timing.SPANS_STEP:
+        return None, True
+    spikes = _spikes(run, phase, first, baseline)
+    if first is not None and not run.evaluations:
+        return _period(run, spikes, baseline, first), True
+    return _period(run, spikes, baseline, first) if not run.evaluations else None, True
+
+
+def _period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
+    """The interval whose multiples are slow nearly every time and together hold most of the slowness."""
+    numbers = run.iterations.number
+    others = np.ones(len(numbers), bool)
+    if first is not None:
+        others[first] = False
+    weight = np.where(spikes, np.minimum(baseline.ratio(run.iterations) - 1, 50.0), 0.0)
+    best, best_score = None, 0.0
+    for candidate in _candidate_periods(numbers[spikes]):
+        grid = (numbers % candidate == 0) & others
+        hits = int((grid & spikes).sum())
+        share = hits / max(int(grid.sum()), 1)
+        if share < 0.75 or hits < _least_hits(run, spikes, baseline, candidate):
+            continue
+        score = float(weight[grid].sum()) * share * share
+        if score > best_score:
+            best, best_score = candidate, score
+    return best
+
+
+def _least_hits(run: Run, spikes: Mask, baseline: Baseline, candidate: int) -> int:
+    """One slow iteration is a period only where it is the only one, large, and at a round number."""
+    interval = run.settings.count("log_interval") or 1
+    lone = int(spikes.sum()) == 1 and candidate % 10 == 0 and candidate >= 4 * interval
+    large = float(baseline.ratio(run.iterations)[spikes].max(initial=0.0)) > max(STALL_RATIO, 1 + 20 * baseline.noise)
+    return 1 if lone and large else 2
+
+
+def _candidate_periods(numbers: npt.NDArray[np.int64]) -> list[int]:
+    """Spike numbers, their differences and common divisors; few enough to try them all."""
+    numbers = numbers[numbers > 0][:400]
+    if not len(numbers):
+        return []
+    gaps = np.diff(numbers)
+    found = {*numbers[:60].tolist(), *np.unique(gaps)[:60].tolist(), int(np.gcd.reduce(numbers))}
+    found |= {math.gcd(int(a), int(b)) for a, b in zip(numbers[:-1], numbers[1:], strict=True)}
+    return sorted(value for value in found if value >= 2)
+
+
+def _mark_deduced_evals(
+    run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8], first: int | None,
+    baseline: Baseline | None, interval: int | None, inferred: bool,
+) -> None:  # fmt: skip
+    """Slow rows on the grid of evaluations that no line tells of."""
+    if baseline is None or not interval or run.timing is Timing.SPANS_STEP:
+        return
+    spikes = _spikes(run, phase, first, baseline)
+    rows = spikes & (run.iterations.number % interval == 0)
+    if run.evaluations:
+        rows &= _as_large_as_seen(run, phase, first, baseline)
+    saves = run.settings.flag("always_save_checkpoint") is True and not run.checkpoints
+    phase[rows] = Phase.EVAL_CHECKPOINT if saves else Phase.EVAL
+    certainty[rows] = Certainty.GUESSED if inferred and int(rows.sum()) < 2 else Certainty.DEDUCED
+
+
+def _as_large_as_seen(run: Run, phase: npt.NDArray[np.int8], first: int | None, baseline: Baseline) -> Mask:
+    """Rows at least half as slow as the evaluations that were seen: the rest on the grid is something else."""
+    seen = (phase == Phase.EVAL) | (phase == Phase.EVAL_CHECKPOINT)
+    if first is not None:
+        seen[first] = False
+    excess = baseline.ratio(run.iterations) - 1
+    if not seen.any():
+        return np.zeros(len(phase), bool)
+    return np.asarray(excess > 0.5 * np.median(excess[seen]))
+
+
+def _mark_lone_saves(
+    run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8], baseline: Baseline | None
+) -> None:
+    """`saving checkpoint` with no evaluation line above: it belongs to the next row if that row is slow."""
+    lone = [save.line for save in run.checkpoints if save.at is None]
+    if not lone or baseline is None or run.reordered:
+        return
+    rows = np.searchsorted(run.iterations.line, lone)
+    ratio = baseline.ratio(run.iterations)
+    for row in rows[rows < len(phase)].tolist():
+        if phase[row] == Phase.EVAL:
+            phase[row] = Phase.EVAL_CHECKPOINT
+        elif phase[row] == Phase.STEP and ratio[row] > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise):
+            # nanoGPT saves only after an evaluation.
+            phase[row] = Phase.EVAL_CHECKPOINT
+            certainty[row] = Certainty.DEDUCED
+
+
+def _mark_stalls(
+    run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8], first: int | None, baseline: Baseline | None
+) -> tuple[Mask, int | None]:
+    """Slow rows that nothing explains; the DDP artefact and other periods are told apart from stalls."""
+    artefact = np.zeros(len(phase), bool)
+    if baseline is None:
+        return artefact, None
+    spikes = _spikes(run, phase, first, baseline)
+    ratio = baseline.ratio(run.iterations)
+    period = _period(run, spikes, baseline, first) if int(spikes.sum()) >= 3 else None
+    on_hundred = (run.iterations.number % DDP_PERIOD == 0) & spikes & (ratio < DDP_LARGEST_RATIO)
+    hundreds = (run.iterations.number % DDP_PERIOD == 0) & (phase == Phase.STEP)
+    if int(on_hundred.sum()) >= 3 and on_hundred.sum() >= 0.75 * hundreds.sum() and (spikes & ~on_hundred).sum() <= on_hundred.sum():
+        artefact = on_hundred
+        period = None
+    slow = spikes & ~artefact & (ratio > max(STALL_RATIO, math.exp(min(STALL_NOISES * baseline.noise, 5.0))))
+    phase[slow] = Phase.STALL
+    certainty[slow] = Certainty.DEDUCED
+    repeated = period is not None and int((slow & (run.iterations.number % period == 0)).sum()) >= 3
+    return np.asarray(artefact), period if repeated else None
+
+
+def _unlogged(
+    run: Run, phase: npt.NDArray[np.int8], interval: int | None, inferred: bool
+) -> tuple[tuple[int, ...], int | None]:
+    """Evaluations inside the logged span at iterations that were not logged, and one that ends the log."""
+    numbers = run.iterations.number
+    begin, end = int(numbers[0]), int(numbers[-1])
+    if run.timing is Timing.SPANS_LOG_INTERVAL:
+        return (), None
+    if run.evaluations:
+        hidden = {e.at for e in run.evaluations if begin < e.at < end} - set(numbers.tolist())
+        last = run.evaluations[-1].at
+        return tuple(sorted(hidden)), last if last > end and last - end <= 10 * (run.settings.count("log_interval") or 1) else None
+    found = bool(np.isin(phase, (Phase.EVAL, Phase.EVAL_CHECKPOINT)).any())
+    if not interval or not (found or not inferred):
+        return (), None
+    grid = np.arange(begin - begin % interval + interval, end, interval)
+    return tuple(np.setdiff1d(grid, numbers).tolist()), None

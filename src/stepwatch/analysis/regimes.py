@@ -1,0 +1,109 @@
+"""Levels of the step time over a run: sudden changes, slow drift, and where the warm-up ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepwatch.analysis.phases import Phases
+from stepwatch.analysis.statistics import Floats, block_medians, median
+from stepwatch.run import Run
+
+SMALLEST_CHANGE = 0.10
+SMALLEST_DRIFT = 0.02
+_MOST_BLOCKS = 200
+_ROWS_PER_BLOCK = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """A stretch of the run at one level."""
+
+    from_iteration: int
+    to_iteration: int
+    step_s: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regimes:
+    regimes: tuple[Regime, ...] = ()
+    drift: float | None = None
+    """Relative change of the step time from the first to the last fifth, where it is a slow one."""
+    stable_from: int | None = None
+    """The first iteration after the warm-up, where there is one to speak of."""
+    warm_up_rows: int = 0
+
+
+def find_regimes(run: Run, phases: Phases) -> Regimes:
+    normal = phases.normal
+    times, numbers = run.iterations.time_s[normal], run.iterations.number[normal]
+    if len(times) < 4 or phases.baseline is None:
+        return Regimes()
+    warm_up = _warm_up_rows(run, phases, times)
+    stable = int(numbers[warm_up]) if warm_up and warm_up < len(numbers) else None
+    times, numbers = times[warm_up:], numbers[warm_up:]
+    regimes = _regimes(times, numbers)
+    drift = _drift(times) if len(regimes) == 1 else None
+    return Regimes(regimes=regimes, drift=drift, stable_from=stable, warm_up_rows=warm_up)
+
+
+def _warm_up_rows(run: Run, phases: Phases, times: Floats) -> int:
+    """Leading rows slower than what follows; only after the first iteration of a process."""
+    assert phases.baseline is not None
+    if phases.phase[0] != 4 or len(times) < 8:
+        return 0
+    level = median(times[3:30])
+    limit = level * (1 + max(0.04, 4 * phases.baseline.noise))
+    rows = 0
+    while rows < min(10, len(times) // 4) and times[rows] > limit:
+        rows += 1
+    return rows
+
+
+def _regimes(times: Floats, numbers: np.ndarray) -> tuple[Regime, ...]:
+    blocks = max(1, min(_MOST_BLOCKS, len(times) // _ROWS_PER_BLOCK))
+    edges = np.linspace(0, len(times), blocks + 1).astype(int)
+    levels = np.log(np.maximum(block_medians(times, blocks), 1e-9)) if blocks > 1 else np.zeros(1)
+    cuts = sorted(_cuts(levels, 0, len(levels)))
+    bounds = [0, *(int(edges[cut]) for cut in cuts), len(times)]
+    return tuple(
+        Regime(from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a)
+        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+        if b > a
+    )
+
+
+def _cuts(levels: Floats, begin: int, end: int) -> set[int]:
+    """Binary segmentation: the split that explains most, as long as the levels on both sides clearly differ."""
+    length = end - begin
+    if length < 2:
+        return set()
+    part = levels[begin:end]
+    sizes = np.arange(1, length)
+    sums = np.cumsum(part)[:-1]
+    left, right = sums / sizes, (part.sum() - sums) / (length - sizes)
+    gain = sizes * (length - sizes) / length * (left - right) ** 2
+    best = int(np.argmax(gain))
+    below, above = part[: best + 1], part[best + 1 :]
+    change = abs(float(np.median(below) - np.median(above)))
+    within = max(float(np.std(below)) if len(below) > 1 else 0.0, float(np.std(above)) if len(above) > 1 else 0.0)
+    if change < SMALLEST_CHANGE or change < 3 * within / math.sqrt(max(min(len(below), len(above)), 1)) or change < 1.5 * within:
+        return set()
+    middle = begin + best + 1
+    return {middle} | _cuts(levels, begin, middle) | _cuts(levels, middle, end)
+
+
+def _drift(times: Floats) -> float | None:
+    """Change from the first to the last fifth, if the fifths rise or fall in order."""
+    if len(times) < 50:
+        return None
+    fifths = block_medians(times, 5)
+    change = float(fifths[-1] / fifths[0] - 1)
+    moves = np.diff(fifths) * np.sign(change)
+    noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])
+    if abs(change) < max(SMALLEST_DRIFT, 5 * noise) or (moves < -0.2 * abs(fifths[-1] - fifths[0])).any():
+        return None
+    return change

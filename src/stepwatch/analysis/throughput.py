@@ -1,0 +1,119 @@
+"""How fast the run really is: from the normal iterations alone, against the user's own card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepwatch.analysis.costs import Costs
+from stepwatch.analysis.goodput import Goodput
+from stepwatch.analysis.phases import Phases
+from stepwatch.estimator.flops import A100_FLOPS, flops_per_token
+from stepwatch.gpus import Gpu
+from stepwatch.run import SENTINEL_MFU, Run
+from stepwatch.settings import ModelShape
+
+MFU_DECAY = 0.9  # nanoGPT's moving average over logged iterations
+_FITTED_ROWS = 3000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    tokens_per_s: float | None = None
+    effective_tokens_per_s: float | None = None
+    achieved_flops: float | None = None
+    """Per card."""
+    flops_from: str | None = None
+    """`header`, `mfu` (the printed one, undone) or `parameters` (6 N, attention not counted)."""
+    gpu: Gpu | None = None
+    gpu_origin: str | None = None
+    peak_flops: float | None = None
+    peak_dtype: str | None = None
+    mfu: float | None = None
+    reported_mfu: float | None = None
+    cards: int = 1
+
+
+def find_throughput(
+    run: Run, phases: Phases, costs: Costs, goodput: Goodput, gpu: Gpu | None, gpu_origin: str | None
+) -> Throughput:
+    step = costs.step_s.mid
+    known = "step_s" not in costs.how or costs.how["step_s"] != "not separable"
+    tokens = tokens_per_iteration(run)
+    cards = run.settings.count("world_size") or 1
+    flops, source = _flops_per_iteration(run, tokens, cards)
+    peak, dtype = _peak(run, gpu)
+    achieved = flops / step if flops is not None and step > 0 and known else None
+    return Throughput(
+        tokens_per_s=tokens / step if tokens and step > 0 and known else None,
+        effective_tokens_per_s=tokens * goodput.iterations / goodput.wall_s if tokens and goodput.wall_s > 0 else None,
+        achieved_flops=achieved, flops_from=source if achieved else None, gpu=gpu, gpu_origin=gpu_origin,
+        peak_flops=peak, peak_dtype=dtype, mfu=achieved / peak if achieved and peak else None,
+        reported_mfu=_last_reported(run), cards=cards,
+    )  # fmt: skip
+
+
+def tokens_per_iteration(run: Run) -> float | None:
+    settings = run.settings
+    stated = settings.number("tokens_per_iter")
+    if stated:
+        return stated
+    factors = [settings.number(name) for name in ("batch_size", "block_size", "gradient_accumulation_steps")]
+    if any(factor is None for factor in factors):
+        return None
+    return float(np.prod([factor for factor in factors if factor is not None]))
+
+
+def _peak(run: Run, gpu: Gpu | None) -> tuple[float | None, str | None]:
+    if gpu is None:
+        return None, None
+    peak, dtype = gpu.peak_flops(run.settings.text("dtype"))
+    return (peak, dtype) if peak else (None, dtype)
+
+
+def _last_reported(run: Run) -> float | None:
+    printed = run.iterations.reported_mfu
+    real = printed[~np.isnan(printed) & (printed != SENTINEL_MFU)]
+    return float(real[-1]) if len(real) else None
+
+
+def _flops_per_iteration(run: Run, tokens: float | None, cards: int) -> tuple[float | None, str | None]:
+    """Of one card, for one iteration; the header is exact, the printed mfu works without one."""
+    n_params = run.settings.number("n_params")
+    shape = ModelShape.from_settings(run.settings)
+    if n_params and tokens and shape:
+        return flops_per_token(n_params, shape) * tokens / cards, "header"
+    from_mfu = flops_behind_mfu(run)
+    if from_mfu is not None:
+        return from_mfu, "mfu"
+    if n_params and tokens:
+        return flops_per_token(n_params, None) * tokens / cards, "parameters"
+    return None, None
+
+
+def flops_behind_mfu(run: Run) -> float | None:
+    """FLOPs per iteration and card that the printed mfu rests on.
+
+    The printed value is r' = 0.9 r + 0.1 F / (312e12 dt), linear in F: every line gives F, the first printed
+    one without any smoothing. The median over the lines is free of the rounding of a single one.
+    """
+    printed, times = run.iterations.reported_mfu[:_FITTED_ROWS], run.iterations.time_s[:_FITTED_ROWS]
+    real = np.flatnonzero(~np.isnan(printed) & (printed != SENTINEL_MFU) & (times > 0))
+    if not len(real) or run.reordered:
+        return None
+    begin = int(real[0])
+    fresh = begin > 0 and bool((run.iterations.reported_mfu[:begin] == SENTINEL_MFU).any())
+    carried = 0.0 if fresh else float(printed[begin])
+    gain = 1 / float(times[begin]) if fresh else 0.0
+    found = [float(printed[begin]) / gain] if fresh and printed[begin] > 0 else []
+    for row in range(begin + 1, len(printed)):
+        if np.isnan(printed[row]) or printed[row] == SENTINEL_MFU or times[row] <= 0:
+            break
+        carried, gain = MFU_DECAY * carried, MFU_DECAY * gain + (1 - MFU_DECAY) / float(times[row])
+        if printed[row] > 0 and (fresh or row - begin >= 5):
+            found.append((float(printed[row]) - carried) / gain)
+    if not found:
+        return None
+    flops = float(np.median(found)) * A100_FLOPS
+    return flops if flops > 0 else None

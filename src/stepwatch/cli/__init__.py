@@ -1,0 +1,69 @@
+"""The command line: one module per command, imported only when called; errors become exit codes here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from stepwatch.errors import StepwatchError
+
+COMMANDS = {
+    "explain": "Why some iterations are slow, what each part costs, how fast the run is, when it ends.",
+    "gpus": "The cards that stepwatch knows, or one of them.",
+}
+DEFAULT = "explain"
+
+
+class _Commands(click.Group):
+    """Loads a command when it is named; `stepwatch train.log` means `stepwatch explain train.log`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"stepwatch.cli.{cmd_name}").command
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # The summaries are kept here so that --help imports no command.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except StepwatchError as error:
+            _complain(error)
+            sys.exit(error.exit_code)
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="stepwatch", message="stepwatch %(version)s")
+def main() -> None:
+    """A stopwatch for training steps.
+
+    Reads the log of a training run and tells why some iterations are slow, what evaluations and checkpoints cost,
+    how fast the run really is on your card, where the time went and when it will end.
+
+    `stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input.
+    """
+
+
+def _complain(error: StepwatchError) -> None:
+    """One line for what is wrong, one for what to do, both in the reader's language."""
+    from stepwatch.i18n import language_from_environment, say
+
+    language = error.language or language_from_environment()
+    click.echo("stepwatch: " + say(error.what, language), err=True)
+    if error.remedy is not None:
+        click.echo("  " + say(error.remedy, language), err=True)

@@ -1,0 +1,156 @@
+"""`stepwatch explain`: from a log to an answer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from stepwatch.analysis import analyse
+from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.errors import StepwatchError, UsageError
+from stepwatch.gpus import Gpu, find_gpu, find_gpu_in_text
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.presenters import Presenter
+from stepwatch.readers import read
+from stepwatch.report import Report
+from stepwatch.run import Run
+from stepwatch.settings import Origin, Settings, Value, parse_assignment, read_config
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin
+
+
+@click.command(name="explain", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("logs", nargs=-1, metavar="[LOG]...")
+@click.option("--gpu", metavar="NAME", help="The card the run used: 4070, rtx4090, a100-80gb, cpu, …")
+@language_option()
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE.py", help="The nanoGPT config of the run; read, never executed.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting the log does not tell, such as max_iters=6000.")
+@click.option("--full", is_flag=True, help="Everything, not only the first screen.")
+@click.option("--run", "chosen", type=click.IntRange(min=1), metavar="N", help="Explain only the N-th run of the log.")
+@click.option("--no-iterations", is_flag=True, help="Leave the list of iterations out of the JSON.")
+@click.option("--with-lines", is_flag=True, help="Show lines of the log that were not understood.")
+@click.option("--front-matter", is_flag=True, help="Begin the Markdown with front matter for a site.")
+@click.option("--log-format", metavar="NAME", help="Do not detect the format of the log: it is this one.")
+@click.option("--max-size", type=click.IntRange(min=1), metavar="BYTES", default=LARGEST_EXPANSION_BYTES, help="Largest log to read, after expansion (default: 2 GB).")
+@format_options("terminal", "md", "json")
+def command(
+    logs: tuple[str, ...], gpu: str | None, lang: str | None, config: Path | None, assignments: tuple[str, ...],
+    full: bool, chosen: int | None, no_iterations: bool, with_lines: bool, front_matter: bool, log_format: str | None,
+    max_size: int, form: str, output: Path | None,
+) -> None:  # fmt: skip
+    """Explain the log of a training run.
+
+    Tells why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation cost, how fast
+    the run is on your card, where the time went and when it will end. Reads files (plain or .gz), `-` or a pipe;
+    alone on a terminal it waits for a pasted log.
+    """
+    with speaking(lang) as language:
+        card = find_gpu(gpu) if gpu else None
+        user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
+        from_config, remarks = _config_settings(config)
+        runs, failed = _read_all(logs, log_format, max_size, language)
+        if chosen is not None:
+            runs = [_chosen(runs, chosen)]
+        report = _report(runs, card, from_config, user, remarks)
+        presenter = _presenter(form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter)
+        write(presenter.render(report, language), output)
+    if failed:
+        sys.exit(1)
+
+
+def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, language: str) -> tuple[list[Run], bool]:
+    """All runs of all logs. One bad file among several is told and skipped; alone it is the answer."""
+    runs: list[Run] = []
+    failed = False
+    for name in logs or ("-",):
+        try:
+            runs.extend(read(_source(name, limit, language), log_format))
+        except StepwatchError as error:
+            if len(logs) < 2:
+                raise
+            failed = True
+            click.echo("stepwatch: " + say(error.what, language), err=True)
+    if not runs:
+        sys.exit(1)
+    return runs, failed
+
+
+def _source(name: str, limit: int, language: str) -> Source:
+    if name != "-":
+        return from_file(name, limit=limit)
+    if sys.stdin.isatty():
+        end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
+        click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
+    return from_stdin(limit=limit)
+
+
+def _chosen(runs: list[Run], number: int) -> Run:
+    if number > len(runs):
+        raise UsageError(
+            Message("there is no run {number:n}: the log holds {count:n}", {"number": number, "count": len(runs)}),
+            Message("choose one with --run 1 to --run {count:n}", {"count": len(runs)}),
+        )
+    return runs[number - 1]
+
+
+def _config_settings(config: Path | None) -> tuple[dict[str, Value], list[Finding]]:
+    if config is None:
+        return {}, []
+    values, skipped = read_config(from_file(config).text.decode("utf-8", "replace"))
+    if not skipped:
+        return values, []
+    facts = {"names": ", ".join(skipped[:6]), "count": len(skipped)}
+    text = Message("In the config these were not plain values and were left out: {names:word}.", facts)
+    return values, [Finding("config_skipped", NOTICE, text)]
+
+
+def _report(
+    runs: list[Run], card: Gpu | None, from_config: dict[str, Value], user: Settings, remarks: list[Finding]
+) -> Report:
+    if len(runs) > 1:
+        facts = {"count": len(runs)}
+        text = Message("The log holds {count:n} runs; each is explained by itself, with its own normal time.", facts)
+        remarks = [*remarks, Finding("several_runs", NOTICE, text)]
+    remarks = [*remarks, *_contradictions(runs, user)]
+    config = Settings.of(Origin.CONFIG, from_config)
+    analyses = []
+    for run in runs:
+        gpu, origin = _card(run, card)
+        analyses.append(analyse(replace(run, settings=run.settings.beneath(config).beneath(user)), gpu, origin))
+    return Report(analyses=tuple(analyses), remarks=tuple(remarks))
+
+
+def _card(run: Run, card: Gpu | None) -> tuple[Gpu | None, str | None]:
+    if card is not None:
+        return card, Origin.USER.value
+    found = find_gpu_in_text(run.gpu_text) if run.gpu_text else None
+    return found, Origin.LOG.value if found else None
+
+
+def _contradictions(runs: list[Run], user: Settings) -> list[Finding]:
+    found = []
+    for name, setting in user.items():
+        told = next((r.settings[name] for r in runs if name in r.settings and r.settings[name].origin is Origin.LOG), None)
+        if told is not None and told.value != setting.value:
+            facts = {"name": name, "told": told.value, "given": setting.value}
+            text = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", facts)
+            found.append(Finding("settings_conflict", WARNING, text))
+    return found
+
+
+def _presenter(form: str, *, full: bool, iterations: bool, with_lines: bool, front_matter: bool) -> Presenter:
+    if form == "json":
+        from stepwatch.presenters.jsondoc import JsonPresenter
+
+        return JsonPresenter(iterations=iterations, with_lines=with_lines)
+    if form == "md":
+        from stepwatch.presenters.markdown import MarkdownPresenter
+
+        return MarkdownPresenter(front_matter=front_matter, with_lines=with_lines)
+    from stepwatch.presenters.terminal import TerminalPresenter
+
+    return TerminalPresenter(full=full, with_lines=with_lines)

@@ -1,0 +1,176 @@
+"""The cards as data: `catalogue.tsv`, read once, and the `Gpu` that a row becomes.
+
+docs/gpus-sources.md explains the columns and the source marks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from stepwatch.units import GIGA, MEGA, TERA
+
+# Memory is sold in GB and built in GiB: an RTX 4070 of "12 GB" reports 12.0 GiB to the driver.
+GIB = 2**30
+
+# How far above the advertised peak a true figure can lie. Desktop cards boost past the advertised clock (an RTX 5090
+# reaches 113 %), power-capped data-centre cards stay below it (A100 85 %, H100 80 %, H20 96 %).
+BOOST_SLACK = 1.25
+DATACENTRE_SLACK = 1.05
+
+_DTYPES = {
+    "bfloat16": "bfloat16", "bf16": "bfloat16",
+    "float16": "float16", "fp16": "float16", "half": "float16",
+    "float32": "float32", "fp32": "float32", "float": "float32",
+    "tf32": "tf32", "tfloat32": "tf32",
+}  # fmt: skip
+
+Confidence = Literal["A", "B", "C"]
+
+
+class Peak(NamedTuple):
+    """A peak in FLOP/s and the arithmetic that it stands for; None where no figure is known."""
+
+    flops: float | None
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device as torch sees it; peaks are dense, at the advertised boost clock, accumulating in fp32."""
+
+    name: str
+    vendor: str
+    segment: str
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    sm_count: int | None = None
+    boost_hz: float | None = None
+    vram_bytes: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+    fp32_flops: float | None = None
+    tf32_flops: float | None = None
+    fp16_flops: float | None = None
+    fp16_accumulate16_flops: float | None = None
+    bf16_flops: float | None = None
+    fp8_flops: float | None = None
+    fp8_accumulate16_flops: float | None = None
+    int8_ops: float | None = None
+    link_bytes_per_s: float | None = None
+    link: str | None = None
+    pcie: str | None = None
+    tdp_w: float | None = None
+    has_bf16: bool = False
+    confidence: Confidence = "C"
+    sources: str = ""
+    aliases: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def is_laptop(self) -> bool:
+        return self.segment == "laptop"
+
+    @property
+    def is_geforce(self) -> bool:
+        """A GeForce card, desktop or laptop."""
+        return self.segment in ("geforce", "laptop")
+
+    def peak_flops(self, dtype: str | None = None) -> Peak:
+        """The peak for matrix products of a dtype, and the arithmetic that the card really uses for it.
+
+        Without a dtype: the one to train in. `float32` gives TF32 where the card has it, because nanoGPT allows
+        TF32; `fp32_flops` is the figure without. A dtype that the card only emulates, such as bfloat16 before Ampere,
+        gives the fp32 peak and says `float32`: emulation converts to fp32 and is never faster than that.
+        """
+        wanted = self._preferred_dtype() if dtype is None else dtype.strip().lower().removeprefix("torch.")
+        match _DTYPES.get(wanted):
+            case "bfloat16" if self.has_bf16:
+                return Peak(self.bf16_flops, "bfloat16")
+            case "float16" if self.fp16_flops is not None or self.has_bf16:
+                return Peak(self.fp16_flops, "float16")
+            case "float32" | "tf32" if self.tf32_flops is not None:
+                return Peak(self.tf32_flops, "tf32")
+            case None:
+                return Peak(None, wanted)
+            case _:
+                return Peak(self.fp32_flops, "float32")
+
+    def impossible_above_flops(self, dtype: str | None = None) -> float | None:
+        """No honest measurement lies above this; None where the peak is unknown."""
+        peak = self.peak_flops(dtype).flops
+        if peak is None:
+            return None
+        return peak * (DATACENTRE_SLACK if self.segment == "datacentre" else BOOST_SLACK)
+
+    def _preferred_dtype(self) -> str:
+        if self.has_bf16:
+            return "bfloat16"
+        # Tensor cores show in the rate: without them fp16 is at most as fast as fp32 (Apple, Pascal).
+        if (self.fp16_flops or 0.0) > (self.fp32_flops or 0.0):
+            return "float16"
+        return "float32"
+
+
+CPU = Gpu(name="cpu", vendor="", segment="cpu")
+
+
+@cache
+def gpus() -> tuple[Gpu, ...]:
+    """Every card that we know, in the order of the catalogue."""
+    header, *lines = Path(__file__).with_name("catalogue.tsv").read_text(encoding="utf-8").splitlines()
+    columns = header.split("\t")
+    return tuple(_gpu(dict(zip(columns, line.split("\t"), strict=True))) for line in lines)
+
+
+def _gpu(row: dict[str, str]) -> Gpu:
+    return Gpu(
+        name=row["name"],
+        aliases=tuple(row["aliases"].split("; ")) if row["aliases"] else (),
+        vendor=row["vendor"],
+        segment=row["segment"],
+        architecture=row["architecture"],
+        compute_capability=_compute_capability(row["compute_capability"]),
+        sm_count=int(row["sm_count"]) if row["sm_count"] else None,
+        boost_hz=_scaled(row["boost_mhz"], MEGA),
+        vram_bytes=_scaled(row["vram_gb"], GIB),
+        bandwidth_bytes_per_s=_scaled(row["bandwidth_gb_s"], GIGA),
+        fp32_flops=_scaled(row["fp32_tflops"], TERA),
+        tf32_flops=_scaled(row["tf32_tflops"], TERA),
+        fp16_flops=_scaled(row["fp16_tflops"], TERA),
+        fp16_accumulate16_flops=_scaled(row["fp16_accumulate16_tflops"], TERA),
+        bf16_flops=_scaled(row["bf16_tflops"], TERA),
+        fp8_flops=_scaled(row["fp8_tflops"], TERA),
+        fp8_accumulate16_flops=_scaled(row["fp8_accumulate16_tflops"], TERA),
+        int8_ops=_scaled(row["int8_tops"], TERA),
+        link_bytes_per_s=_scaled(row["link_gb_s"], GIGA),
+        link=row["link"] or None,
+        pcie=row["pcie"] or None,
+        tdp_w=_upper_end(row["tdp_w"]),
+        has_bf16=row["bf16_hw"] == "yes",
+        confidence=_confidence(row["confidence"]),
+        sources=row["sources"],
+    )
+
+
+def _scaled(figure: str, unit: float) -> float | None:
+    return float(figure) * unit if figure else None
+
+
+def _upper_end(watts: str) -> float | None:
+    """Laptop makers choose a limit within a range such as 35-115; the peaks in the catalogue are those of its upper end."""
+    return float(watts.rpartition("-")[2]) if watts else None
+
+
+def _compute_capability(text: str) -> tuple[int, int] | None:
+    """NVIDIA's number; AMD's gfx names are kept in the data file but are no compute capability."""
+    found = re.fullmatch(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _confidence(letter: str) -> Confidence:
+    match letter:
+        case "A" | "B" | "C":
+            return letter
+    raise ValueError(f"not a confidence: {letter!r}")

@@ -1,0 +1,304 @@
+"""From what people type and what drivers report to a card, by whole tokens and never by substrings.
+
+A name is read into a `Label`: the key that identifies the card (`rtx4070ti`, `a100`), and what merely describes it:
+brand words, form, memory, cores. The key must be equal to a key of the catalogue; the description must not contradict
+the card. Nothing is corrected: a name that is not known is refused, with the nearest names.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from difflib import SequenceMatcher
+from functools import cache
+from heapq import nlargest
+from math import inf
+from typing import NamedTuple
+
+from stepwatch.errors import UnknownGpu
+from stepwatch.gpus.catalogue import CPU, GIB, Gpu, gpus
+from stepwatch.gpus.variants import PREFERENCES
+from stepwatch.messages import Message
+
+_LONGEST_NAME = 200
+_SHOWN_LENGTH = 60
+_SUGGESTIONS = 5
+# Drivers report up to 7 % less than the nominal memory (a T4 of 16 GB: 15 GiB), and some people count in 10^9.
+_VRAM_TOLERANCE = 0.1
+
+_TRADE_MARKS = re.compile(r"\((?:r|tm)\)|[®™]", re.IGNORECASE)
+_ASIDE = re.compile(r"\(([^()]*)\)")
+# "8xA100", "2 x 4090", "A100 x8", "a100x8"; yet not the X of "7900 XTX".
+_COUNT = re.compile(r"^\s*\d{1,5}(?:[x×*]\s*|\s+[x×*]\s+)(?!tx?\b)(?=[a-z]|\d{4})|(?:\s+[x×*]\s*|(?<=\d)x)\d{1,5}\s*$")
+_MEMORY = re.compile(r"(?<![^\W_])(\d{1,3})\s*(?:gb|gib|g)(?![^\W_])")
+_CORES = re.compile(r"(?<![^\W_])(\d{1,3})[\s-]*cores?(?![^\W_])")
+_GLUED_BRAND = re.compile(r"\b(nvidia|geforce|tesla|radeon|instinct)(?=[a-z0-9])")
+_GLUED_FORM = re.compile(r"(?<=\d)(?=sxm|pcie|nvl|laptop|mobile)")
+_SERIES = re.compile(r"^(?:rtx|gtx|rx)(?!titan)")
+_MAX_Q = re.compile(r"max[ -]q\b")
+_TOKEN = re.compile(r"[^\W_]+|[/+,;&|]")
+_FORM = re.compile(r"sxm\d?|pcie|nvl|hbm\d\w?|\d{3}w|workstation|server|maxq|ls|n|ac")
+
+_NOISE = frozenset({"gpu", "gpus", "graphics", "card", "generation", "edition", "with", "design", "colab", "kaggle"})
+_SYNONYMS = {"mobile": "laptop", "notebook": "laptop"}
+_SEPARATORS = frozenset("/+,;&|")
+# Part of the identity, yet written in varying places: "Laptop RTX 4070", "RTX Ada 6000".
+_TRAILING = ("ada", "laptop")
+# In brackets people add remarks, "(host has 3)", which are dropped; these words are never a mere remark.
+_RANKS = frozenset(
+    {"ti", "super", "d", "v2", "ada", "sff", "pro", "max", "ultra", "xt", "xtx"}
+    | {"laptop", "mobile", "notebook", "maxq", "mig", "vgpu"}
+)
+
+_BRAND_WORDS = {
+    ("NVIDIA", "geforce"): ("geforce", "desktop"),
+    ("NVIDIA", "laptop"): ("geforce",),
+    ("NVIDIA", "datacentre"): ("tesla",),
+    ("AMD", "datacentre"): ("instinct",),
+    ("AMD", "desktop"): ("radeon",),
+    ("Intel", "datacentre"): ("data", "center"),
+    ("Intel", "desktop"): ("arc",),
+    ("Intel", "workstation"): ("arc",),
+    ("Apple", "integrated"): ("mps",),
+}
+
+_BRAND = re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|TITAN|AMD|Radeon|Intel\(R\)|Apple)(?= )")
+_END_OF_NAME = re.compile(r"\s{2,}|[\t\n,;:|=\"'`<>()\[\]{}]")
+_CUT_OFF = ("..", "…")  # old versions of nvidia-smi cut long names: "GeForce RTX 2080..." may be a Ti
+_LONGEST_DRIVER_NAME = 9
+
+
+class Label(NamedTuple):
+    """A name, taken apart."""
+
+    key: str
+    words: frozenset[str] = frozenset()
+    forms: frozenset[str] = frozenset()
+    memory_gb: int | None = None
+    cores: int | None = None
+
+
+class _Card(NamedTuple):
+    """A card with everything that a name may say about it."""
+
+    gpu: Gpu
+    labels: tuple[Label, ...]
+    words: frozenset[str]
+    forms: frozenset[str]
+    memories_gb: frozenset[int]
+
+    def fits(self, label: Label) -> bool:
+        """Nothing in the label contradicts the card; where memory is the buyer's choice, any is right."""
+        return (
+            label.words <= self.words
+            and label.forms <= self.forms
+            and (label.memory_gb is None or self.gpu.vram_bytes is None or label.memory_gb in self.memories_gb)
+            and (label.cores is None or label.cores == self.gpu.sm_count)
+        )
+
+    def is_called(self, label: Label) -> bool:
+        """The label is one of the card's own names, written out in full as a driver writes it."""
+        return self.fits(label) and any(
+            own.key == label.key
+            and own.forms == label.forms
+            and (own.memory_gb == label.memory_gb or own.memory_gb is None)
+            for own in self.labels
+        )
+
+
+def find_gpu(name: str, *, vram_bytes: float | None = None, sm_count: int | None = None) -> Gpu:
+    """The card of that name; memory and SM count, where known, decide between cards that share the name."""
+    label = _read(name)
+    if _is_cpu(name, label):
+        return CPU
+    for attempt in (label, _with_bare_memory(label)) if len(name) <= _LONGEST_NAME else ():
+        fitting = [card for card in _index().get(attempt.key, ()) if card.fits(attempt)]
+        if fitting:
+            gpu = _choose(fitting, vram_bytes, sm_count)
+            return _with_memory(gpu, vram_bytes or (attempt.memory_gb or 0) * GIB)
+    raise _unknown(name, label)
+
+
+def find_gpu_in_text(text: str) -> Gpu | None:
+    """The card that a log line names as a driver would; None when in doubt, so that no number becomes a card."""
+    found = {gpu for brand in _BRAND.finditer(text) if (gpu := _named_at(text, brand.start())) is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _named_at(text: str, start: int) -> Gpu | None:
+    rest = _TRADE_MARKS.sub("", text[start : start + 2 * _LONGEST_NAME])
+    words = _END_OF_NAME.split(rest, maxsplit=1)[0].split()[:_LONGEST_DRIVER_NAME]
+    for length in range(len(words), 1, -1):
+        name, following = " ".join(words[:length]), words[length:]
+        label = _read("" if name.endswith(_CUT_OFF) else name)
+        called = [card for card in _index().get(label.key, ()) if card.is_called(label)]
+        if called:
+            return None if _goes_on(following) else _choose(called, None, None)
+    return None
+
+
+def _goes_on(following: list[str]) -> bool:
+    """The next word belongs to the name, so that what was found is the beginning of another card's name."""
+    word = " ".join(following[: 2 if following[:1] == ["with"] else 1])
+    label = _read(word)
+    return label.key in _RANKS or bool(label.forms) or label.memory_gb is not None or word.startswith(_CUT_OFF)
+
+
+def _clean(name: str) -> str:
+    text = unicodedata.normalize("NFKC", _TRADE_MARKS.sub(" ", name[: _LONGEST_NAME + 1])).casefold().replace("_", " ")
+    text = _GLUED_FORM.sub(" ", _GLUED_BRAND.sub(r"\1 ", text))
+    return _MAX_Q.sub("maxq", text).replace("pci-e", "pcie")
+
+
+def _read(name: str) -> Label:
+    """Take a name apart; never fails, the key of nonsense is simply in no catalogue."""
+    text = _COUNT.sub("", _ASIDE.sub(_telling_part, _clean(name)))
+    text, memory_gb = _take(_MEMORY, text)
+    text, cores = _take(_CORES, text)
+    tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text) if token not in _NOISE]
+    if "maxq" in tokens and not any("pro" in token for token in tokens):
+        tokens.append("laptop")  # "RTX 3080 with Max-Q Design"; only the RTX PRO has a Max-Q desktop card
+        tokens = [token for token in tokens if token != "maxq"]
+    words = frozenset(token for token in tokens if token in _all_words())
+    forms = frozenset(token for token in tokens if _FORM.fullmatch(token))
+    identity = [token for token in tokens if token not in words and token not in forms and token not in _TRAILING]
+    key = _joined([*identity, *(token for token in _TRAILING if token in tokens)])
+    return Label(key, words, forms, memory_gb, cores)
+
+
+def _telling_part(aside: re.Match[str]) -> str:
+    """What remains of a remark in brackets: memory, cores, and the words that tell one card from another."""
+    text = aside[1]
+    sizes = [found[0] for pattern in (_MEMORY, _CORES) for found in pattern.finditer(text)]
+    tokens = _TOKEN.findall(text)
+    return " ".join([" ", *sizes, *(t for t in tokens if t in _RANKS or t in _all_words() or _FORM.fullmatch(t))])
+
+
+def _take(pattern: re.Pattern[str], text: str) -> tuple[str, int | None]:
+    found = pattern.search(text)
+    if found is None:
+        return text, None
+    return f"{text[: found.start()]} {text[found.end() :]}", int(found[1])
+
+
+def _joined(tokens: Iterable[str]) -> str:
+    """`rtx 4070 ti` and `rtx4070ti` are one key; digits never run together, or `L4 0` would be an L40."""
+    key = ""
+    for token in tokens:
+        between = " " if key[-1:].isdigit() and token[0].isdigit() else ""
+        key += between + ("|" if token in _SEPARATORS else token)
+    return key.strip("|")
+
+
+def _is_cpu(name: str, label: Label) -> bool:
+    return label.key == "cpu" or "(cpu)" in name.casefold()
+
+
+def _with_bare_memory(label: Label) -> Label:
+    """`V100-32`, `a100-80`: a number after the key is its memory."""
+    key, _, number = label.key.rpartition(" ")
+    if label.memory_gb is not None or not number.isdecimal():
+        return label
+    return label._replace(key=key, memory_gb=int(number))
+
+
+def _choose(cards: list[_Card], vram_bytes: float | None, sm_count: int | None) -> Gpu:
+    """Among cards that share a name: by SM count, then by memory, then the most common one."""
+    cards = [card for card in cards if card.gpu.sm_count == sm_count] or cards
+    distances = [_vram_distance(card.gpu, vram_bytes) for card in cards]
+    if min(distances) <= _VRAM_TOLERANCE:
+        cards = [card for card, distance in zip(cards, distances, strict=True) if distance == min(distances)]
+    preference = PREFERENCES.get(cards[0].labels[0].key)
+    order = preference.cards if preference else ()
+    return min((card.gpu for card in cards), key=lambda gpu: order.index(gpu.name) if gpu.name in order else len(order))
+
+
+def _vram_distance(gpu: Gpu, vram_bytes: float | None) -> float:
+    if vram_bytes is None or gpu.vram_bytes is None:
+        return inf
+    return abs(vram_bytes / gpu.vram_bytes - 1)
+
+
+def _with_memory(gpu: Gpu, vram_bytes: float) -> Gpu:
+    """Unified memory is as large as the buyer chose: known only when it was said."""
+    return replace(gpu, vram_bytes=float(vram_bytes)) if gpu.vram_bytes is None and 0 < vram_bytes < inf else gpu
+
+
+@cache
+def _index() -> dict[str, list[_Card]]:
+    """Every key, long and short, with the cards that bear it."""
+    index: dict[str, list[_Card]] = {}
+    for card in _cards():
+        for key in dict.fromkeys(spelling for label in card.labels for spelling in _spellings(label.key)):
+            index.setdefault(key, []).append(card)
+    return index
+
+
+@cache
+def _cards() -> tuple[_Card, ...]:
+    return tuple(_card(gpu) for gpu in gpus())
+
+
+def _card(gpu: Gpu) -> _Card:
+    names = dict.fromkeys(name.removeprefix("NVIDIA ") for name in (gpu.name, *gpu.aliases))
+    labels = tuple(_read(name) for name in names)
+    forms = {form for label in labels for form in label.forms}
+    memories = {label.memory_gb for label in labels if label.memory_gb is not None}
+    return _Card(
+        gpu=gpu,
+        labels=labels,
+        words=_words(gpu),
+        forms=frozenset(forms | {"sxm" for form in forms if form.startswith("sxm")}),
+        memories_gb=frozenset(memories | ({round(gpu.vram_bytes / GIB)} if gpu.vram_bytes else set())),
+    )
+
+
+def _spellings(key: str) -> Iterator[str]:
+    """The key without its series (`4070`, `a6000`, `7900xtx`), and with S for SUPER; a TITAN keeps its series."""
+    for spelling in (key, _SERIES.sub("", key)):
+        yield spelling
+        yield spelling.replace("super", "s")
+
+
+def _words(gpu: Gpu) -> frozenset[str]:
+    """Brand words that say nothing more about this card, and would be wrong about another."""
+    words = {gpu.vendor.lower(), *_BRAND_WORDS.get((gpu.vendor, gpu.segment), ())}
+    if gpu.vendor == "NVIDIA":
+        words.update((gpu.architecture or "").lower().split())
+    return frozenset(words.difference(_TRAILING))
+
+
+@cache
+def _all_words() -> frozenset[str]:
+    return frozenset(word for gpu in gpus() for word in _words(gpu))
+
+
+def _unknown(name: str, label: Label) -> UnknownGpu:
+    shown = "".join(char for char in name[:_LONGEST_NAME] if char.isprintable()).strip()[:_SHOWN_LENGTH]
+    return UnknownGpu(
+        Message('No card named "{name}" in the catalogue.', {"name": shown}),
+        Message(
+            "Nearest: {nearest}. `stepwatch gpus` lists every card.",
+            {"nearest": ", ".join(_nearest(label))},
+        ),
+    )
+
+
+def _nearest(label: Label) -> list[str]:
+    """The most similar names, among the cards of the brand or architecture if one was named."""
+    cards = [card for card in _cards() if label.words <= card.words] or _cards()
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(label.key[:_SHOWN_LENGTH])
+
+    def likeness(card: _Card) -> float:
+        keys = dict.fromkeys(spelling for own in card.labels for spelling in _spellings(own.key))
+        return max(_ratio(matcher, key) for key in keys)
+
+    return [card.gpu.name for card in nlargest(_SUGGESTIONS, cards, key=likeness)]
+
+
+def _ratio(matcher: SequenceMatcher[str], key: str) -> float:
+    matcher.set_seq1(key)
+    return matcher.ratio()

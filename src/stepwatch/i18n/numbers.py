@@ -1,0 +1,115 @@
+"""Numbers, durations and units as each locale writes them (Babel knows the separators)."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from babel import Locale
+from babel.numbers import NumberPattern, parse_pattern
+
+from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
+
+_DAY = {"en": "d", "fr": "j", "de": "d", "es": "d"}
+_BYTE = {"en": "B", "fr": "o", "de": "B", "es": "B"}
+_SPACE = {"en": " ", "fr": "\u202f", "de": "\u00a0", "es": "\u00a0"}
+
+
+@cache
+def _locale(language: str) -> Locale:
+    return Locale.parse(language)
+
+
+@cache
+def _pattern(decimals: int) -> NumberPattern:
+    return parse_pattern("#,##0" + ("." + "0" * decimals if decimals else ""))
+
+
+def decimal(value: float, decimals: int, language: str) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return str(_pattern(decimals).apply(value, _locale(language)))
+
+
+def significant(value: float, digits: int, language: str) -> str:
+    """At most `digits` significant digits, none after the point beyond what they need."""
+    if value == 0 or not math.isfinite(value):
+        return decimal(value, 0, language)
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)) + 1e-12))
+    return decimal(value, min(decimals, 6), language)
+
+
+def integer(value: float, language: str) -> str:
+    return decimal(round(value), 0, language)
+
+
+def with_unit(number: str, unit: str, language: str) -> str:
+    return number + _SPACE[language] + unit
+
+
+def factor(value: float, language: str) -> str:
+    return significant(value, 3 if value >= 100 else 2, language)
+
+
+def percent(value: float, language: str) -> str:
+    share = 100 * value
+    digits = 0 if abs(share) >= 99.95 else 1
+    return with_unit(decimal(share, digits, language), "%", language)
+
+
+def duration(seconds: float, language: str) -> str:
+    """Three significant digits below a minute, two units above."""
+    if not math.isfinite(seconds):
+        return "–"
+    if abs(seconds) < 0.9995:
+        return with_unit(significant(seconds * 1e3, 3 if seconds < 0.1 else 4, language), "ms", language)
+    if abs(seconds) < 59.95:
+        return with_unit(significant(seconds, 3, language), "s", language)
+    return _two_units(seconds, language)
+
+
+def _two_units(seconds: float, language: str) -> str:
+    for big, small, names in ((DAY_S, HOUR_S, (_DAY[language], "h")), (HOUR_S, MINUTE_S, ("h", "min")), (MINUTE_S, 1.0, ("min", "s"))):
+        if seconds >= big - small / 2:
+            whole, rest = divmod(round(seconds / small), round(big / small))
+            text = with_unit(integer(whole, language), names[0], language)
+            return text + (" " + with_unit(integer(rest, language), names[1], language) if rest and whole < 100 else "")
+    return with_unit(significant(seconds, 3, language), "s", language)
+
+
+def duration_range(interval: Interval, language: str) -> str:
+    """`5.1–5.2 s`; one figure where both ends read alike."""
+    low, high = duration(interval.low, language), duration(interval.high, language)
+    if low == high:
+        return low
+    space = _SPACE[language]
+    unit_low, unit_high = low.rpartition(space)[2], high.rpartition(space)[2]
+    if unit_low == unit_high and interval.high < 59.95:
+        return low.rpartition(space)[0] + "–" + high
+    if interval.low <= 0:
+        return "0–" + high
+    return low + " – " + high
+
+
+def tflops(flops: float, language: str) -> str:
+    return with_unit(significant(flops / TERA, 3, language), "TFLOPS", language)
+
+
+def token_rate(tokens_per_s: float, language: str) -> str:
+    return with_unit(integer(float(f"{tokens_per_s:.3g}"), language), "tokens/s", language)
+
+
+def size(count: float, language: str) -> str:
+    byte = _BYTE[language]
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= scale:
+            return with_unit(significant(count / scale, 3, language), prefix + byte, language)
+    return with_unit(integer(count, language), byte, language)
+
+
+def big(value: float, language: str) -> str:
+    """Parameter counts: 123.6 M."""
+    for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= scale:
+            return with_unit(significant(value / scale, 4, language), unit, language)
+    return integer(value, language)

@@ -1,0 +1,129 @@
+"""The single value that presenters receive, and its versioned JSON form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepwatch.analysis import Analysis
+from stepwatch.analysis.findings import Finding
+from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
+from stepwatch.units import TERA, Interval
+
+SCHEMA = "stepwatch.report/1"
+
+# Settings that are always in the JSON, null where unknown.
+STATED = (
+    "log_interval", "eval_interval", "eval_iters", "max_iters", "tokens_per_iter", "n_params", "batch_size", "block_size",
+    "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size", "always_save_checkpoint", "dtype", "compile",
+    "world_size",
+)  # fmt: skip
+# Settings that may name a person, a machine or a place: never in a report.
+PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One analysis per run found, in order, and what is to be said about all of them."""
+
+    analyses: tuple[Analysis, ...]
+    remarks: tuple[Finding, ...] = ()
+    """Said once, of the whole input: several runs, a contradiction between --set and the log."""
+    command: str = "stepwatch explain"
+    """How the report was asked for, for the hint on what to do next."""
+
+
+def interval_json(interval: Interval | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {"low": _plain(interval.low), "mid": _plain(interval.mid), "high": _plain(interval.high)}
+
+
+def _plain(value: float) -> float:
+    return float(f"{value:.9g}")
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else _plain(value)
+
+
+def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
+    settings = analysis.run.settings
+    values: dict[str, Any] = dict.fromkeys(STATED)
+    origins: dict[str, str] = {}
+    for name, setting in settings.items():
+        if name not in PRIVATE:
+            values[name] = setting.value
+            origins[name] = setting.origin.value
+    if values["eval_interval"] is None and analysis.phases.eval_interval:
+        values["eval_interval"] = analysis.phases.eval_interval
+        origins["eval_interval"] = "inferred"
+    return values, origins
+
+
+def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
+    split = analysis.split
+    columns = zip(
+        analysis.run.iterations.number.tolist(), analysis.run.iterations.time_s.tolist(),
+        analysis.phases.phase.tolist(), analysis.phases.certainty.tolist(), split.step_s.tolist(),
+        split.eval_s.tolist(), split.checkpoint_s.tolist(), split.compile_s.tolist(), split.unexplained_s.tolist(), strict=True,
+    )  # fmt: skip
+    return [
+        {
+            "iter": number, "time_s": time, "phase": PHASE_NAMES[phase], "certainty": CERTAINTY_NAMES[certainty],
+            "parts": {"step": step, "eval": evaluation, "checkpoint": save, "compile": compilation, "unexplained": rest},
+        }
+        for number, time, phase, certainty, step, evaluation, save, compilation, rest in columns
+    ]  # fmt: skip
+
+
+def throughput_json(analysis: Analysis) -> dict[str, Any]:
+    t = analysis.throughput
+    return {
+        "gpu": t.gpu.name if t.gpu else None, "gpu_origin": t.gpu_origin,
+        "peak_tflops": _number(t.peak_flops / TERA) if t.peak_flops else None, "dtype": t.peak_dtype,
+        "achieved_tflops": _number(t.achieved_flops / TERA) if t.achieved_flops else None, "flops_from": t.flops_from,
+        "mfu": _number(t.mfu), "reported_mfu": _number(t.reported_mfu), "tokens_per_s": _number(t.tokens_per_s),
+        "effective_tokens_per_s": _number(t.effective_tokens_per_s), "expected_step_s": None,
+    }  # fmt: skip
+
+
+def forecast_json(analysis: Analysis) -> dict[str, Any] | None:
+    f = analysis.forecast
+    if f.total_s is None:
+        return None
+    return {
+        "done": f.done, "total_s": interval_json(f.total_s), "remaining_s": interval_json(f.remaining_s), "basis": f.basis,
+        "max_iters": f.max_iters, "last_iteration": f.last_iteration, "evaluations_ahead": f.evals_ahead,
+    }  # fmt: skip
+
+
+def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, iterations: bool) -> dict[str, Any]:
+    """One entry of `runs`; `texts` holds the sentences, already in the reader's language."""
+    settings, origins = settings_json(analysis)
+    costs, goodput = analysis.costs, analysis.goodput
+    document: dict[str, Any] = {
+        "source": analysis.run.source, "format": analysis.run.format, "settings": settings, "origins": origins,
+    }  # fmt: skip
+    if iterations:
+        document["iterations"] = iterations_json(analysis)
+    document |= {
+        "costs": {
+            "step_s": interval_json(costs.step_s), "eval_s": interval_json(costs.eval_s),
+            "checkpoint_s": interval_json(costs.checkpoint_s), "compile_s": interval_json(costs.compile_s),
+            "eval_and_checkpoint_s": interval_json(costs.pair_s), "how": dict(costs.how),
+        },
+        "throughput": throughput_json(analysis),
+        "goodput": {
+            "wall_s": _plain(goodput.wall_s), "wall_interval_s": interval_json(goodput.interval_s),
+            "parts_s": {name: _plain(value) for name, value in goodput.parts_s.items()}, "iterations": goodput.iterations,
+            "by_clock": goodput.by_clock,
+        },
+        "forecast": forecast_json(analysis),
+        "per_thousand_iterations_s": interval_json(analysis.forecast.per_thousand_s),
+        "unread_lines": analysis.run.unread_count,
+        **texts,
+    }  # fmt: skip
+    return document

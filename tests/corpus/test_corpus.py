@@ -1,0 +1,107 @@
+"""The real logs: each is answered, and the accuracy and the speed that the issue asks for hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks import adapter, cut_runs, phases, speed, walltime
+
+PLACE = adapter.corpus()
+LOGS = list(phases.corpus_logs(PLACE)) if PLACE is not None else []
+needs_corpus = pytest.mark.skipif(
+    PLACE is None, reason="no corpus of real logs: set STEPWATCH_CORPUS, or put it in ../shared/corpus"
+)
+
+
+@pytest.fixture(scope="module")
+def place() -> Path:
+    assert PLACE is not None
+    return PLACE
+
+
+@pytest.fixture(scope="module")
+def phase_scores(place: Path) -> phases.Phases:
+    return phases.measure(place)
+
+
+@pytest.fixture(scope="module")
+def wall_times(place: Path) -> walltime.WallTimes:
+    return walltime.measure(place)
+
+
+@pytest.fixture(scope="module")
+def forecasts(place: Path) -> cut_runs.CutRuns:
+    return cut_runs.measure(place)
+
+
+@needs_corpus
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.ident)
+def test_every_log_is_answered(log: phases.CorpusLog) -> None:
+    outcome = adapter.explain(log.path, "--no-iterations")
+    assert outcome.exception is None
+    assert outcome.exit_code in (0, 1), outcome.stderr
+
+
+@needs_corpus
+@pytest.mark.parametrize("phase", phases.PHASES)
+def test_phases_agree_with_the_lines(phase_scores: phases.Phases, phase: str) -> None:
+    score = phase_scores.total(phase)
+    if phase == "checkpoint" and score.n == 0:
+        assert score.fp == 0, "the corpus has no iteration that only saved a checkpoint"
+        return
+    assert (score.f1 or 0.0) >= 0.99, phases.table(phase_scores)
+
+
+@needs_corpus
+def test_visible_evaluations_are_found_without_their_lines(phase_scores: phases.Phases) -> None:
+    assert (phase_scores.blind().f1 or 0.0) >= 0.97, phases.table(phase_scores)
+
+
+@needs_corpus
+def test_wall_time_is_near_the_measured_one(wall_times: walltime.WallTimes) -> None:
+    assert len(wall_times.runs) == 21
+    assert wall_times.within(0.02) >= 13, walltime.table(wall_times)
+    assert wall_times.within(0.05) >= 17, walltime.table(wall_times)
+
+
+@needs_corpus
+def test_wall_time_intervals_cover_and_are_narrow(wall_times: walltime.WallTimes) -> None:
+    assert wall_times.covered() >= 17, walltime.table(wall_times)
+    assert wall_times.width() <= 1.1, walltime.table(wall_times)
+
+
+@needs_corpus
+@pytest.mark.parametrize("variant", ["with_header", "without_header"])
+def test_cut_runs_are_forecast(forecasts: cut_runs.CutRuns, variant: str) -> None:
+    result: cut_runs.Forecasts = getattr(forecasts, variant)
+    assert result.error() <= 0.03, cut_runs.table(forecasts)
+    assert result.covered() >= 0.8, cut_runs.table(forecasts)
+    assert result.width() <= 1.25, cut_runs.table(forecasts)
+
+
+def test_a_log_of_5000_lines_is_answered_quickly(tmp_path: Path) -> None:
+    result = speed.small(tmp_path)
+    assert result.ratio <= 15, result
+
+
+@pytest.mark.skipif(os.environ.get("STEPWATCH_SPEED") != "1", reason="takes a minute: set STEPWATCH_SPEED=1")
+@pytest.mark.skipif(shutil.which("rg") is None, reason="rg is not installed: nothing to compare with")
+def test_two_million_iterations_are_answered_in_time_and_memory(tmp_path: Path) -> None:
+    result = speed.large(tmp_path)
+    assert result is not None
+    assert result.ratio <= 8, result
+    assert result.peak_bytes < 1e9, result
+
+
+@pytest.mark.skipif(os.environ.get("STEPWATCH_SPEED") != "1", reason="takes a minute: set STEPWATCH_SPEED=1")
+def test_time_grows_linearly(tmp_path: Path) -> None:
+    sizes = speed.grow(tmp_path)
+    per_iteration = [each.cost.seconds / each.iterations for each in sizes]
+    assert per_iteration[-1] <= 1.25 * per_iteration[0], sizes

@@ -1,5 +1,86 @@
-"""A stopwatch for training steps: why was that iteration slow, how long will it take, what should I change."""
+"""A stopwatch for training steps: why was that iteration slow, how long will it take, what should I change.
+
+    from stepwatch import analyse, find_gpu, from_file, read
+
+    for run in read(from_file("train.log")):
+        print(analyse(run, find_gpu("4070")).costs.step_s)
+
+Names are loaded when they are first used, so that `import stepwatch` stays light.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepwatch.analysis import Analysis, Finding, analyse
+    from stepwatch.errors import InputError, NoIterations, StepwatchError, UnknownGpu, UnreadableInput, UsageError
+    from stepwatch.gpus import Gpu, find_gpu
+    from stepwatch.i18n import say
+    from stepwatch.messages import Message
+    from stepwatch.presenters import Presenter
+    from stepwatch.readers import read
+    from stepwatch.report import Report
+    from stepwatch.run import Run
+    from stepwatch.settings import Origin, Settings
+    from stepwatch.sources import Source, from_file, from_stdin, from_text
+    from stepwatch.units import Interval
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Analysis",
+    "Finding",
+    "Gpu",
+    "InputError",
+    "Interval",
+    "Message",
+    "NoIterations",
+    "Origin",
+    "Presenter",
+    "Report",
+    "Run",
+    "Settings",
+    "Source",
+    "StepwatchError",
+    "UnknownGpu",
+    "UnreadableInput",
+    "UsageError",
+    "__version__",
+    "analyse",
+    "find_gpu",
+    "from_file",
+    "from_stdin",
+    "from_text",
+    "read",
+    "say",
+]
+
+_ROOMS = {
+    "analysis": ("Analysis", "Finding", "analyse"),
+    "errors": ("InputError", "NoIterations", "StepwatchError", "UnknownGpu", "UnreadableInput", "UsageError"),
+    "gpus": ("Gpu", "find_gpu"),
+    "i18n": ("say",),
+    "messages": ("Message",),
+    "presenters": ("Presenter",),
+    "readers": ("read",),
+    "report": ("Report",),
+    "run": ("Run",),
+    "settings": ("Origin", "Settings"),
+    "sources": ("Source", "from_file", "from_stdin", "from_text"),
+    "units": ("Interval",),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

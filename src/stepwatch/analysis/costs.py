@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stepwatch.analysis.baseline import WINDOW
 from stepwatch.analysis.phases import Phase, Phases
-from stepwatch.analysis.statistics import Floats, median, spread, standard_error, t_quantile
+from stepwatch.analysis.statistics import Floats, median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.run import Run
 from stepwatch.units import Interval
@@ -23,9 +24,15 @@ MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined"
 # Evaluations within one run are regular: max/min is mostly below 1.05, so about 1 % before anything was seen.
 PRIOR_NOISE = 0.01
 PRIOR_DEGREES = 1.5
+_SHARED_WEIGHT = 3.0  # how many evaluations the noise shared by both kinds counts for in each
 _GRID = 400
 _TOO_WIDE = 15.0  # a checkpoint known to no better than this factor is not told apart
 _Z90 = 1.6449
+_STEP_Z = 1.1  # less than 1.645: the interval spans the median and the mean, and each has its error on one side only
+_COOL_CARD = 0.05  # a first evaluation may be faster than later ones by this much
+_WARM_UP_S, _LONGEST_WARM_UP_S = 1.0, 8.0  # without compilation, as seen in published logs
+_LEVEL_ERROR = 0.004
+_NARROWEST = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,24 +66,25 @@ class _Location:
 def find_costs(run: Run, phases: Phases) -> Costs:
     how: dict[str, str] = {}
     step, mean_ratio = _step(run, phases, how)
-    excess = phases.excess_s(run)
-    alone = excess[phases.of(Phase.EVAL)]
-    saving = excess[phases.of(Phase.EVAL_CHECKPOINT)]
+    excess = phases.excess_s(run, mean_ratio)
+    level = _level(run, phases)
+    alone, saving = _at_one_level(phases, excess, level.rows)
     lone_saves = excess[phases.of(Phase.CHECKPOINT)]
     noise = _noise(run, phases, alone, saving)
     beliefs = _beliefs(run, step.mid)
 
+    first = excess[phases.of(Phase.FIRST)]
+    bound = float(first[0]) / level.at_first if len(first) and phases.first_evaluates and not phases.first_saves else None
     evaluation, checkpoint, pair = _evaluation_and_checkpoint(
-        _location(alone, noise), _location(saving, noise), beliefs, how
+        _location(alone, noise), _location(saving, noise), beliefs, bound, how
     )
     if checkpoint is None and len(lone_saves):
         checkpoint = _interval(_location(lone_saves, noise))
         how["checkpoint_s"] = MEASURED
-    first = excess[phases.of(Phase.FIRST)]
     compilation = None
     if len(first):
         evaluation, compilation = _first(
-            float(first[0]), phases, evaluation, checkpoint, pair, beliefs, noise, step, how
+            float(first[0]), level, phases, evaluation, checkpoint, beliefs, noise, how
         )
     evaluation = _unseen_evaluation(phases, evaluation, beliefs, how)
     checkpoint = _unseen_checkpoint(run, checkpoint, evaluation, how)
@@ -97,11 +105,13 @@ def _step(run: Run, phases: Phases, how: dict[str, str]) -> tuple[Interval, floa
         return Interval(0.0, smallest / 2, smallest), 1.0
     how["step_s"] = MEASURED
     times = run.iterations.time_s[normal]
-    middle, mean = median(times), _mean_without_tails(times, phases, normal)
-    error = _Z90 * standard_error(times) if len(times) > 4 else t_quantile(max(len(times) - 1, 1)) * _small_error(times)
+    middle = median(times)
+    ratio = _mean_ratio(times, phases, normal)
+    mean = _mean(times, phases, normal)
+    error = _STEP_Z * standard_error(times) if len(times) > 4 else t_quantile(max(len(times) - 1, 1)) * _small_error(times)
     error += 0.5e-5  # the last printed digit
     low, high = min(middle, mean), max(middle, mean)
-    return Interval(max(low - error, 0.0), (middle + mean) / 2, high + error), mean / middle
+    return Interval(max(low - error, 0.0), (low + high) / 2, high + error), ratio
 
 
 def _small_error(times: Floats) -> float:
@@ -110,15 +120,80 @@ def _small_error(times: Floats) -> float:
     return float(np.std(times, ddof=1)) / math.sqrt(len(times))
 
 
-def _mean_without_tails(times: Floats, phases: Phases, normal: np.ndarray) -> float:
-    """The mean of normal rows; the baseline's noise bounds what one row may weigh."""
+def _mean(times: Floats, phases: Phases, normal: np.ndarray) -> float:
     assert phases.baseline is not None
-    local = phases.baseline.time_s[normal]
-    limit = 1 + max(0.5, 8 * phases.baseline.noise)
-    return float(np.mean(np.minimum(times, local * limit)))
+    return float(np.mean(np.minimum(times, phases.baseline.time_s[normal] * _heaviest(phases))))
+
+
+def _heaviest(phases: Phases) -> float:
+    """No row weighs more in a mean than the noise around the baseline allows."""
+    assert phases.baseline is not None
+    return 1 + max(0.5, 8 * phases.baseline.noise)
+
+
+def _mean_ratio(times: Floats, phases: Phases, normal: np.ndarray) -> float:
+    """Mean over median of normal rows around their baseline.
+
+    Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
+    """
+    assert phases.baseline is not None
+    return max(1.0, float(np.mean(np.minimum(times / phases.baseline.time_s[normal], _heaviest(phases)))))
 
 
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The speed of the machine at each row, over its mean at all evaluations: what slows steps slows evaluations alike."""
+
+    rows: Floats
+    at_first: float
+    doubt_at_first: float
+
+
+def _level(run: Run, phases: Phases) -> _Level:
+    normal = phases.normal
+    count = len(phases.phase)
+    if phases.baseline is None or int(normal.sum()) < 8:
+        return _Level(np.ones(count), 1.0, 0.0)
+    noise = phases.baseline.noise
+    # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
+    window = max(_NARROWEST, min(WINDOW, math.ceil((1.25 * noise / _LEVEL_ERROR) ** 2)))
+    local = running_median(run.iterations.time_s[normal], window)
+    local = local / float(np.mean(local))
+    # What varies no more than the noise of the medians is no change of speed.
+    chance = (1.25 * noise) ** 2 / window
+    kept = max(0.0, 1 - chance / max(float(np.var(local)), 1e-30))
+    local = 1 + kept * (local - 1)
+    rows = np.interp(np.arange(count), np.flatnonzero(normal), local)
+    start = _at_start(local, window)
+    mean = float(np.mean(_levels_of_evaluations(run, phases, rows, start)))
+    return _Level(rows / mean, start / mean, 0.5 * abs(start - 1) / mean)
+
+
+def _at_start(local: Floats, window: int) -> float:
+    """The level at the first iteration: a straight line through the first two windows, since a drift is steepest there."""
+    half = window // 2
+    if len(local) < 3 * half or half == 0:
+        return float(local[0])
+    return float(local[half] - (local[2 * half] - local[half]))
+
+
+def _levels_of_evaluations(run: Run, phases: Phases, rows: Floats, start: float) -> list[float]:
+    evaluated = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
+    levels = rows[evaluated].tolist() or [1.0]
+    levels += np.interp(phases.unlogged_evals, run.iterations.number, rows).tolist()
+    return [*levels, start] if phases.first_evaluates else levels
+
+
+def _at_one_level(phases: Phases, excess: Floats, level: Floats) -> tuple[Floats, Floats]:
+    """Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card."""
+    rows, both = phases.of(Phase.EVAL), phases.of(Phase.EVAL_CHECKPOINT)
+    alone = excess[rows] / level[rows]
+    if not len(alone):
+        return alone, excess[both] / level[both]
+    return alone, excess[both] - median(alone) * (level[both] - 1)
 
 
 def _noise(run: Run, phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float, float]:
@@ -148,6 +223,10 @@ def _location(values: Floats, noise: tuple[float, float, float]) -> _Location | 
     relative, degrees, step_noise = noise
     mid = max(median(values), 0.0)
     single = math.hypot(relative * mid, step_noise)
+    if len(values) >= 4:  # a save has a noise of its own, so the group's spread counts once there is one
+        own = len(values) - 1.0
+        single = math.sqrt((_SHARED_WEIGHT * single**2 + own * spread(values) ** 2) / (_SHARED_WEIGHT + own))
+        degrees = min(degrees, _SHARED_WEIGHT + own)
     efficiency = 1.0 if len(values) < 3 else 1.2
     return _Location(mid, efficiency * single / math.sqrt(len(values)), single, degrees, len(values))
 
@@ -160,6 +239,8 @@ def _interval(location: _Location | None) -> Interval | None:
 class _Beliefs:
     evaluation: Belief | None
     checkpoint: Belief | None
+    usual_evaluation_s: float
+    """With nanoGPT's default of 200 batches and no accumulation: the middle where nothing is told."""
 
 
 def _beliefs(run: Run, step_s: float) -> _Beliefs:
@@ -167,24 +248,27 @@ def _beliefs(run: Run, step_s: float) -> _Beliefs:
     accumulation = settings.number("gradient_accumulation_steps")
     ranks = settings.count("world_size") or 1
     micro_steps = max(accumulation / ranks, 1.0) if accumulation else None
+    usual = evaluation_prior(step_s, settings.count("eval_iters") or 200, micro_steps or 1.0)
     return _Beliefs(
-        evaluation_prior(step_s, settings.count("eval_iters"), micro_steps), checkpoint_prior(run.saved_params or settings.number("n_params"))
+        evaluation_prior(step_s, settings.count("eval_iters"), micro_steps),
+        checkpoint_prior(run.saved_params or settings.number("n_params")),
+        usual.median_s if usual is not None else 0.0,
     )
 
 
 def _evaluation_and_checkpoint(
-    alone: _Location | None, saving: _Location | None, beliefs: _Beliefs, how: dict[str, str]
+    alone: _Location | None, saving: _Location | None, beliefs: _Beliefs, bound: float | None, how: dict[str, str]
 ) -> tuple[Interval | None, Interval | None, Interval | None]:
     if saving is None:
         if alone is not None:
             how["eval_s"] = MEASURED
         return _interval(alone), None, None
     if alone is None:
-        return *_split_by_belief(saving, beliefs, how), _interval(saving)
+        return *_split_by_belief(saving, beliefs, bound, how), _interval(saving)
     how["eval_s"] = MEASURED
     difference = saving.mid - alone.mid
     error = math.hypot(saving.error, alone.error)
-    half = t_quantile(saving.degrees) * error
+    half = t_quantile(min(saving.degrees, alone.degrees)) * error
     if difference > 2.5 * half or (beliefs.checkpoint is None and difference > half):
         how["checkpoint_s"] = MEASURED
         return _interval(alone), Interval.around(difference, half), _interval(saving)
@@ -217,20 +301,24 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
 
 
 def _split_by_belief(
-    saving: _Location, beliefs: _Beliefs, how: dict[str, str]
+    saving: _Location, beliefs: _Beliefs, bound: float | None, how: dict[str, str]
 ) -> tuple[Interval | None, Interval | None]:
-    """Every evaluation saves: only the sum is measured, and beliefs about the parts divide it."""
+    """Every evaluation saves: only the sum is measured, and beliefs about the parts divide it.
+
+    The first iteration is a witness too: it evaluates and does not save, so no evaluation is longer than it.
+    """
     total = saving.mid
     if total <= 0 or (beliefs.evaluation is None and beliefs.checkpoint is None):
-        how["eval_s"] = how["checkpoint_s"] = NOT_SEPARABLE
-        whole = max(total + saving.half_width, 1e-9)
-        return Interval(0.0, 0.85 * total, whole), Interval(0.0, 0.15 * total, whole)
+        return _split_by_first(saving, bound, how)
     share = 1 / (1 + np.exp(-np.linspace(-7, 7, _GRID)))  # of the checkpoint in the sum, fine at both ends
     weight = np.zeros(_GRID)
     if beliefs.evaluation is not None:
         weight += [beliefs.evaluation.log_density(x) for x in (total * (1 - share)).tolist()]
     if beliefs.checkpoint is not None:
         weight += [beliefs.checkpoint.log_density(x) for x in (total * share).tolist()]
+    if bound is not None and bound > 0:
+        beyond = np.maximum(total * (1 - share) / bound - 1, 0.0)
+        weight -= 0.5 * (beyond / _COOL_CARD) ** 2
     part = _quantiles(share, weight)
     relative = saving.half_width / total
     checkpoint = part.scaled(total).widened(down=relative, up=relative)
@@ -244,12 +332,25 @@ def _split_by_belief(
     return evaluation, checkpoint
 
 
+def _split_by_first(saving: _Location, bound: float | None, how: dict[str, str]) -> tuple[Interval, Interval]:
+    """No belief: only a first iteration shorter than the sum shows how long an evaluation is at most."""
+    total = saving.mid
+    if bound is None or not 0 < bound < (1 - 2 / _TOO_WIDE) * total:
+        how["eval_s"] = how["checkpoint_s"] = NOT_SEPARABLE
+        whole = max(total + saving.half_width, 1e-9)
+        return Interval(0.0, 0.85 * total, whole), Interval(0.0, 0.15 * total, whole)
+    how["eval_s"] = how["checkpoint_s"] = COMBINED
+    low, mid, high = max(bound - _LONGEST_WARM_UP_S, 0.2 * bound), max(bound - _WARM_UP_S, 0.6 * bound), bound * (1 + _COOL_CARD)
+    slack = saving.half_width
+    return Interval(low, mid, high), Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
+
+
 # --- the first iteration ----------------------------------------------------------------------------------------
 
 
 def _first(
-    excess: float, phases: Phases, evaluation: Interval | None, checkpoint: Interval | None, pair: Interval | None,
-    beliefs: _Beliefs, noise: tuple[float, float, float], step: Interval, how: dict[str, str],
+    excess: float, level: _Level, phases: Phases, evaluation: Interval | None, checkpoint: Interval | None,
+    beliefs: _Beliefs, noise: tuple[float, float, float], how: dict[str, str],
 ) -> tuple[Interval | None, Interval | None]:  # fmt: skip
     """Compilation is what is left of the first iteration; returns the evaluation too, where only this row holds one."""
     if excess <= 0:
@@ -260,18 +361,18 @@ def _first(
         return evaluation, Interval.around(excess, _Z90 * noise[2])
     if evaluation is None:
         return _first_alone(excess, beliefs, how)
-    inside = evaluation
+    inside = evaluation.scaled(level.at_first).widened(down=level.doubt_at_first, up=level.doubt_at_first)
     if phases.first_saves and checkpoint is not None:
-        inside = pair if pair is not None else evaluation + checkpoint
+        inside = inside + checkpoint
     single = math.hypot(noise[0] * inside.mid, noise[2]) * t_quantile(noise[1])
     low = excess - math.hypot(inside.high - inside.mid, single) - inside.mid
     high = excess + math.hypot(inside.mid - inside.low, single) - inside.mid
     mid = excess - inside.mid
     how["compile_s"] = COMBINED if how.get("eval_s") in (MODELLED, NOT_SEPARABLE) else MEASURED
-    if how.get("eval_s") == NOT_SEPARABLE and not phases.first_saves:
+    if how.get("eval_s") == NOT_SEPARABLE:
         how["compile_s"] = NOT_SEPARABLE
         return evaluation, Interval(0.0, max(mid, 0.0), excess)
-    return evaluation, Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.0))
+    return evaluation, Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single))
 
 
 def _first_alone(excess: float, beliefs: _Beliefs, how: dict[str, str]) -> tuple[Interval, Interval]:
@@ -279,7 +380,8 @@ def _first_alone(excess: float, beliefs: _Beliefs, how: dict[str, str]) -> tuple
     belief = beliefs.evaluation
     if belief is None or belief.median_s * math.exp(-2 * belief.spread) > excess:
         how["eval_s"] = how["compile_s"] = NOT_SEPARABLE
-        return Interval(0.0, excess / 2, excess), Interval(0.0, excess / 2, excess)
+        likely = min(excess, beliefs.usual_evaluation_s)
+        return Interval(0.0, likely, excess), Interval(0.0, excess - likely, excess)
     how["eval_s"] = how["compile_s"] = MODELLED
     ends = [min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-_Z90, 0.0, _Z90)]
     return Interval(*ends), Interval(excess - ends[2], excess - ends[1], excess - ends[0])

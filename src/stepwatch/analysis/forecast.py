@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepwatch.analysis.costs import Costs
-from stepwatch.analysis.goodput import Goodput
+from stepwatch.analysis.costs import MEASURED, Costs
+from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import block_medians, median
 from stepwatch.run import Run
 from stepwatch.units import Interval
 
 # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their length.
-FUTURE_DOUBT = 0.02
+# Things get slower more often than faster.
+FASTER_DOUBT, SLOWER_DOUBT = 0.02, 0.03
+LATER_EVALUATIONS = 0.02
 RECENT_ROWS = 200
 
 
@@ -71,10 +73,10 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
     mid = recent * costs.mean_ratio * _clock_factor(goodput)
     wander = _wander(times)
     statistical = 1.6449 * 1.2533 * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
-    slack = math.hypot(math.hypot(FUTURE_DOUBT, wander), statistical)
-    return Interval(
-        mid * max(1 - slack - max(doubt_down - 0.012, 0.0), 0.0), mid, mid * (1 + slack + max(doubt_up - 0.012, 0.0))
-    )
+    slack = math.hypot(wander, statistical)
+    down = math.hypot(FASTER_DOUBT, slack) + max(doubt_down - BASE_DOUBT, 0.0)
+    up = math.hypot(SLOWER_DOUBT, slack) + max(doubt_up - BASE_DOUBT, 0.0)
+    return Interval(mid * max(1 - down, 0.0), mid, mid * (1 + up))
 
 
 def _clock_factor(goodput: Goodput) -> float:
@@ -106,55 +108,72 @@ def _span(
     if not _evaluates(run, phases):
         return steps, 0, 0.0
     evals = end // interval - last // interval
-    share = _share_that_saves(run, phases, evals)
-    saves = evals * share.mid
-    span = steps + (costs.eval_s.scaled(evals) if costs.eval_s else Interval.exactly(0.0))
-    if costs.checkpoint_s is not None and evals:
-        pair_known = costs.pair_s is not None and share.low == 1.0
-        if pair_known and costs.pair_s is not None:
-            span = steps + costs.pair_s.scaled(evals)
-        else:
-            save = costs.checkpoint_s
-            span = span + Interval(save.low * share.low, save.mid * share.mid, save.high * share.high).scaled(evals)
-    return span, evals, saves
+    share = _share_that_saves(run, phases)
+    return steps + _evaluations_ahead(costs, share).scaled(evals), evals, evals * share.mid
+
+
+def _evaluations_ahead(costs: Costs, share: Interval) -> Interval:
+    """The cost of one coming evaluation, with the share of a checkpoint that it will have."""
+    if costs.eval_s is None:
+        return Interval.exactly(0.0)
+    alone = costs.eval_s
+    if costs.checkpoint_s is None:
+        return alone.widened(down=LATER_EVALUATIONS, up=LATER_EVALUATIONS)
+    both = costs.pair_s or alone + costs.checkpoint_s
+    if costs.how.get("eval_s") != MEASURED:  # no published log has a checkpoint above half of the two together
+        alone = Interval(max(alone.low, 0.5 * both.low), max(alone.mid, 0.5 * both.low), max(alone.high, 0.5 * both.low))
+    low = min(alone.low, both.low) * (1 - share.low) + both.low * share.low
+    mid = alone.mid * (1 - share.mid) + both.mid * share.mid
+    high = min(alone.high, both.high) * (1 - share.high) + both.high * share.high
+    return Interval(min(low, mid), mid, max(high, mid)).widened(down=LATER_EVALUATIONS, up=LATER_EVALUATIONS)
 
 
 def _evaluates(run: Run, phases: Phases) -> bool:
     return bool(run.evaluations) or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()) or not phases.eval_interval_inferred
 
 
+# Where nothing tells how often a run evaluates: nanoGPT's own configs say 250 for small models, 1000 and 2000 for large.
+USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
+
+
 def _with_unknown_evaluations(
     run: Run, phases: Phases, costs: Costs, steps: Interval, last: int, end: int
 ) -> Interval:
-    """Only the evaluation of the first iteration was seen: when the next ones come is unknown, so the top is open to them."""
-    if not (phases.first_evaluates or run.evaluations) or costs.eval_s is None:
+    """Only the evaluation of the first iteration was seen: the next ones come at an unknown interval, above what was seen."""
+    if not phases.first_evaluates or costs.eval_s is None:
         return steps
     seen = max(last - int(run.iterations.number[0]), 1)
+    likely = next((interval for interval in USUAL_INTERVALS if interval > seen), 2 * seen)
     most = (end - last) / seen
     cost = costs.eval_s
-    return steps + Interval(0.0, 0.3 * most * cost.mid, most * cost.high)
+    return steps + Interval(0.0, (end // likely) * cost.mid, max(most, end // likely) * cost.high)
 
 
-def _share_that_saves(run: Run, phases: Phases, evals: int) -> Interval:
+def _share_that_saves(run: Run, phases: Phases) -> Interval:
     """The share of coming evaluations that will save: what was seen, falling as it fell."""
     always = run.settings.flag("always_save_checkpoint")
     saved = _saved_flags(run, phases)
-    if not len(saved):
-        return Interval.exactly(0.0) if always is False else Interval(0.0, 0.5, 1.0)
+    count = len(saved)
+    if always and (not count or saved.all()):
+        return Interval.exactly(1.0)
+    if not count:
+        return Interval(0.0, 0.5, 1.0)
+    if saved.all():
+        # Early on every evaluation improves; where only those save, later ones mostly do not.
+        likely = (count + 0.8) / (count + 2) if always is False else (count + 2) / (count + 3)
+        return Interval(max(0.1, 1 - 3 / (count + 2)), likely, 1.0)
     if not saved.any():
-        return Interval.exactly(0.0) if len(saved) > 2 else Interval(0.0, 0.1, 1.0)
-    if saved.all() and always is not False:
-        return Interval.exactly(1.0) if always or len(saved) >= 3 else Interval(0.5, 1.0, 1.0)
-    recent = saved[len(saved) // 2 :]
+        return Interval(0.0, 0.0, 1.0 / (count + 1))
+    recent = saved[count // 2 :]
     now, before = float(recent.mean()), float(saved.mean())
-    fallen = now * (now / before if before > 0 else 1.0)
-    return Interval(min(fallen, now) * 0.5, min(fallen, 1.0), min(max(now, fallen) * 1.2 + 0.1, 1.0))
+    fallen = min(now * now / before, 1.0)
+    return Interval(0.5 * min(fallen, now), fallen, min(1.2 * max(now, fallen) + 0.1, 1.0))
 
 
 def _saved_flags(run: Run, phases: Phases) -> np.ndarray:
-    """For each evaluation seen after the first iteration: did it save."""
+    """For each evaluation seen after the first iteration: did it save. One that ends the log is not known to."""
     saves = {save.at for save in run.checkpoints}
     if run.evaluations:
-        return np.array([e.at in saves for e in run.evaluations if e.at > 0])
+        return np.array([e.at in saves for e in run.evaluations if e.at > 0 and (e.at in saves or e.at != phases.trailing)])
     rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
     return np.asarray(phases.phase[rows] == Phase.EVAL_CHECKPOINT)

@@ -73,11 +73,11 @@ class Phases:
         """Rows whose time is a training step and nothing else."""
         return (self.phase == Phase.STEP) & ~self.artefact
 
-    def excess_s(self, run: Run) -> Floats:
-        """What each row took beyond a normal step."""
+    def excess_s(self, run: Run, mean_ratio: float = 1.0) -> Floats:
+        """What each row took beyond a normal step; with heavy tails the mean step is above the median one."""
         if self.baseline is None:
             return np.zeros(len(run.iterations))
-        return np.asarray((run.iterations.time_s - self.baseline.time_s) * self.covers)
+        return np.asarray((run.iterations.time_s - mean_ratio * self.baseline.time_s) * self.covers)
 
 
 def find_phases(run: Run) -> Phases:

@@ -1,0 +1,58 @@
+# Two commands are enough: `make demo` and `make test`. Both set up everything they need in .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
+RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint accuracy catalogues catalogues-extract pages system
+
+help:  ## Show the targets.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
+
+setup: $(STAMP)  ## Create .venv and install stepwatch with its tools.
+
+# Redone whenever pyproject.toml changes. PYTHON=/path/to/python chooses the interpreter.
+$(STAMP): pyproject.toml
+	@for python in $(PYTHON) $(PYTHONS); do \
+	  if command -v $$python >/dev/null && $$python -c '$(RECENT)' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "stepwatch needs Python 3.11 or newer, and none of these is: $(PYTHON) $(PYTHONS)" >&2; \
+	  echo "install one, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; \
+	fi; \
+	echo "setting up $(VENV) with $$($$found --version)"; \
+	$$found -m venv --clear $(VENV) || { echo "$$found cannot create a virtual environment (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup  ## Explain an example log.
+	$(BIN)/stepwatch explain examples/nanogpt-4070.log --gpu 4070
+
+test: setup system lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
+	$(BIN)/python -m pytest -p tests.no_skip -rs
+
+lint: setup  ## Check style and types only.
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# ripgrep is the yardstick of one speed test. It is installed where that takes no question, and done without elsewhere.
+system:
+	@command -v rg >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && { apt-get install -y ripgrep || { apt-get update && apt-get install -y ripgrep; }; } >/dev/null 2>&1; } || true
+	@command -v rg >/dev/null || echo "NOT INSTALLED: ripgrep (rg); the test that needs it will be skipped"
+
+accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and docs/performance.md.
+	$(BIN)/python -m benchmarks.write_docs
+
+catalogues: setup  ## Compile the catalogues (.po to .mo).
+	$(BIN)/python -m tests.house.catalogues
+
+catalogues-extract: setup  ## Bring new sentences into the catalogues.
+	$(BIN)/python -m tests.house.extract
+
+pages: setup  ## Rewrite the help texts and outputs in README.md and docs/, and the example logs.
+	$(BIN)/python -m examples.make_logs
+	$(BIN)/python -m tests.house.write_help

@@ -1,0 +1,533 @@
+"""What the terminal and the note say alike: the same sentences and rows, still as Messages."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepwatch.analysis import Analysis
+from stepwatch.analysis.costs import NOT_SEPARABLE
+from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
+from stepwatch.analysis.phases import Phase
+from stepwatch.i18n import clean
+from stepwatch.messages import Message
+from stepwatch.report import Report, settings_json
+from stepwatch.settings import Origin
+from stepwatch.units import Interval
+
+WORTH_CHANGING = 0.03
+"""A part below this share of the wall time is not worth a change of settings."""
+SMALLEST_SHOWN = 0.0005
+_PLAIN_ARGUMENT = re.compile(r"[\w.+-]+(?: [\w.+-]+)*")
+_LONGEST_NAME = 60
+
+PART_NAMES = {
+    "step": Message("Training step"),
+    "eval": Message("Evaluation"),
+    "checkpoint": Message("Checkpoint"),
+    "pair": Message("Evaluation and checkpoint"),
+    "compile": Message("Compilation, warm-up"),
+    "warm-up": Message("Warm-up"),
+    "stall": Message("Stalls"),
+    "unexplained": Message("Not explained"),
+}
+HOW = {
+    "measured": Message("measured"),
+    "modelled": Message("estimated"),
+    "combined": Message("partly estimated"),
+    NOT_SEPARABLE: Message("not separable"),
+}
+ORIGINS = {
+    "log": Message("from the log"),
+    "config": Message("from the config"),
+    "user": Message("given by you"),
+    "driver": Message("from the driver"),
+    "calibrated": Message("measured on this machine"),
+    "default": Message("default of the format"),
+    "inferred": Message("inferred from the log"),
+}
+PHASE_MARKS = {Phase.EVAL: "e", Phase.EVAL_CHECKPOINT: "c", Phase.CHECKPOINT: "c", Phase.FIRST: "0", Phase.STALL: "!"}
+_RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
+
+
+# --- what is known ----------------------------------------------------------------------------------------------
+
+
+def step_known(a: Analysis) -> bool:
+    return a.costs.how.get("step_s") != NOT_SEPARABLE
+
+
+def share_of(a: Analysis, *parts: str) -> float:
+    wall = a.goodput.wall_s
+    return sum(a.goodput.parts_s.get(part, 0.0) for part in parts) / wall if wall > 0 else 0.0
+
+
+def told_apart(a: Analysis) -> bool:
+    """Whether evaluation and checkpoint may be shown as two costs."""
+    return a.costs.pair_s is None or a.costs.how.get("eval_s") != NOT_SEPARABLE
+
+
+def evaluations_done(a: Analysis) -> int:
+    """In the logged span, those of unlogged iterations included."""
+    logged = int(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
+    first = a.phases.first_evaluates and bool(a.phases.of(Phase.FIRST).any())
+    return logged + len(a.phases.unlogged_evals) + (a.phases.trailing is not None) + first
+
+
+def checkpoints_done(a: Analysis) -> int:
+    logged = int(a.phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
+    last = a.phases.trailing is not None and any(save.at == a.phases.trailing for save in a.run.checkpoints)
+    first = a.phases.first_saves and bool(a.phases.of(Phase.FIRST).any())
+    return logged + len(a.phases.unlogged_saves) + last + first
+
+
+def longest(report: Report) -> int:
+    """The position of the run that took longest."""
+    walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in report.analyses]
+    return walls.index(max(walls))
+
+
+# --- the answer in one sentence ---------------------------------------------------------------------------------
+
+
+def headline(a: Analysis) -> Message:
+    facts = {
+        "step": a.costs.step_s.mid, "most": a.costs.step_s, "lost": a.goodput.parts_s["stall"], "share": share_of(a, "stall"),
+        "interval": a.phases.eval_interval, "period": a.phases.periodic,
+    }  # fmt: skip
+    if not step_known(a):
+        if len(a.run.iterations) == 1:
+            return Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
+        return Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
+    if facts["share"] > WORTH_CHANGING:
+        return Message(
+            "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain.",
+            facts,
+        )
+    if len(a.regimes.regimes) > 1:
+        return _headline_of_regimes(a)
+    return _headline_of_evaluations(a, facts) or _headline_without(a, facts)
+
+
+def _headline_of_regimes(a: Analysis) -> Message:
+    levels = [regime.step_s for regime in a.regimes.regimes]
+    facts = {"fast": min(levels), "slow": max(levels), "count": len(levels)}
+    return Message(
+        "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.", facts
+    )
+
+
+def _headline_of_evaluations(a: Analysis, facts: dict[str, object]) -> Message | None:
+    alone = bool(a.phases.of(Phase.EVAL).any())
+    saving = bool(a.phases.of(Phase.EVAL_CHECKPOINT).any())
+    if not alone and not saving:
+        if a.phases.of(Phase.CHECKPOINT).any():
+            return Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.", facts)
+        return None
+    if not a.run.evaluations:
+        if a.phases.eval_interval is None:
+            return Message("A normal iteration takes {step:time}. The slow ones have the size of evaluations.", facts)
+        return Message(
+            "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault.",
+            facts,
+        )
+    if saving and alone:
+        return Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault.",
+            facts,
+        )
+    if saving:
+        return Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault.",
+            facts,
+        )
+    return Message("A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault.", facts)
+
+
+def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
+    if a.phases.periodic is not None:
+        return Message(
+            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why.", facts
+        )
+    stalled = int(a.phases.of(Phase.STALL).sum())
+    if stalled:
+        return Message(
+            "A normal iteration takes {step:time}. One was slow, and the log does not say why.",
+            {**facts, "count": stalled},
+            "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
+            stalled,
+        )
+    if a.phases.of(Phase.FIRST).any():
+        return Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.", facts)
+    return Message("A normal iteration takes {step:time}, and none in this log is slow.", facts)
+
+
+# --- what each part costs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRow:
+    """One line of the table of parts; `seconds` and `share` are of the wall time."""
+
+    name: Message
+    cost: Message
+    how: Message | None
+    count: int
+    seconds: float
+    share: float
+
+
+def part_rows(a: Analysis) -> tuple[PartRow, ...]:
+    return tuple(row for row in _part_rows(a) if row is not None)
+
+
+def _part_rows(a: Analysis) -> Iterator[PartRow | None]:
+    costs = a.costs
+    yield _row(a, "step", costs.step_s, "step_s", a.goodput.iterations)
+    if told_apart(a):
+        yield _row(a, "eval", costs.eval_s, "eval_s", evaluations_done(a))
+        yield _row(a, "checkpoint", costs.checkpoint_s, "checkpoint_s", checkpoints_done(a))
+    else:
+        yield _pair_row(a)
+    warm_up = a.run.settings.flag("compile") is False
+    yield _row(a, "compile", costs.compile_s, "compile_s", 1, PART_NAMES["warm-up"] if warm_up else None)
+    yield _lost_row(a, "stall", int(a.phases.of(Phase.STALL).sum()))
+    yield _lost_row(a, "unexplained", 0)
+
+
+def _row(a: Analysis, part: str, cost: Interval | None, key: str, count: int, name: Message | None = None) -> PartRow | None:
+    if cost is None:
+        return None
+    return PartRow(
+        name=name or PART_NAMES[part], cost=cost_text(cost), how=HOW.get(a.costs.how.get(key, "")), count=count,
+        seconds=a.goodput.parts_s[part], share=share_of(a, part),
+    )  # fmt: skip
+
+
+def _pair_row(a: Analysis) -> PartRow:
+    assert a.costs.pair_s is not None
+    parts = a.goodput.parts_s
+    return PartRow(
+        name=PART_NAMES["pair"], cost=cost_text(a.costs.pair_s), how=HOW["measured"], count=checkpoints_done(a),
+        seconds=parts["eval"] + parts["checkpoint"], share=share_of(a, "eval", "checkpoint"),
+    )  # fmt: skip
+
+
+def _lost_row(a: Analysis, part: str, count: int) -> PartRow | None:
+    lost = a.goodput.parts_s[part]
+    if share_of(a, part) < SMALLEST_SHOWN:
+        return None
+    cost = Message("{lost:time} in all", {"lost": lost})
+    return PartRow(name=PART_NAMES[part], cost=cost, how=None, count=count, seconds=lost, share=share_of(a, part))
+
+
+def cost_text(cost: Interval) -> Message:
+    if not cost.high > 0:
+        return Message("unknown")
+    return Message("{cost:range}", {"cost": cost})
+
+
+def share_text(share: float) -> Message:
+    if 0 < share < SMALLEST_SHOWN:
+        return Message("< {limit:pct}", {"limit": 2 * SMALLEST_SHOWN})
+    return Message("{share:pct}", {"share": share})
+
+
+# --- speed, time, forecast --------------------------------------------------------------------------------------
+
+
+def speed(a: Analysis) -> tuple[Message, ...]:
+    return (*_tokens(a), *_compute(a)) or (
+        Message("The log does not tell how many tokens an iteration holds: add --set tokens_per_iter=… for tokens per second."),
+    )
+
+
+def _tokens(a: Analysis) -> Iterator[Message]:
+    t = a.throughput
+    rates = {"normal": t.tokens_per_s, "overall": t.effective_tokens_per_s}
+    normal, overall = (rate is not None and math.isfinite(rate) for rate in rates.values())
+    if normal and overall:
+        yield Message("{normal:rate} in normal iterations, {overall:rate} with everything counted.", rates)
+    elif overall:
+        yield Message("{overall:rate} with everything counted.", rates)
+
+
+def _compute(a: Analysis) -> Iterator[Message]:
+    t = a.throughput
+    if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
+        return
+    name = t.gpu.name if t.gpu else None
+    facts = {"achieved": t.achieved_flops, "gpu": name, "peak": t.peak_flops, "mfu": t.mfu, "dtype": t.peak_dtype, "cards": t.cards}
+    if t.gpu is None and t.cards > 1:
+        yield Message("{achieved:tflops} on each of {cards:n} cards.", facts)
+    elif t.gpu is None:
+        yield Message("{achieved:tflops}.", facts)
+    elif t.mfu is None or t.peak_flops is None:
+        yield Message("{achieved:tflops} on {gpu:word}, of which no peak is known.", facts)
+    elif t.cards > 1:
+        yield Message("{achieved:tflops} on each of {cards:n} cards: {mfu:pct} of the peak of {gpu:word} ({peak:tflops}).", facts)
+    else:
+        yield Message("{achieved:tflops}: {mfu:pct} of the peak of {gpu:word} ({peak:tflops}).", facts)
+
+
+def time_spent(a: Analysis) -> Message:
+    facts = {
+        "wall": a.goodput.wall_s, "range": a.goodput.interval_s, "count": a.goodput.iterations, "share": share_of(a, "step"),
+    }  # fmt: skip
+    if not step_known(a):
+        return Message(
+            "{wall:time} for {count:n} iteration.", facts, "{wall:time} for {count:n} iterations.", a.goodput.iterations
+        )
+    return Message(
+        "{wall:time} for {count:n} iteration; the training step took {share:pct} of it.", facts,
+        "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", a.goodput.iterations,
+    )  # fmt: skip
+
+
+def forecast(a: Analysis) -> Message:
+    f = a.forecast
+    facts = {
+        "last": f.last_iteration, "end": f.max_iters, "total": f.total_s, "remaining": f.remaining_s,
+        "left": (f.max_iters or 0) - f.last_iteration, "thousand": f.per_thousand_s, "count": 1000,
+    }  # fmt: skip
+    if f.done:
+        return Message("The run reached its last iteration, {end:n}.", facts)
+    if f.remaining_s is not None and f.total_s is not None:
+        return Message("{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.", facts)
+    if f.per_thousand_s is None or not step_known(a):
+        return Message("The log shows too little to tell how long the run will take.")
+    return Message("{count:n} more iterations take {thousand:range}, evaluations included.", facts)
+
+
+def forecast_notes(a: Analysis) -> tuple[Message, ...]:
+    """What the forecast rests on."""
+    f = a.forecast
+    if f.done or not step_known(a):
+        return ()
+    notes = [Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")]
+    if f.assumed_no_evals:
+        notes.append(Message("The log does not show how often the run evaluates; that is why the upper end is far away."))
+    elif f.evals_ahead:
+        notes.append(Message(
+            "They include {count:n} evaluation to come.", {"count": f.evals_ahead},
+            "They include {count:n} evaluations to come.", f.evals_ahead,
+        ))  # fmt: skip
+    return tuple(notes)
+
+
+# --- findings ---------------------------------------------------------------------------------------------------
+
+
+def ranked(findings: tuple[Finding, ...]) -> list[Finding]:
+    """Warnings, then notices, then the rest; in the order of the analysis within each."""
+    return sorted(findings, key=lambda finding: _RANK.get(finding.severity, 3))
+
+
+# --- what to change ---------------------------------------------------------------------------------------------
+
+
+def worthwhile(a: Analysis) -> tuple[Message, ...]:
+    """What this run could gain by other settings, from its own figures alone."""
+    return (*_evaluate_less(a), *_save_less(a))
+
+
+def changes(a: Analysis) -> tuple[Message, ...]:
+    """The same, or that there is nothing to gain."""
+    return worthwhile(a) or (
+        Message(
+            "Nothing is worth changing: evaluations and checkpoints take {share:pct} of the time.",
+            {"share": share_of(a, "eval", "checkpoint")},
+        ),
+    )
+
+
+def _evaluate_less(a: Analysis) -> Iterator[Message]:
+    tied = evaluations_done(a) - checkpoints_done(a) <= 1  # the evaluation of iteration 0 never saves
+    parts = ("eval", "checkpoint") if tied else ("eval",)
+    share = share_of(a, *parts)
+    if share <= WORTH_CHANGING or evaluations_done(a) < 2:
+        return
+    old = a.phases.eval_interval
+    facts = {
+        "share": share, "old": old, "new": 2 * (old or 0), "saved": sum(a.goodput.parts_s[part] for part in parts) / 2,
+        "wall": a.goodput.wall_s, "half": a.goodput.parts_s["eval"] / 2, "noisier": math.sqrt(2),
+    }  # fmt: skip
+    if old is None:
+        yield Message("Evaluate half as often, with eval_interval doubled: this saves about {saved:time} of {wall:time}.", facts)
+    elif tied and checkpoints_done(a):
+        yield Message(
+            "Double eval_interval from {old:n} to {new:n}: half as many evaluations and checkpoints save about {saved:time} of {wall:time}.",
+            facts,
+        )
+    else:
+        yield Message(
+            "Double eval_interval from {old:n} to {new:n}: half as many evaluations save about {saved:time} of {wall:time}.", facts
+        )
+    yield Message(
+        "Or halve eval_iters: each evaluation takes half the time, about {half:time} less in all, and the error of the printed losses grows by a factor of {noisier:x}.",
+        facts,
+    )
+
+
+def _save_less(a: Analysis) -> Iterator[Message]:
+    share = share_of(a, "checkpoint")
+    if share <= WORTH_CHANGING or a.run.settings.flag("always_save_checkpoint") is False:
+        return
+    facts = {"share": share, "spent": a.goodput.parts_s["checkpoint"]}
+    yield Message(
+        "Set always_save_checkpoint = False: checkpoints take {spent:time} ({share:pct}), and then only those are written that follow a better validation loss.",
+        facts,
+    )
+
+
+# --- slow iterations --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRow:
+    iteration: int
+    time_s: float
+    mark: str
+    holds: tuple[Message, ...]
+
+
+def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
+    """The slow iterations in order, at most so many, and how many were left out: the first ones and the slowest stay."""
+    slow = np.flatnonzero(~a.phases.of(Phase.STEP))
+    kept = slow
+    if len(slow) > most:
+        head, rest = slow[: most - most // 3], slow[most - most // 3 :]
+        worst = rest[np.argsort(-a.run.iterations.time_s[rest], kind="stable")[: most // 3]]
+        kept = np.sort(np.concatenate((head, worst)))
+    return tuple(_slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
+
+
+def _slow_row(a: Analysis, row: int) -> SlowRow:
+    return SlowRow(
+        iteration=int(a.run.iterations.number[row]), time_s=float(a.run.iterations.time_s[row]),
+        mark=PHASE_MARKS[Phase(int(a.phases.phase[row]))], holds=tuple(_holds(a, row)),
+    )  # fmt: skip
+
+
+def _holds(a: Analysis, row: int) -> Iterator[Message]:
+    split = a.split
+    step, evaluation, checkpoint = (float(column[row]) for column in (split.step_s, split.eval_s, split.checkpoint_s))
+    compilation, rest = float(split.compile_s[row]), float(split.unexplained_s[row])
+    shown = SMALLEST_SHOWN * float(a.run.iterations.time_s[row])
+    if step > shown:
+        yield Message("step {time:time}", {"time": step})
+    if not told_apart(a) and checkpoint > 0:
+        yield Message("evaluation and checkpoint {time:time}", {"time": evaluation + checkpoint})
+    else:
+        if evaluation > shown:
+            yield Message("evaluation {time:time}", {"time": evaluation})
+        if checkpoint > shown:
+            yield Message("checkpoint {time:time}", {"time": checkpoint})
+    if compilation > shown:
+        yield Message("compilation and warm-up {time:time}", {"time": compilation})
+    if rest > shown:
+        yield Message("not explained {time:time}", {"time": rest})
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------
+
+
+def regime_sentences(a: Analysis) -> tuple[Message, ...]:
+    return tuple(
+        Message(
+            "Iterations {begin:n} to {end:n}: {step:time}",
+            {"begin": regime.from_iteration, "end": regime.to_iteration, "step": regime.step_s},
+        )
+        for regime in a.regimes.regimes
+    )
+
+
+def known_settings(a: Analysis) -> Iterator[tuple[str, str, Message]]:
+    """Name, value and where it is known from; never one that may name a person or a place."""
+    values, origins = settings_json(a)
+    for name, value in values.items():
+        if value is not None:
+            yield name, clean(value), ORIGINS.get(origins.get(name, ""), ORIGINS["inferred"])
+
+
+def run_state(a: Analysis) -> Message:
+    if a.forecast.done:
+        return Message("finished")
+    if a.forecast.max_iters is not None:
+        return Message("not finished")
+    return Message("length unknown")
+
+
+# --- what to ask next -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    why: Message
+    arguments: tuple[str, ...]
+    """The command, to be joined by spaces; each is quoted already."""
+
+
+def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
+    """The one command that would tell most more; None where there is nothing left to ask."""
+    start = (report.command, _sources(report), *_given(a))
+    if len(report.analyses) > 1:
+        other = 1 if longest(report) else 2
+        return Next(why=Message("To see another run:"), arguments=(*start, f"--run {other}"))
+    if a.throughput.gpu is None and a.throughput.achieved_flops is not None:
+        return Next(why=Message("To see how much of your card is used, name it, for example:"), arguments=(*start, "--gpu 4070"))
+    if a.forecast.max_iters is None and step_known(a):
+        argument = f"--set max_iters={_round_number(2 * a.forecast.last_iteration)}"
+        return Next(why=Message("To see when the run ends, give its length, for example:"), arguments=(*start, argument))
+    if not full:
+        return Next(why=Message("To see everything:"), arguments=(*start, "--full"))
+    return None
+
+
+def _round_number(value: int) -> int:
+    """One significant digit, so that it reads as an example."""
+    return max(int(float(f"{value:.0e}")), 1000)
+
+
+def _sources(report: Report) -> str:
+    names = list(dict.fromkeys(a.run.source or "-" for a in report.analyses))
+    if len(names) > 3 or any(len(name) > _LONGEST_NAME or clean(name) != name for name in names):
+        return "LOG"
+    return " ".join(_quoted(name) for name in names)
+
+
+def _given(a: Analysis) -> Iterator[str]:
+    """What the reader had given already, so that the next answer does not forget it."""
+    if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
+        yield f"--gpu {_quoted(clean(a.throughput.gpu.name))}"
+    for name, setting in a.run.settings.items():
+        if setting.origin is Origin.USER:
+            yield f"--set {_quoted(f'{name}={setting.value}')}"
+
+
+def _quoted(text: str) -> str:
+    # Double quotes where they are enough: they work in every shell, single ones do not in cmd.exe.
+    if " " in text and _PLAIN_ARGUMENT.fullmatch(text):
+        return f'"{text}"'
+    return text if text == "-" or _PLAIN_ARGUMENT.fullmatch(text) else shlex.quote(text)
+
+
+def unread_lines(a: Analysis, most: int = 20) -> list[tuple[int, str]]:
+    """Lines that no pattern understood, counted from 1, cleaned; shown only where the reader asked for them."""
+    return [(unread.line + 1, clean(unread.text)) for unread in a.run.unread[:most]]
+
+
+def title(a: Analysis) -> Message:
+    if a.phases.of(Phase.STEP).all():
+        return Message("What an iteration takes")
+    return Message("Why some iterations are slow")
+
+
+def printable(text: str) -> str:
+    """Lone surrogates of an odd file name cannot be written to any output."""
+    return text.encode("utf-8", "replace").decode("utf-8")

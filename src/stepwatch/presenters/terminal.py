@@ -1,0 +1,398 @@
+"""The answer on a terminal: one screen of 25 lines, everything with `full`; good without colour."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+import numpy as np
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stepwatch.analysis import Analysis
+from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.analysis.phases import Phase
+from stepwatch.i18n import clean, say
+from stepwatch.messages import Message
+from stepwatch.presenters import sentences
+from stepwatch.report import Report
+
+SCREEN_LINES = 25
+PIPE_WIDTH = 80
+WIDEST = 100
+NARROWEST = 40
+MOST_SLOW_ROWS = 30
+MOST_RUNS = 8
+MOST_FINDINGS = 4
+_CHART_HEIGHTS = (5, 4, 3)
+_FULL_CHART_HEIGHT = 7
+
+# What the table, the headline and the legend of the first screen say already.
+_SAID_ABOVE = frozenset({"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"})
+_MARKS = {WARNING: ("!", "bold red"), NOTICE: ("•", "yellow")}
+_MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
+_DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
+# A figure stays with its unit at the end of a line.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS|tokens/s|[kMGT]?[Bo])(?!\w))")
+
+LEGEND = {
+    "e": Message("evaluation"),
+    "c": Message("with checkpoint"),
+    "0": Message("first iteration"),
+    "!": Message("stall"),
+}
+Line = Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalPresenter:
+    full: bool = False
+    with_lines: bool = False
+    colour: bool | None = None
+    """None: as standard output can take it. False for an answer that goes into a file."""
+    name: str = "terminal"
+    suffix: str = ".txt"
+
+    def render(self, report: Report, language: str) -> str:
+        tty = sys.stdout is not None and sys.stdout.isatty()
+        width = max(NARROWEST, min(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, WIDEST)) if tty else PIPE_WIDTH
+        colour = tty if self.colour is None else self.colour
+        console = Console(
+            file=StringIO(), width=width, force_terminal=colour, no_color="NO_COLOR" in os.environ or not colour,
+            force_jupyter=False, legacy_windows=False, highlight=False, markup=False, emoji=False, soft_wrap=True,
+        )  # fmt: skip
+        page = _Page(report, language, width, console)
+        for line in page.lines(full=self.full, with_lines=self.with_lines):
+            line.rstrip()
+            console.print(line)
+        assert isinstance(console.file, StringIO)
+        return sentences.printable(console.file.getvalue())
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Blocks of finished lines, so that they can be counted before they are shown."""
+
+    report: Report
+    language: str
+    width: int
+    console: Console
+
+    def lines(self, *, full: bool, with_lines: bool) -> Iterator[Line]:
+        chosen = sentences.longest(self.report)
+        if len(self.report.analyses) > 1:
+            yield from self.runs(chosen, full)
+        if full:
+            for number, a in enumerate(self.report.analyses):
+                if len(self.report.analyses) > 1:
+                    yield from self.heading(Message("Run {number:n}", {"number": number + 1}))
+                yield from self.everything(a)
+        else:
+            yield from self.screen(self.report.analyses[chosen])
+        if with_lines:
+            yield from self.unread()
+
+    # --- the first screen -----------------------------------------------------------------------------------
+
+    def screen(self, a: Analysis) -> list[Line]:
+        """The tallest chart that leaves room for what matters; less and less where sentences are long."""
+        top = [*self.paragraph(sentences.headline(a), style="bold"), Text(), *self.parts(a), Text()]
+        facts, end = self.facts(a), self.next(a, full=False)
+        urgent, remarks = self.remarks(a)
+        for height in _CHART_HEIGHTS:
+            chart = self.chart(a, height)
+            room = SCREEN_LINES - sum(map(len, (top, chart, facts, end)))
+            if room >= sum(map(len, urgent[:2])):
+                break
+        if room < 0:
+            chart, room = [], room + len(chart)
+        return [*top, *chart, *facts, *_fitting((*urgent, *remarks), room), *end]
+
+    def remarks(self, a: Analysis) -> tuple[list[list[Line]], list[list[Line]]]:
+        """What must be said if there is room for anything, and what may be said after it."""
+        found = sentences.ranked((*self.report.remarks, *a.findings))
+        found = [finding for finding in found if finding.code not in _SAID_ABOVE][:MOST_FINDINGS]
+        urgent = [self.finding(finding) for finding in found if finding.severity in _MARKS]
+        change = [self.labelled("→", self.say(change), 2) for change in sentences.worthwhile(a)[:1]]
+        return urgent, [*change, *(self.finding(finding) for finding in found if finding.severity not in _MARKS)]
+
+    def facts(self, a: Analysis) -> list[Line]:
+        speed = " ".join(self.say(message) for message in sentences.speed(a))
+        rows = [
+            (Message("Speed"), speed),
+            (Message("Time"), self.say(sentences.time_spent(a))),
+            (Message("Forecast"), self.say(sentences.forecast(a))),
+        ]
+        labels = [self.say(label) for label, _ in rows]
+        indent = max(map(cell_len, labels)) + 2
+        return [line for label, (_, text) in zip(labels, rows, strict=True) for line in self.labelled(label, text, indent)]
+
+    def next(self, a: Analysis, *, full: bool) -> list[Line]:
+        ask = sentences.next_command(self.report, a, full=full)
+        if ask is None:
+            return []
+        return [*self.paragraph(ask.why, style="dim"), *self.command(ask.arguments)]
+
+    def command(self, arguments: Sequence[str]) -> list[Line]:
+        """On one line where it fits; else continued as a shell reads it."""
+        lines = [arguments[0]]
+        for argument in arguments[1:]:
+            if len(lines[-1]) + len(argument) + 6 > self.width:
+                lines[-1] += " \\"
+                lines.append("  " + argument)
+            else:
+                lines[-1] += " " + argument
+        return [Text("  " + line, style="bold green") for line in lines]
+
+    # --- everything -----------------------------------------------------------------------------------------
+
+    def everything(self, a: Analysis) -> Iterator[Line]:
+        yield from self.paragraph(sentences.headline(a), style="bold")
+        yield Text()
+        yield from self.parts(a)
+        yield from self.together(a)
+        yield Text()
+        yield from self.chart(a, _FULL_CHART_HEIGHT)
+        yield Text()
+        yield from self.facts(a)
+        yield from (line for note in sentences.forecast_notes(a) for line in self.bullet(self.say(note)))
+        yield from self.heading(Message("What was noticed"))
+        for finding in sentences.ranked((*self.report.remarks, *a.findings)):
+            yield from self.finding(finding)
+        yield from self.heading(Message("What to change"))
+        for change in sentences.changes(a):
+            yield from self.bullet(self.say(change))
+        yield from self.levels(a)
+        yield from self.slow(a)
+        yield from self.settings(a)
+        yield from self.next(a, full=True)
+
+    def together(self, a: Analysis) -> list[Line]:
+        if a.costs.pair_s is None or not sentences.told_apart(a):
+            return []
+        text = Message("Evaluation and checkpoint together: {pair:range}, measured.", {"pair": a.costs.pair_s})
+        return self.paragraph(text)
+
+    def levels(self, a: Analysis) -> Iterator[Line]:
+        if len(a.regimes.regimes) < 2:
+            return
+        yield from self.heading(Message("Levels of speed"))
+        for text in sentences.regime_sentences(a):
+            yield from self.bullet(self.say(text))
+
+    def slow(self, a: Analysis) -> Iterator[Line]:
+        rows, left_out = sentences.slow_rows(a, MOST_SLOW_ROWS)
+        if not rows:
+            return
+        yield from self.heading(Message("Slow iterations"))
+        table = _table((Message("Iteration"), "right"), (Message("Time"), "right"), None, (Message("What it includes"), "left"), say=self.say)
+        for row in rows:
+            holds = " + ".join(self.say(part) for part in row.holds)
+            table.add_row(
+                self.say(Message("{iteration:n}", {"iteration": row.iteration})), self.say(Message("{time:time}", {"time": row.time_s})),
+                Text(row.mark, style=_MARK_STYLES[row.mark]), Text(holds),
+            )  # fmt: skip
+        yield from self.laid_out(table)
+        if left_out:
+            facts = {"count": left_out}
+            yield from self.paragraph(Message("{count:n} more like these.", facts, "{count:n} more like these.", left_out))
+
+    def settings(self, a: Analysis) -> Iterator[Line]:
+        known = list(sentences.known_settings(a))
+        if not known:
+            return
+        yield from self.heading(Message("Settings"))
+        table = Table.grid(padding=(0, 2))
+        for name, value, origin in known:
+            table.add_row(Text(name), Text(value), Text(self.say(origin), style="dim"))
+        yield from self.laid_out(table)
+        yield Text()
+
+    def unread(self) -> Iterator[Line]:
+        yield from self.heading(Message("Lines that were not understood"))
+        lines = [line for a in self.report.analyses for line in sentences.unread_lines(a)]
+        if not lines:
+            yield from self.paragraph(Message("None."))
+        for number, text in lines[:20]:
+            yield from self.labelled(self.say(Message("{line:n}", {"line": number})), text, 8)
+
+    # --- tables ---------------------------------------------------------------------------------------------
+
+    def parts(self, a: Analysis) -> list[Line]:
+        table = _table(
+            (Message("Part"), "left"), (Message("Cost"), "right"), (Message("Basis"), "left"), (Message("Count"), "right"),
+            (Message("Share"), "right"), say=self.say,
+        )  # fmt: skip
+        for row in sentences.part_rows(a):
+            count = self.say(Message("{count:n}", {"count": row.count})) if row.count else ""
+            table.add_row(
+                Text(self.say(row.name)), Text(self.say(row.cost)), Text(self.say(row.how) if row.how else "", style="dim"),
+                Text(count), Text(self.say(sentences.share_text(row.share))),
+            )  # fmt: skip
+        return self.laid_out(table)
+
+    def runs(self, chosen: int, full: bool) -> list[Line]:
+        analyses = self.report.analyses
+        several = Message("The input holds {count:n} runs.", {"count": len(analyses)})
+        table = _table(
+            (Message("Run"), "right"), (Message("Iterations"), "right"), (Message("Normal iteration"), "right"),
+            (Message("Time"), "right"), (Message("State"), "left"), say=self.say,
+        )  # fmt: skip
+        shown = range(len(analyses)) if full else _shown_runs(len(analyses), chosen)
+        for index in shown:
+            table.add_row(*self.run_cells(index, analyses[index]), style="bold" if index == chosen and not full else None)
+        lines = [*self.paragraph(several, style="bold"), *self.laid_out(table)]
+        if not full:
+            lines += self.paragraph(Message("Below: run {number:n}, the longest.", {"number": chosen + 1}), style="dim")
+        return [*lines, Text()]
+
+    def run_cells(self, index: int, a: Analysis) -> tuple[Text, ...]:
+        first, last = int(a.run.iterations.number[0]), a.forecast.last_iteration
+        step = Message("{step:time}", {"step": a.costs.step_s.mid}) if sentences.step_known(a) else Message("unknown")
+        cells = (
+            Message("{number:n}", {"number": index + 1}), Message("{first:n}–{last:n}", {"first": first, "last": last}), step,
+            Message("{wall:time}", {"wall": a.goodput.wall_s}), sentences.run_state(a),
+        )  # fmt: skip
+        return tuple(Text(self.say(cell)) for cell in cells)
+
+    # --- chart ----------------------------------------------------------------------------------------------
+
+    def chart(self, a: Analysis, height: int) -> list[Line]:
+        """Iteration times on a logarithmic scale; slow ones by the letter of what they include."""
+        times = a.run.iterations.time_s
+        if len(times) < 2 or not np.isfinite(times).all():
+            return []
+        low, high = _scale(times)
+        ticks = {height - 1: low, height // 2: math.sqrt(low * high), 0: high}
+        labels = {row: self.say(Message("{time:time}", {"time": value})) for row, value in ticks.items()}
+        margin = max(map(cell_len, labels.values())) + 1
+        columns = self.width - margin - 2
+        cells = _plot(a, columns, height, low, high)
+        lines = []
+        for row in range(height):
+            line = Text(labels.get(row, "").rjust(margin - 1) + " │", style="dim")
+            for mark in cells[row]:
+                line.append(mark, style=_MARK_STYLES.get(mark, ""))
+            lines.append(line)
+        return [*lines, self.axis(a, margin, columns), self.legend(cells), Text()]
+
+    def axis(self, a: Analysis, margin: int, columns: int) -> Line:
+        numbers = a.run.iterations.number
+        ends = [self.say(Message("{iteration:n}", {"iteration": int(value)})) for value in (numbers[0], numbers[-1])]
+        middle = self.say(Message("iteration"))
+        free = columns - cell_len("".join(ends) + middle) - 6
+        left, right = max(free // 2, 1), max(free - free // 2, 1)
+        return Text(f"{'':{margin}}└ {ends[0]} {'─' * left} {middle} {'─' * right} {ends[1]}", style="dim")
+
+    def legend(self, cells: list[list[str]]) -> Line:
+        line = Text("  ")
+        line.append("· ").append(self.say(Message("step")), style="dim")
+        present = {mark for row in cells for mark in row}
+        for mark, meaning in LEGEND.items():
+            if mark in present:
+                line.append("   ").append(mark, style=_MARK_STYLES[mark]).append(" " + self.say(meaning), style="dim")
+        line.truncate(self.width)
+        return line
+
+    # --- lines ----------------------------------------------------------------------------------------------
+
+    def say(self, message: Message) -> str:
+        return say(message, self.language)
+
+    def paragraph(self, message: Message, *, style: str = "") -> list[Line]:
+        return [Text(line, style=style) for line in _wrapped(self.say(message), self.width)]
+
+    def heading(self, message: Message) -> list[Line]:
+        return [Text(), Text(self.say(message), style="bold underline")]
+
+    def labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
+        lines = _wrapped(text, self.width - indent)
+        first = Text(label, style=style).append(" " * max(indent - cell_len(label), 1)) if label else Text(" " * indent)
+        return [Text.assemble(first, (lines[0], "")), *(Text(" " * indent + line) for line in lines[1:])]
+
+    def bullet(self, text: str) -> list[Line]:
+        return self.labelled("·", text, 2, "dim")
+
+    def finding(self, finding: Finding) -> list[Line]:
+        mark, style = _MARKS.get(finding.severity, ("·", "dim"))
+        return self.labelled(mark, self.say(finding.message), 2, style)
+
+    def laid_out(self, table: Table) -> list[Line]:
+        return [
+            Text.assemble(*((segment.text, segment.style or "") for segment in line))
+            for line in self.console.render_lines(table, self.console.options.update(width=self.width), pad=False)
+        ]
+
+
+def _table(*columns: tuple[Message, str] | None, say: object) -> Table:
+    """A head and rows without lines around them; None is a column without a head."""
+    table = Table(box=None, padding=(0, 1), show_edge=False, header_style="dim", pad_edge=False)
+    for column in columns:
+        if column is None:
+            table.add_column("")
+        else:
+            assert callable(say)
+            table.add_column(Text(say(column[0])), justify=column[1])  # type: ignore[arg-type]
+    return table
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    held = _BEFORE_UNIT.sub("\u00a0", text)
+    lines = textwrap.wrap(held, max(width, 20), break_on_hyphens=False) or [""]
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _fitting(blocks: Iterable[list[Line]], room: int) -> Iterator[Line]:
+    """Whole blocks, the most important first, as long as there is room."""
+    for block in blocks:
+        if len(block) <= room:
+            room -= len(block)
+            yield from block
+
+
+def _shown_runs(count: int, chosen: int) -> list[int]:
+    """The first ones, and always the one that is explained."""
+    if count <= MOST_RUNS:
+        return list(range(count))
+    return sorted({*range(MOST_RUNS - 1), chosen if chosen >= MOST_RUNS - 1 else MOST_RUNS - 1})
+
+
+# --- the chart's cells ------------------------------------------------------------------------------------------
+
+
+def _scale(times: np.ndarray) -> tuple[float, float]:
+    """From the fastest to the slowest, at least a factor of two: noise should not look like much."""
+    low = max(float(np.quantile(times, 0.01)), 1e-6)
+    return low, max(float(times.max()), 2 * low)
+
+
+def _plot(a: Analysis, columns: int, height: int, low: float, high: float) -> list[list[str]]:
+    """Per column the middle of its steps, and over it the largest of each kind of slow iteration."""
+    numbers, times = a.run.iterations.number, a.run.iterations.time_s
+    span = max(int(numbers[-1]) - int(numbers[0]), 1)
+    column = np.clip((numbers - numbers[0]) * (columns - 1) // span, 0, columns - 1)
+    level = np.log(np.maximum(times, low) / low) / math.log(high / low)  # 0 at the bottom, 1 at the top
+    cells = [[" "] * columns for _ in range(height)]
+    normal = a.phases.of(Phase.STEP)
+    for x in np.unique(column[normal]).tolist():
+        third = min(int(np.median(level[normal & (column == x)]) * height * len(_DOTS)), height * len(_DOTS) - 1)
+        cells[height - 1 - third // len(_DOTS)][x] = _DOTS[third % len(_DOTS)]
+    for row in sorted(np.flatnonzero(~normal).tolist(), key=lambda row: _order(a, row)):
+        y = height - 1 - min(int(level[row] * height), height - 1)
+        cells[y][int(column[row])] = sentences.PHASE_MARKS[Phase(int(a.phases.phase[row]))]
+    return cells
+
+
+def _order(a: Analysis, row: int) -> tuple[bool, int]:
+    """Later ones are drawn over earlier ones: evaluations last but for the first iteration."""
+    phase = Phase(int(a.phases.phase[row]))
+    return phase is Phase.FIRST, {Phase.STALL: 0, Phase.EVAL: 1}.get(phase, 2)

@@ -1,0 +1,17 @@
+"""What all tests share: the project's root on the path, and one steady profile for hypothesis."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+# The same examples on every machine, however slow: a red build must mean a changed program.
+settings.register_profile(
+    "steady", derandomize=True, deadline=None, database=None, max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+settings.load_profile("steady")

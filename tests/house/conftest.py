@@ -1,0 +1,8 @@
+"""The house tests import `tests.house` and `examples`, wherever pytest was started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

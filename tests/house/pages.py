@@ -1,0 +1,79 @@
+"""The parts of the pages that are made by running stepwatch: help texts and real answers, between markers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.house.sentences import ROOT
+
+PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/gpus.md")
+_BLOCK = re.compile(
+    r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
+)
+OUTPUTS = {
+    "short": ("examples/short.log", "--gpu", "4070"),
+    "resumed": ("examples/resumed.log", "--gpu", "4070"),
+    "laptop-sleep": ("examples/laptop-sleep.log",),
+    "4070": ("gpus", "4070"),
+}
+
+
+class Block(NamedTuple):
+    """One generated part: where it stands, what makes it, and what stands there now."""
+
+    page: str
+    kind: str
+    name: str
+    body: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        if self.kind == "output":
+            return OUTPUTS[self.name]
+        return ("--help",) if self.name == "stepwatch" else (self.name, "--help")
+
+
+def page_path(page: str) -> Path:
+    return ROOT / page
+
+
+def blocks() -> list[Block]:
+    return [
+        Block(page, found["kind"], found["name"], found["body"])
+        for page in PAGES
+        for found in _BLOCK.finditer(page_path(page).read_text(encoding="utf-8"))
+    ]
+
+
+def fresh_body(block: Block) -> str:
+    """What the block should hold: the command as one would type it, and what it prints."""
+    shown = "" if block.kind == "help" else f"$ stepwatch {' '.join(block.arguments)}\n"
+    return f"```console\n{shown}{answer(*block.arguments)}```\n" if shown else f"```text\n{answer(*block.arguments)}```\n"
+
+
+def answer(*arguments: str) -> str:
+    """What stepwatch prints on a plain terminal of 80 columns, in English."""
+    plain = {"COLUMNS": "80", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "LANGUAGE": "en", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        [sys.executable, "-m", "stepwatch", *arguments],
+        capture_output=True, encoding="utf-8", cwd=ROOT, env=os.environ | plain | {"PYTHONUTF8": "1"}, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-800:]}")
+    return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n")) + "\n"
+
+
+def rewritten(page: str) -> str:
+    """The page with every generated part made anew."""
+    text = page_path(page).read_text(encoding="utf-8")
+
+    def renew(found: re.Match[str]) -> str:
+        block = Block(page, found["kind"], found["name"], found["body"])
+        return f"<!-- {block.kind}:{block.name} -->\n{fresh_body(block)}<!-- /{block.kind} -->"
+
+    return _BLOCK.sub(renew, text)

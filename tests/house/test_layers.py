@@ -1,0 +1,70 @@
+"""The law of the arrows: a room imports only the rooms that docs/architecture.md allows it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.house.sentences import SOURCE
+
+GROUND = {"messages", "errors", "units"}
+# Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
+MAY_IMPORT: dict[str, set[str]] = {
+    "messages": set(),
+    "errors": set(),
+    "units": set(),
+    "settings": set(),
+    "gpus": set(),
+    "run": {"settings"},
+    "sources": set(),
+    "readers": {"run", "settings", "sources"},
+    "estimator": {"gpus", "settings"},
+    "analysis": {"estimator", "gpus", "run", "settings"},
+    "report": {"analysis", "run", "settings"},
+    "i18n": set(),
+    "presenters": {"analysis", "gpus", "i18n", "report", "run", "settings"},
+    "cli": {"analysis", "estimator", "gpus", "i18n", "presenters", "readers", "report", "run", "settings", "sources"},
+}
+FACADE = {"__init__", "__main__"}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
+    """The rooms that a file imports, wherever in it and for whatever purpose."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "stepwatch" else [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "stepwatch":
+                yield node.lineno, (name.split(".") + ["__init__"])[1]
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {room_of(path) for path in FILES} - FACADE == set(MAY_IMPORT)
+
+
+def test_arrows_point_inwards() -> None:
+    rooms = list(MAY_IMPORT)
+    for room, inner in MAY_IMPORT.items():
+        assert inner <= set(rooms[: rooms.index(room)]), room
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) not in FACADE], ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_room_imports_only_inner_rooms(path: Path) -> None:
+    room = room_of(path)
+    allowed = {room} | MAY_IMPORT[room] | (set() if room == "messages" else GROUND - {room})
+    if room in GROUND:
+        allowed = {room} | set(list(MAY_IMPORT)[: list(MAY_IMPORT).index(room)])
+    wrong = [f"line {line}: {room} imports {other}" for line, other in imported_rooms(path) if other not in allowed]
+    assert not wrong, wrong

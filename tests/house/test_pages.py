@@ -1,0 +1,35 @@
+"""README and docs say what is so: every command has a page, every help text and every answer in them is the real one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.house.pages import Block, blocks, fresh_body, page_path
+from tests.house.sentences import ROOT
+
+from stepwatch.cli import COMMANDS
+
+_LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_a_page_with_its_help(command: str) -> None:
+    assert page_path(f"docs/{command}.md").is_file()
+    assert (f"docs/{command}.md", "help", command) in [block[:3] for block in blocks()]
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.page}-{block.kind}-{block.name}")
+def test_what_a_page_shows_is_what_stepwatch_prints(block: Block) -> None:
+    assert block.body == fresh_body(block), f"{block.page} is out of date: run `make pages`"
+
+
+def test_the_readme_shows_a_real_answer_on_its_first_screen() -> None:
+    text = page_path("README.md").read_text(encoding="utf-8")
+    assert text[: text.index("<!-- output:short -->")].count("\n") <= 25
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]))
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    targets = _LINK.findall(page_path(page).read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page_path(page).parent / target).exists()] == []

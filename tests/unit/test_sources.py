@@ -1,0 +1,324 @@
+"""Whatever was handed in, the readers see plain lines."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepwatch.errors import UnreadableInput
+from stepwatch.sources import from_file, from_stdin, from_text, normalise
+
+LINE = "iter 10: loss 4.2000, time 168.60ms, mfu 3.21%"
+LOG = f"step 0: train loss 4.3000, val loss 4.3100\n{LINE}\n"
+
+
+class Pipe:
+    """Standard input as a program sees it."""
+
+    def __init__(self, stream: object) -> None:
+        self.buffer = stream
+
+
+def a_file(folder: Path, data: bytes, name: str = "train.log") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+# --- encodings and line ends ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"]
+)
+def test_every_encoding_gives_the_same_lines(encoding: str) -> None:
+    mark = {"utf-16-be": b"\xfe\xff", "utf-32-be": b"\x00\x00\xfe\xff"}.get(encoding, b"")
+    assert normalise(mark + LOG.encode(encoding)).decode() == LOG
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_that_lost_its_mark_is_recognised(encoding: str) -> None:
+    assert normalise((LOG * 4).encode(encoding)).decode() == LOG * 4
+
+
+def test_utf16_appended_to_a_utf8_log_is_read() -> None:
+    data = LOG.encode() + LOG.replace("\n", "\r\n").encode("utf-16-le")
+    assert [line for line in normalise(data).decode().split("\n") if line] == LOG.split("\n")[:2] * 2
+
+
+def test_a_byte_order_mark_in_the_middle_is_dropped() -> None:
+    assert normalise(LOG.encode() + LOG.encode("utf-8-sig")).decode() == LOG + LOG
+
+
+def test_utf16_cut_in_the_middle_of_a_character_is_read() -> None:
+    assert normalise(LOG.encode("utf-16")[:-3]).decode().startswith(LOG[:-2])
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_carriage_returns_end_lines(end: str) -> None:
+    assert normalise(LOG.replace("\n", end).encode()).decode() == LOG
+
+
+@pytest.mark.parametrize(
+    "dressed",
+    [
+        f"\x1b[32m{LINE}\x1b[0m",
+        f"\x1b[1;38;5;208m{LINE}\x1b[K",
+        f"\x1b]0;my title\x07{LINE}",
+        f"\x1b]8;;http://x\x1b\\{LINE}\x1b]8;;\x1b\\",
+        f"\x1b(B{LINE}\x1b[?25h",
+        f"\x1bM{LINE}",
+        f"\x1b7{LINE}\x1b8",
+        f"\x1b={LINE}\x1b>",
+        f"abc\x08\x08\x08{LINE}",
+        f"\x00\x00{LINE}\x00",
+        LINE.replace("loss", "lo\x00ss"),
+        f"\x07\x0c{LINE}",
+    ],
+)
+def test_colours_backspaces_and_nuls_are_gone(dressed: str) -> None:
+    assert normalise(dressed.encode()).decode() == LINE
+
+
+def test_a_title_that_never_ends_hides_only_its_line() -> None:
+    assert LINE in normalise(f"\x1b]0;no end\r{LINE}\r".encode()).decode()
+
+
+def test_plain_text_is_not_copied() -> None:
+    data = LOG.encode()
+    assert normalise(data) is data
+
+
+def test_pasted_text_may_hold_half_a_surrogate_pair() -> None:
+    assert LINE in from_text(f"\ud83d\n{LINE}\n").text.decode("utf-8", "replace")
+
+
+# --- gz --------------------------------------------------------------------------------------------------------------
+
+
+def test_gz_is_expanded(tmp_path: Path) -> None:
+    assert from_file(a_file(tmp_path, gzip.compress(LOG.encode()), "train.log.gz")).text.decode() == LOG
+
+
+def test_gz_is_known_by_its_content_not_its_name(tmp_path: Path) -> None:
+    assert from_file(a_file(tmp_path, gzip.compress(LOG.encode()))).text.decode() == LOG
+
+
+def test_gz_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
+    data = b"".join(gzip.compress(f"{LINE} {i}\n".encode()) for i in range(50))
+    assert from_file(a_file(tmp_path, data)).text.count(b"\n") == 50
+
+
+def test_gz_member_beginning_at_the_edge_of_a_read_is_found(tmp_path: Path) -> None:
+    noise = os.urandom(1 << 20)
+    for size in range((1 << 20) - 400, (1 << 20) - 300):
+        first = gzip.compress(noise[:size], compresslevel=0)
+        if len(first) == (1 << 20) + 1:  # then the reading ends between the two bytes of the next member's mark
+            break
+    else:
+        pytest.fail("no size puts a member across the edge")
+    stream = from_file(a_file(tmp_path, first + gzip.compress(LOG.encode())))
+    assert stream.text.endswith(LOG.encode())
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9, 0.99])
+def test_gz_cut_short_gives_what_it_holds(tmp_path: Path, kept: float) -> None:
+    text = "".join(f"iter {i}: loss {4 / (i + 1):.4f}, time {100 + i % 7}.00ms\n" for i in range(20000)).encode()
+    data = gzip.compress(text)
+    found = from_file(a_file(tmp_path, data[: int(len(data) * kept)])).text
+    assert text.startswith(found)
+    assert len(found) > 0.8 * kept * len(text)
+
+
+def test_gz_with_a_wrong_checksum_gives_what_it_holds(tmp_path: Path) -> None:
+    data = bytearray(gzip.compress(LOG.encode()))
+    data[-6] ^= 0xFF
+    assert from_file(a_file(tmp_path, bytes(data))).text.decode() == LOG
+
+
+def test_gz_that_ends_on_a_full_step_of_expansion_loses_nothing(tmp_path: Path) -> None:
+    text = b"a" * ((1 << 24) + 1000)
+    assert from_file(a_file(tmp_path, gzip.compress(text))).text == text
+
+
+def test_gz_of_nothing_is_an_empty_log(tmp_path: Path) -> None:
+    assert from_file(a_file(tmp_path, gzip.compress(b""))).text == b""
+
+
+def test_gz_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableInput, match="gzip"):
+        from_file(a_file(tmp_path, b"\x1f\x8b" + b"\xff" * 100))
+
+
+def test_gz_bomb_stops_at_the_limit(tmp_path: Path) -> None:
+    bomb = gzip.compress(b"0" * 200_000_000)
+    began = time.perf_counter()
+    with pytest.raises(UnreadableInput, match="larger"):
+        from_file(a_file(tmp_path, bomb), limit=1_000_000)
+    assert time.perf_counter() - began < 2
+
+
+def test_plain_file_above_the_limit_is_told(tmp_path: Path) -> None:
+    path = a_file(tmp_path, b"x" * 1001)
+    with pytest.raises(UnreadableInput, match="larger"):
+        from_file(path, limit=1000)
+    assert from_file(path, limit=1001).text == b"x" * 1001
+
+
+def test_endless_device_stops_at_the_limit() -> None:
+    if not Path("/dev/zero").exists():
+        pytest.skip("no /dev/zero here")
+    with pytest.raises(UnreadableInput, match="larger"):
+        from_file("/dev/zero", limit=100_000)
+
+
+# --- files that cannot be read -----------------------------------------------------------------------------------------
+
+
+def test_missing_file_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableInput, match="there is no file “nowhere.log”") as caught:
+        from_file(tmp_path / "nowhere.log")
+    assert caught.value.remedy is not None
+    assert caught.value.exit_code == 1
+
+
+def test_directory_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableInput, match="is a directory"):
+        from_file(tmp_path)
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")
+def test_forbidden_file_is_told(tmp_path: Path) -> None:
+    path = a_file(tmp_path, LOG.encode())
+    path.chmod(0)
+    with pytest.raises(UnreadableInput, match="no permission"):
+        from_file(path)
+
+
+class Refusing(io.RawIOBase):
+    """A stream whose reading fails, as a directory's does when it is given as standard input."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def read(self, size: int = -1) -> bytes:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [IsADirectoryError(21, "Is a directory"), OSError(5, "Input/output error")])
+def test_standard_input_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    monkeypatch.setattr(sys, "stdin", Pipe(Refusing(error)))
+    with pytest.raises(UnreadableInput):
+        from_stdin()
+
+
+def test_closed_standard_input_is_an_empty_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert from_stdin().text == b""
+
+
+def test_standard_input_may_be_gz(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Pipe(io.BytesIO(gzip.compress(LOG.encode()))))
+    assert from_stdin().text.decode() == LOG
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names are text there")
+def test_file_name_that_is_no_text_can_be_printed(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\x1b[31m.log"))
+    path.write_text(LOG)
+    assert from_file(path).name.encode("utf-8").isascii() is False
+    assert "\x1b" not in from_file(path).name
+
+
+# --- notebooks and Kaggle ----------------------------------------------------------------------------------------------
+
+
+def a_notebook(**extra: object) -> dict[str, object]:
+    stream = {"name": "stdout", "output_type": "stream", "text": [line + "\n" for line in LOG.splitlines()]}
+    result = {"output_type": "execute_result", "data": {"text/plain": "'a result'"}, "execution_count": 2, "metadata": {}}
+    failure = {"output_type": "error", "ename": "KeyboardInterrupt", "evalue": "", "traceback": ["\x1b[31mKeyboardInterrupt\x1b[0m"]}
+    return {
+        "cells": [
+            {"cell_type": "markdown", "metadata": {}, "source": ["iter 99: loss 1, time 1ms in prose"]},
+            {"cell_type": "code", "metadata": {}, "source": "!python train.py", "outputs": [stream, result, failure]},
+        ],
+        "metadata": {"kernelspec": {"name": "python3"}}, "nbformat": 4, "nbformat_minor": 5, **extra,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_notebook_gives_the_output_of_its_cells(indent: int | None) -> None:
+    text = normalise(json.dumps(a_notebook(), indent=indent).encode()).decode()
+    assert text.startswith(LOG)
+    assert "prose" not in text
+    assert "KeyboardInterrupt" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_notebook_cut_short_gives_the_lines_it_holds(indent: int | None) -> None:
+    data = json.dumps(a_notebook(), indent=indent).encode()
+    lines = normalise(data[: data.index(b"3.21%") + 8]).decode().splitlines()
+    assert set(LOG.splitlines()) <= set(lines)
+
+
+def test_notebook_nested_without_end_cannot_overflow() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    data = json.dumps(a_notebook(x="DEEP")).replace('"DEEP"', deep).encode()
+    assert set(LOG.splitlines()) <= set(normalise(data).decode().splitlines())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ['{"cells": 5}', '{"cells": [1, null, {"outputs": 3}]}', '{"cells": [{"outputs": [1, {"text": [1]}]}]}',
+     '{"cells": [{"outputs": [{"text": "\\ud800"}]}]}', '{"cells": ' + "9" * 6000 + "}", '["cells"', '{"cells"',
+     '[{"stream_name": 1}, 5, {"data": 7}]', '[{"stream_name"'],
+)  # fmt: skip
+def test_odd_json_never_raises(odd: str) -> None:
+    assert isinstance(normalise(odd.encode()), bytes)
+
+
+def a_kaggle_log(lines: list[tuple[float, str]]) -> str:
+    entries = (json.dumps({"stream_name": "stdout", "time": when, "data": text}) for when, text in lines)
+    return "[" + "\n,".join(entries) + "\n]"
+
+
+KAGGLE = [(5.5, LOG.splitlines()[0] + "\n"), (9.25, LINE + "\n"), (3700.125, LINE.replace("10", "20") + "\n")]
+
+
+def test_kaggle_log_gives_its_lines_with_their_clock() -> None:
+    lines = normalise(a_kaggle_log(KAGGLE).encode()).decode().splitlines()
+    assert lines == [
+        "00:00:05.500 " + LOG.splitlines()[0], "00:00:09.250 " + LINE, "01:01:40.125 " + LINE.replace("10", "20"),
+    ]  # fmt: skip
+
+
+def test_kaggle_entry_that_goes_on_in_the_next_gets_one_clock() -> None:
+    text = normalise(a_kaggle_log([(1.0, LINE[:20]), (2.0, LINE[20:] + "\n")]).encode()).decode()
+    assert text == "00:00:01.000 " + LINE + "\n"
+
+
+@pytest.mark.parametrize("cut", range(2, 60, 7))
+def test_kaggle_log_cut_short_gives_its_whole_entries(cut: int) -> None:
+    lines = normalise(a_kaggle_log(KAGGLE)[:-cut].encode()).decode().splitlines()
+    assert [line[13:] for line in lines[:2]] == LOG.splitlines()
+
+
+def test_kaggle_log_on_one_line_cut_short_gives_its_lines() -> None:
+    text = a_kaggle_log(KAGGLE).replace("\n,", ",")[:-30]
+    assert set(LOG.splitlines()) <= {line[-len(LINE) :] for line in normalise(text.encode()).decode().splitlines()} | {
+        line.partition(" ")[2] for line in normalise(text.encode()).decode().splitlines()
+    } | set(normalise(text.encode()).decode().splitlines())
+
+
+@pytest.mark.parametrize("when", ['"x"', "null", "1e400", "-3", "true", "NaN"])
+def test_kaggle_entry_without_a_sensible_time_has_no_clock(when: str) -> None:
+    text = a_kaggle_log([(0.5, LINE + "\n")]).replace("0.5", when)
+    assert normalise(text.encode()).decode() == LINE + "\n"

@@ -23,12 +23,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last line of all, after pytest's own summary."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     count = skipped(config)
+    if reporter is None or not reporter.stats:
+        return
     if not count:
-        terminalreporter.write_line("No test was skipped.")
+        reporter.write_line("No test was skipped.")
     elif forbidden():
-        terminalreporter.write_line(f"FAILED: {count} skipped, and STEPWATCH_NO_SKIP=1 allows none.", red=True)
+        reporter.write_line(f"FAILED: {count} skipped, and STEPWATCH_NO_SKIP=1 allows none.", red=True)
     else:
-        terminalreporter.write_line(f"SKIPPED: {count}, for the reasons above.", yellow=True)
+        reporter.write_line(f"SKIPPED: {count}, for the reasons above.", yellow=True)

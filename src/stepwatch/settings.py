@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import difflib
-import math
 import operator
+import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -119,6 +120,8 @@ class ModelShape:
 # --- values -----------------------------------------------------------------------------------------------------
 
 _LONGEST_EXPRESSION = 400
+_LONGEST_NAME = 40  # of a statement in a config that was skipped
+_LONGEST_TEXT = 200
 _LARGEST_NUMBER = 1e18
 _OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -126,7 +129,7 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-class NotPlain(ValueError):
+class NotPlain(ValueError):  # noqa: N818 - reads as what it says
     """An expression that is more than a literal or simple bounded arithmetic."""
 
 
@@ -135,10 +138,17 @@ def evaluate(expression: str, names: Mapping[str, Value] | None = None) -> Value
     if len(expression) > _LONGEST_EXPRESSION:
         raise NotPlain(expression[:40])
     try:
-        tree = ast.parse(expression.strip(), mode="eval")
+        tree = _parse(expression.strip(), "eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise NotPlain(expression[:40]) from error
+    assert isinstance(tree, ast.Expression)
     return _value_of(tree.body, names or {}, 0)
+
+
+def _parse(text: str, mode: str) -> ast.AST:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python's remarks on backslashes in other people's paths
+        return ast.parse(text, mode=mode)
 
 
 def _value_of(node: ast.expr, names: Mapping[str, Value], depth: int) -> Value:
@@ -156,7 +166,7 @@ def _value_of(node: ast.expr, names: Mapping[str, Value], depth: int) -> Value:
             return _combine(
                 type(op), _number(_value_of(left, names, depth + 1)), _number(_value_of(right, names, depth + 1))
             )
-    raise NotPlain(ast.dump(node)[:40])
+    raise NotPlain(type(node).__name__)
 
 
 def _number(value: Value) -> int | float:
@@ -171,11 +181,11 @@ def _combine(op: type[ast.operator], left: int | float, right: int | float) -> i
         raise NotPlain("power too large")
     try:
         result: int | float = _OPERATORS[op](left, right)
-        too_large = not abs(result) <= _LARGEST_NUMBER
+        plain = not isinstance(result, complex) and abs(result) <= _LARGEST_NUMBER
     except (ArithmeticError, TypeError) as error:
         raise NotPlain(str(error)[:40]) from error
-    if too_large:
-        raise NotPlain("number too large")
+    if not plain:
+        raise NotPlain("number too large, or none that a setting could be")
     return result
 
 
@@ -183,12 +193,13 @@ def as_kind(name: str, value: Value) -> Value | None:
     """The value in the kind that this setting has, or None where it does not fit."""
     kind = KINDS[name]
     if kind is str:
-        return value if isinstance(value, str) else None
+        # Only what may be repeated as it is: no control characters, no half characters.
+        return value if isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST_TEXT else None
     if kind is bool:
         if isinstance(value, bool):
             return value
         return {"true": True, "false": False, "1": True, "0": False}.get(str(value).strip().lower())
-    if isinstance(value, (bool, str)) or not math.isfinite(value):
+    if isinstance(value, (bool, str)) or not abs(value) <= _LARGEST_NUMBER:
         return None
     if kind is int:
         return int(value) if value == int(value) else None
@@ -237,7 +248,8 @@ def unknown_setting(name: str) -> UsageError:
 def read_value(name: str, raw: str, names: Mapping[str, Value] | None = None) -> Value | None:
     """The value of a known setting from its text; None where it cannot be read safely."""
     if KINDS[name] is str and not raw.startswith(("'", '"')):
-        return raw if raw.replace("-", "").replace("_", "").replace("/", "").replace(".", "").isalnum() else None
+        plain = raw.replace("-", "").replace("_", "").replace("/", "").replace(".", "").isalnum()
+        return as_kind(name, raw) if plain else None
     try:
         value = evaluate(raw.replace(",", "") if name in ("tokens_per_iter", "n_params") else raw, names)
     except NotPlain:
@@ -252,23 +264,26 @@ def read_value(name: str, raw: str, names: Mapping[str, Value] | None = None) ->
 def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     """Known settings of a nanoGPT config file, and what was skipped because it is not a plain value."""
     try:
-        tree = ast.parse(text)
+        tree = _parse(text, "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return {}, ("…",)
+    assert isinstance(tree, ast.Module)
+    lines = re.split("\r\n?|\n", text)  # as Python counts them
     values: dict[str, Value] = {}
     skipped: list[str] = []
     for statement in tree.body:
         name = _assigned_name(statement)
         if name is None:
             if not _is_docstring(statement):
-                skipped.append(_name_of(statement))
+                skipped.append(lines[statement.lineno - 1].strip()[:_LONGEST_NAME])
             continue
         _assign(name, statement, values, skipped)
     return {name: value for name, value in values.items() if name in KINDS}, tuple(skipped)
 
 
 def _assign(name: str, statement: ast.stmt, values: dict[str, Value], skipped: list[str]) -> None:
-    assert isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None
+    assert isinstance(statement, (ast.Assign, ast.AnnAssign))
+    assert statement.value is not None
     try:
         value = _value_of(statement.value, values, 0)
     except NotPlain:
@@ -296,8 +311,3 @@ def _assigned_name(statement: ast.stmt) -> str | None:
 
 def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _name_of(statement: ast.stmt) -> str:
-    """What to call a statement that was skipped: its first line, cut short."""
-    return ast.unparse(statement).splitlines()[0][:40]

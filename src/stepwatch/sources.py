@@ -22,9 +22,20 @@ from stepwatch.messages import Message
 
 LARGEST_EXPANSION_BYTES = 2 * 1024**3
 _GZIP_MAGIC = b"\x1f\x8b"
-_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_=>()#][0-9A-Za-z]?)")
+# Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
+_ANSI = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])"
+)
+_ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+_JSON_STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
+_READ_BYTES = 1 << 20
+_LONGEST_KAGGLE_S = 86400  # sessions end after half a day
+_EXPANDED_BYTES = 1 << 24
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
-_CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0b-\x1f]")
+_TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +53,34 @@ def from_text(text: str, name: str = "-") -> Source:
 def from_file(path: str | Path, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     path = Path(path)
     try:
+        if path.is_dir():  # which Windows would call a lack of permission
+            raise IsADirectoryError
         with path.open("rb") as stream:
-            return Source(path.name, normalise(_read(stream, limit)))
+            return Source(_printable(path.name), normalise(_read(stream, limit)))
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
 def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    return Source("-", normalise(_read(sys.stdin.buffer, limit)))
+    if sys.stdin is None:  # closed by whoever started us
+        return Source("-", b"")
+    try:
+        return Source("-", normalise(_read(sys.stdin.buffer, limit)))
+    except OSError as error:
+        raise _unreadable(Path("-"), error) from error
+
+
+def _printable(name: str) -> str:
+    """A file name may hold bytes that are no text, or commands to a terminal."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
 
 
 def _unreadable(path: Path, error: OSError) -> UnreadableInput:
     name = {"name": path.name or str(path)}
     if isinstance(error, FileNotFoundError):
         return UnreadableInput(
-            Message("there is no file “{name:word}”", name), Message("check the path, or paste the log with: stepwatch -")
+            Message("there is no file “{name:word}”", name),
+            Message("check the path, or paste the log with: stepwatch -"),
         )
     if isinstance(error, IsADirectoryError):
         return UnreadableInput(
@@ -64,11 +88,13 @@ def _unreadable(path: Path, error: OSError) -> UnreadableInput:
         )
     if isinstance(error, PermissionError):
         return UnreadableInput(
-            Message("no permission to read “{name:word}”", name), Message("make it readable, or pipe it: … | stepwatch -")
+            Message("no permission to read “{name:word}”", name),
+            Message("make it readable, or pipe it: … | stepwatch -"),
         )
     reason = {**name, "reason": error.strerror or type(error).__name__}
     return UnreadableInput(
-        Message("“{name:word}” cannot be read: {reason:word}", reason), Message("check the file, or paste the log with: stepwatch -")
+        Message("“{name:word}” cannot be read: {reason:word}", reason),
+        Message("check the file, or paste the log with: stepwatch -"),
     )
 
 
@@ -76,10 +102,19 @@ def _read(stream: BinaryIO, limit: int) -> bytes:
     head = stream.read(2)
     if head == _GZIP_MAGIC:
         return _expand(head, stream, limit)
-    data = head + stream.read(limit)
-    if len(data) > limit:
-        raise _too_large(limit)
-    return data
+    if stream.seekable():
+        if stream.seek(0, io.SEEK_END) > limit:
+            raise _too_large(limit)
+        stream.seek(0)
+        return stream.read()
+    parts = [head]
+    size = len(head)
+    while part := stream.read(1 << 24):
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _too_large(limit: int) -> UnreadableInput:
@@ -100,28 +135,44 @@ def _expand(head: bytes, stream: BinaryIO, limit: int) -> bytes:
         parts.append(part)
     if not parts:
         raise UnreadableInput(
-            Message("the file looks like gzip but cannot be expanded"), Message("expand it yourself and hand in the plain log")
+            Message("the file looks like gzip but cannot be expanded"),
+            Message("expand it yourself and hand in the plain log"),
         )
     return b"".join(parts)
 
 
 def _gunzip(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    """What the members hold, in pieces of bounded size; an empty piece ends each whole member."""
     machine = zlib.decompressobj(wbits=31)
-    data = head + stream.read(1 << 20)
+    data = head + stream.read(_READ_BYTES)
     while data:
+        before = machine.copy()
         try:
-            part = machine.decompress(data, 1 << 24)
+            yield machine.decompress(data, _EXPANDED_BYTES) or b""
+        except zlib.error:
+            yield from _before_the_damage(before, data)
+            return
+        if not machine.eof:
+            data = machine.unconsumed_tail or stream.read(_READ_BYTES)
+            continue
+        data = machine.unused_data  # rotated logs are often several members one after the other
+        if len(data) < len(_GZIP_MAGIC):
+            data += stream.read(_READ_BYTES)
+        if not data.startswith(_GZIP_MAGIC):
+            return
+        machine = zlib.decompressobj(wbits=31)
+    yield machine.flush()
+
+
+def _before_the_damage(machine: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    """Byte by byte, so that only what follows the first wrong one is lost."""
+    for place in range(len(data)):
+        try:
+            part = machine.decompress(data[place : place + 1])
         except zlib.error:
             return
         if part:
             yield part
-        if machine.eof:  # rotated logs are often several members one after the other
-            data = machine.unused_data or stream.read(1 << 20)
-            if not data.startswith(_GZIP_MAGIC):
-                return
-            machine = zlib.decompressobj(wbits=31)
-        else:
-            data = machine.unconsumed_tail or stream.read(1 << 20)
 
 
 # --- normalising ------------------------------------------------------------------------------------------------
@@ -135,22 +186,22 @@ def normalise(data: bytes) -> bytes:
 
 
 def _to_utf8(data: bytes) -> bytes:
-    for mark, encoding in ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")):
+    for mark, encoding in _ENCODINGS:
         if data.startswith(mark):
             return data.decode(encoding, "replace").encode("utf-8", "replace")
-    if data.startswith(codecs.BOM_UTF8):
-        return data[3:]
     # UTF-16 that lost its mark, as when a PowerShell log was cut in two: every other byte is NUL.
     sample = data[:2000]
-    if len(sample) > 20 and sample[1::2].count(0) > 0.8 * len(sample) / 2:
+    if len(sample) > 20 and sample[1::2].count(0) > 0.8 * len(sample) / 2 > sample[0::2].count(0):
         return data.decode("utf-16-le", "replace").encode("utf-8", "replace")
-    if len(sample) > 20 and sample[0::2].count(0) > 0.8 * len(sample) / 2:
+    if len(sample) > 20 and sample[0::2].count(0) > 0.8 * len(sample) / 2 > sample[1::2].count(0):
         return data.decode("utf-16-be", "replace").encode("utf-8", "replace")
     return data
 
 
 def _to_lines(data: bytes) -> bytes:
-    if not _CONTROL_BYTE.search(data):
+    if codecs.BOM_UTF8 in data:  # also in the middle, where files were put together
+        data = data.replace(codecs.BOM_UTF8, b"")
+    if not any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
         return data
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
@@ -184,11 +235,21 @@ def _unpack_json(data: bytes) -> bytes:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError, MemoryError):
-        return _kaggle_lines(data) if looks_like_kaggle else data
-    text = io.StringIO()
-    for part in _notebook_parts(document) if looks_like_notebook else _kaggle_parts(document):
-        text.write(part)
-    return text.getvalue().encode("utf-8", "replace") or data
+        return _kaggle_entries(data) if looks_like_kaggle else _json_strings(data)
+    text = "".join(_notebook_parts(document) if looks_like_notebook else _kaggle_parts(document))
+    return text.encode("utf-8", "replace") or data
+
+
+def _json_strings(data: bytes) -> bytes:
+    """The lines among the strings of a document that is cut short or nested too deeply to be read as a whole."""
+    lines = []
+    for string in _JSON_STRING.finditer(data):
+        try:
+            text = json.loads(b'"%s"' % string[1])
+        except ValueError:
+            text = string[1].decode("utf-8", "replace")
+        lines.append(text if text.endswith("\n") else text + "\n")
+    return "".join(lines).encode("utf-8", "replace") or data
 
 
 def _notebook_parts(document: object) -> Iterator[str]:
@@ -215,19 +276,28 @@ def _output_text(output: object) -> Iterator[str]:
 
 
 def _kaggle_parts(document: object) -> Iterator[str]:
+    """The text of the entries; each line that begins in one carries its clock, as from a launcher."""
+    begins_line = True
     for entry in document if isinstance(document, list) else []:
         text = entry.get("data") if isinstance(entry, dict) else None
-        if isinstance(text, str):
-            yield text
+        if isinstance(text, str) and text:
+            yield _clock(entry.get("time")) + text if begins_line else text
+            begins_line = text.endswith(("\n", "\r"))
 
 
-def _kaggle_lines(data: bytes) -> bytes:
-    """Kaggle writes one entry per line: a file cut short still gives its whole lines."""
-    texts = []
+def _clock(seconds: object) -> str:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < _LONGEST_KAGGLE_S:
+        return ""
+    minutes, rest = divmod(round(seconds, 3), 60)
+    return f"{int(minutes) // 60:02d}:{int(minutes) % 60:02d}:{rest:06.3f} "
+
+
+def _kaggle_entries(data: bytes) -> bytes:
+    """Kaggle writes one entry per line: a file cut short still gives its whole entries."""
+    entries: list[object] = []
     for line in data.split(b"\n"):
         try:
-            entry = json.loads(line.strip().lstrip(b"[,").rstrip(b"],"))
+            entries.append(json.loads(line.strip().lstrip(b"[,").rstrip(b"],")))
         except (ValueError, RecursionError):
             continue
-        texts.extend(_kaggle_parts([entry]))
-    return "".join(texts).encode("utf-8", "replace") or data
+    return "".join(_kaggle_parts(entries)).encode("utf-8", "replace") or _json_strings(data)

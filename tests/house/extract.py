@@ -13,6 +13,8 @@ from babel.messages.pofile import write_po
 from tests.house.catalogues import LANGUAGES, LOCALES, forms, po_path, read_catalogue
 from tests.house.sentences import Sentence, collect
 
+import stepwatch
+
 COMMENT = """\
 The sentences of stepwatch.
 Copyright (c) The stepwatch authors; MIT, as the rest of stepwatch.
@@ -36,6 +38,7 @@ def _dressed(catalog: Catalog) -> Catalog:
     catalog.header_comment = "\n".join(f"# {line}".rstrip() for line in COMMENT.splitlines())
     catalog.copyright_holder = catalog.last_translator = catalog.language_team = "The stepwatch authors"
     catalog.msgid_bugs_address = ""
+    catalog.version = stepwatch.__version__
     catalog.fuzzy = False
     return catalog
 

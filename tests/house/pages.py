@@ -12,9 +12,7 @@ from typing import NamedTuple
 from tests.house.sentences import ROOT
 
 PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/gpus.md")
-_BLOCK = re.compile(
-    r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
-)
+_BLOCK = re.compile(r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL)
 OUTPUTS = {
     "short": ("examples/short.log", "--gpu", "4070"),
     "resumed": ("examples/resumed.log", "--gpu", "4070"),
@@ -53,7 +51,9 @@ def blocks() -> list[Block]:
 def fresh_body(block: Block) -> str:
     """What the block should hold: the command as one would type it, and what it prints."""
     shown = "" if block.kind == "help" else f"$ stepwatch {' '.join(block.arguments)}\n"
-    return f"```console\n{shown}{answer(*block.arguments)}```\n" if shown else f"```text\n{answer(*block.arguments)}```\n"
+    return (
+        f"```console\n{shown}{answer(*block.arguments)}```\n" if shown else f"```text\n{answer(*block.arguments)}```\n"
+    )
 
 
 def answer(*arguments: str) -> str:

@@ -198,7 +198,8 @@ class _House:
             case ast.Call(func=ast.Attribute(value=table, attr="items"), args=[]):
                 tables = self._values(Value(table, module), depth + 1)
                 return [
-                    Value(ast.Tuple(elts=[key, entry]), inner) for literal, inner in tables if isinstance(literal, ast.Dict)
+                    Value(ast.Tuple(elts=[key, entry]), inner)
+                    for literal, inner in tables if isinstance(literal, ast.Dict)
                     for key, entry in zip(literal.keys, literal.values, strict=True) if key is not None
                 ]  # fmt: skip
             case ast.Call(func=ast.Attribute(value=table, attr="values"), args=[]):
@@ -300,7 +301,9 @@ def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast
     arguments = function.args
     plain = [*arguments.posonlyargs, *arguments.args]
     defaults = dict(zip([each.arg for each in reversed(plain)], reversed(arguments.defaults), strict=False))
-    defaults |= {each.arg: value for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value}
+    defaults |= {
+        each.arg: value for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value
+    }
     return defaults.get(name)
 
 

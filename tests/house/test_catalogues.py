@@ -35,13 +35,21 @@ def test_every_spoken_language_has_a_catalogue() -> None:
 def test_a_catalogue_holds_every_sentence(language: str) -> None:
     assert po_path(language).is_file(), "no catalogue: run `make catalogues-extract`, then translate"
     catalogue = read_catalogue(language)
-    faults = [fault for sentence in SENTENCES.values() for fault in _faults(catalogue.get(sentence.key), sentence, catalogue.num_plurals)]
+    faults = [
+        fault
+        for sentence in SENTENCES.values()
+        for fault in _faults(catalogue.get(sentence.key), sentence, catalogue.num_plurals)
+    ]
     assert not faults, f"{len(faults)} faults in {po_path(language).name} ({language}):\n" + "\n".join(faults[:20])
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_catalogue_holds_nothing_else(language: str) -> None:
-    keys = {message.id if isinstance(message.id, str) else message.id[0] for message in read_catalogue(language) if message.id}
+    keys = {
+        message.id if isinstance(message.id, str) else message.id[0]
+        for message in read_catalogue(language)
+        if message.id
+    }
     assert keys <= set(SENTENCES), "run `make catalogues-extract`"
 
 

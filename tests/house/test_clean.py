@@ -11,9 +11,21 @@ from tests.house.sentences import ROOT
 # Written so that this file does not find itself.
 FORBIDDEN = {
     "a path of a machine": re.compile(r"/(?:work/(?:main|shared|venv)|roo[t]/|home/\w|Users/\w|tmp/\w)|[A-Z]:\\Users"),
-    "a host of a registry": re.compile(r"pypi\.[o]rg|pythonhosted\.[o]rg|index-ur[l]|artifactor[y]|jfro[g]|npmjs\.[o]rg", re.IGNORECASE),
+    "a host of a registry": re.compile(
+        r"pypi\.[o]rg|pythonhosted\.[o]rg|index-ur[l]|artifactor[y]|jfro[g]|npmjs\.[o]rg", re.IGNORECASE
+    ),
 }
-PASSING = {".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
+PASSING = {
+    ".git",
+    ".venv",
+    ".hypothesis",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    "__pycache__",
+    "build",
+    "dist",
+}
 
 
 def project_files() -> list[Path]:
@@ -23,7 +35,11 @@ def project_files() -> list[Path]:
     if done is not None and done.returncode == 0:
         paths = [ROOT / name for name in done.stdout.split("\0") if name]
     else:
-        paths = [path for path in ROOT.rglob("*") if not any(part in PASSING or part.endswith(".egg-info") for part in path.relative_to(ROOT).parts)]
+        paths = [
+            path
+            for path in ROOT.rglob("*")
+            if not any(part in PASSING or part.endswith(".egg-info") for part in path.relative_to(ROOT).parts)
+        ]
     return [path for path in paths if path.is_file() and path.suffix != ".mo"]
 
 

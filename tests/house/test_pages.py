@@ -1,4 +1,4 @@
-"""README and docs say what is so: every command has a page, every help text and every answer in them is the real one."""
+"""README and docs say what is so: every command has its page, and every help text and answer in them is real."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_the_readme_shows_a_real_answer_on_its_first_screen() -> None:
     assert text[: text.index("<!-- output:short -->")].count("\n") <= 25
 
 
-@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]))
+@pytest.mark.parametrize(
+    "page", sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+)
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     targets = _LINK.findall(page_path(page).read_text(encoding="utf-8"))
     assert [target for target in targets if not (page_path(page).parent / target).exists()] == []

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stepwatch import sources
 from stepwatch.errors import UnreadableInput
 from stepwatch.sources import from_file, from_stdin, from_text, normalise
 
@@ -116,16 +117,11 @@ def test_gz_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
     assert from_file(a_file(tmp_path, data)).text.count(b"\n") == 50
 
 
-def test_gz_member_beginning_at_the_edge_of_a_read_is_found(tmp_path: Path) -> None:
-    noise = os.urandom(1 << 20)
-    for size in range((1 << 20) - 400, (1 << 20) - 300):
-        first = gzip.compress(noise[:size], compresslevel=0)
-        if len(first) == (1 << 20) + 1:  # then the reading ends between the two bytes of the next member's mark
-            break
-    else:
-        pytest.fail("no size puts a member across the edge")
-    stream = from_file(a_file(tmp_path, first + gzip.compress(LOG.encode())))
-    assert stream.text.endswith(LOG.encode())
+@pytest.mark.parametrize("size", [2, 3, 7, 64, 65])
+def test_gz_members_are_found_wherever_a_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(sources, "_READ_BYTES", size)
+    data = b"".join(gzip.compress(f"{LINE} {i}\n".encode()) for i in range(50))
+    assert from_file(a_file(tmp_path, data)).text.count(b"\n") == 50
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.9, 0.99])
@@ -172,18 +168,25 @@ def test_plain_file_above_the_limit_is_told(tmp_path: Path) -> None:
     assert from_file(path, limit=1001).text == b"x" * 1001
 
 
-def test_endless_device_stops_at_the_limit() -> None:
-    if not Path("/dev/zero").exists():
-        pytest.skip("no /dev/zero here")
+class Endless(io.RawIOBase):
+    """A stream like /dev/zero."""
+
+    def read(self, size: int = -1) -> bytes:
+        assert size >= 0, "this would never end"
+        return bytes(size)
+
+
+def test_endless_stream_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Pipe(Endless()))
     with pytest.raises(UnreadableInput, match="larger"):
-        from_file("/dev/zero", limit=100_000)
+        from_stdin(limit=100_000)
 
 
-# --- files that cannot be read -----------------------------------------------------------------------------------------
+# --- files that cannot be read -------------------------------------------------------------------------------------
 
 
 def test_missing_file_is_told_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableInput, match="there is no file “nowhere.log”") as caught:
+    with pytest.raises(UnreadableInput, match=r"there is no file “nowhere\.log”") as caught:
         from_file(tmp_path / "nowhere.log")
     assert caught.value.remedy is not None
     assert caught.value.exit_code == 1
@@ -192,14 +195,6 @@ def test_missing_file_is_told_by_name(tmp_path: Path) -> None:
 def test_directory_is_told(tmp_path: Path) -> None:
     with pytest.raises(UnreadableInput, match="is a directory"):
         from_file(tmp_path)
-
-
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")
-def test_forbidden_file_is_told(tmp_path: Path) -> None:
-    path = a_file(tmp_path, LOG.encode())
-    path.chmod(0)
-    with pytest.raises(UnreadableInput, match="no permission"):
-        from_file(path)
 
 
 class Refusing(io.RawIOBase):
@@ -212,11 +207,24 @@ class Refusing(io.RawIOBase):
         raise self.error
 
 
-@pytest.mark.parametrize("error", [IsADirectoryError(21, "Is a directory"), OSError(5, "Input/output error")])
-def test_standard_input_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (IsADirectoryError(21, "Is a directory"), "is a directory"),
+        (OSError(5, "Input/output error"), "cannot be read: Input/output error"),
+        (PermissionError(13, "Permission denied"), "no permission"),
+    ],
+)
+def test_input_that_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, said: str
+) -> None:
     monkeypatch.setattr(sys, "stdin", Pipe(Refusing(error)))
-    with pytest.raises(UnreadableInput):
+    with pytest.raises(UnreadableInput, match=said):
         from_stdin()
+    # By a stream of our own: root may read every file.
+    monkeypatch.setattr(Path, "open", lambda path, mode: Refusing(error))
+    with pytest.raises(UnreadableInput, match=said):
+        from_file(tmp_path / "train.log")
 
 
 def test_closed_standard_input_is_an_empty_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,21 +237,22 @@ def test_standard_input_may_be_gz(monkeypatch: pytest.MonkeyPatch) -> None:
     assert from_stdin().text.decode() == LOG
 
 
-@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names are text there")
 def test_file_name_that_is_no_text_can_be_printed(tmp_path: Path) -> None:
-    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\x1b[31m.log"))
+    odd = os.fsdecode(b"\xff\x1b[31m.log") if sys.platform == "linux" else "\u202e.log"
+    path = tmp_path / odd
     path.write_text(LOG)
-    assert from_file(path).name.encode("utf-8").isascii() is False
-    assert "\x1b" not in from_file(path).name
+    name = from_file(path).name
+    assert name.isprintable()
+    assert name.encode("utf-8").endswith(b".log")
 
 
-# --- notebooks and Kaggle ----------------------------------------------------------------------------------------------
+# --- notebooks and Kaggle ------------------------------------------------------------------------------------------
 
 
 def a_notebook(**extra: object) -> dict[str, object]:
     stream = {"name": "stdout", "output_type": "stream", "text": [line + "\n" for line in LOG.splitlines()]}
-    result = {"output_type": "execute_result", "data": {"text/plain": "'a result'"}, "execution_count": 2, "metadata": {}}
-    failure = {"output_type": "error", "ename": "KeyboardInterrupt", "evalue": "", "traceback": ["\x1b[31mKeyboardInterrupt\x1b[0m"]}
+    result = {"output_type": "execute_result", "data": {"text/plain": "'a result'"}, "metadata": {}}
+    failure = {"output_type": "error", "ename": "Stop", "traceback": ["\x1b[31mKeyboardInterrupt\x1b[0m"]}
     return {
         "cells": [
             {"cell_type": "markdown", "metadata": {}, "source": ["iter 99: loss 1, time 1ms in prose"]},
@@ -313,9 +322,7 @@ def test_kaggle_log_cut_short_gives_its_whole_entries(cut: int) -> None:
 
 def test_kaggle_log_on_one_line_cut_short_gives_its_lines() -> None:
     text = a_kaggle_log(KAGGLE).replace("\n,", ",")[:-30]
-    assert set(LOG.splitlines()) <= {line[-len(LINE) :] for line in normalise(text.encode()).decode().splitlines()} | {
-        line.partition(" ")[2] for line in normalise(text.encode()).decode().splitlines()
-    } | set(normalise(text.encode()).decode().splitlines())
+    assert set(LOG.splitlines()) <= set(normalise(text.encode()).decode().splitlines())
 
 
 @pytest.mark.parametrize("when", ['"x"', "null", "1e400", "-3", "true", "NaN"])

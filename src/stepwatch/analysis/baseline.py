@@ -30,6 +30,17 @@ def baseline_of(iterations: Iterations, normal: np.ndarray) -> Baseline | None:
         return None
     times = np.maximum(iterations.time_s[normal], PRINTED_STEP_S / 2)
     local = running_median(times, WINDOW)
-    everywhere = np.interp(np.arange(len(iterations)), np.flatnonzero(normal), local)
+    everywhere = spread_over(local, normal)
     rounding = 0.3 * PRINTED_STEP_S / median(times)
     return Baseline(time_s=everywhere, noise=max(spread(np.log(times / local)), rounding))
+
+
+def spread_over(values: Floats, rows: np.ndarray) -> Floats:
+    """Values of some rows, carried over to the rows between them."""
+    if rows.all():
+        return values
+    everywhere = np.empty(len(rows))
+    everywhere[rows] = values
+    others = np.flatnonzero(~rows)
+    everywhere[others] = np.interp(others, np.flatnonzero(rows), values)
+    return everywhere

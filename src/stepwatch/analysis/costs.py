@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepwatch.analysis.baseline import WINDOW
+from stepwatch.analysis.baseline import WINDOW, spread_over
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import Floats, median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
@@ -22,7 +22,7 @@ from stepwatch.units import Interval
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
 
 # Evaluations within one run are regular: max/min is mostly below 1.05, so about 1 % before anything was seen.
-PRIOR_NOISE = 0.01
+PRIOR_NOISE = 0.013
 PRIOR_DEGREES = 1.5
 _SHARED_WEIGHT = 3.0  # how many evaluations the noise shared by both kinds counts for in each
 _GRID = 400
@@ -166,7 +166,7 @@ def _level(run: Run, phases: Phases) -> _Level:
     chance = (1.25 * noise) ** 2 / window
     kept = max(0.0, 1 - chance / max(float(np.var(local)), 1e-30))
     local = 1 + kept * (local - 1)
-    rows = np.interp(np.arange(count), np.flatnonzero(normal), local)
+    rows = spread_over(local, normal)
     start = _at_start(local, window)
     mean = float(np.mean(_levels_of_evaluations(run, phases, rows, start)))
     return _Level(rows / mean, start / mean, 0.5 * abs(start - 1) / mean)

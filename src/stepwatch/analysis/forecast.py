@@ -16,7 +16,7 @@ from stepwatch.units import Interval
 
 # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their length.
 # Things get slower more often than faster.
-FASTER_DOUBT, SLOWER_DOUBT = 0.02, 0.03
+FASTER_DOUBT, SLOWER_DOUBT = 0.025, 0.035
 LATER_EVALUATIONS = 0.02
 RECENT_ROWS = 200
 

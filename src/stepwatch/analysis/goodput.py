@@ -42,35 +42,31 @@ class Goodput:
 
 def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     times = run.iterations.time_s
-    base = phases.baseline.time_s if phases.baseline is not None else np.minimum(times, costs.step_s.mid)
-    normal = phases.of(Phase.STEP)
-    step = np.where(normal, times, np.minimum(times, base))
-    rest = times - step
-    evaluation, checkpoint, compilation = (np.zeros(len(times)) for _ in range(3))
+    step = times.copy()
+    evaluation, checkpoint, compilation, unexplained = (np.zeros(len(times)) for _ in range(4))
+    rows = np.flatnonzero(phases.phase != Phase.STEP)  # few: all others are step and nothing else
+    phase, covers, whole = phases.phase[rows], phases.covers[rows], times[rows]
+    base = phases.baseline.time_s[rows] if phases.baseline is not None else np.minimum(whole, costs.step_s.mid)
+    rest = whole - np.minimum(whole, base)
 
-    cost_eval = (costs.eval_s.mid if costs.eval_s else 0.0) / phases.covers
-    cost_save = (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0) / phases.covers
-    rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
-    both = phases.of(Phase.EVAL_CHECKPOINT)
+    cost_eval = (costs.eval_s.mid if costs.eval_s else 0.0) / covers
+    cost_save = (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0) / covers
+    both = phase == Phase.EVAL_CHECKPOINT
     share = np.where(both, cost_eval / np.maximum(cost_eval + cost_save, 1e-12), 1.0)
     # A stall may fall on an evaluation: what goes far beyond both costs is left unexplained.
-    ceiling = _ceiling(costs, both) / phases.covers
-    known = np.minimum(rest, ceiling)
-    evaluation[rows] = (known * share)[rows]
-    checkpoint[rows] = (known - known * share)[rows]
-    lone = phases.of(Phase.CHECKPOINT)
-    checkpoint[lone] = rest[lone]
-    first = phases.of(Phase.FIRST)
-    if first.any():
-        inside = np.minimum(rest, cost_eval) if phases.first_evaluates else np.zeros(len(times))
-        saved = np.minimum(rest - inside, cost_save) if phases.first_saves else np.zeros(len(times))
-        evaluation[first], checkpoint[first] = inside[first], saved[first]
-        compilation[first] = (rest - inside - saved)[first]
-    unexplained = np.maximum(rest - evaluation - checkpoint - compilation, 0.0)
+    known = np.where((phase == Phase.EVAL) | both, np.minimum(rest, _ceiling(costs, both) / covers), 0.0)
+    first = phase == Phase.FIRST
+    inside = np.where(first & phases.first_evaluates, np.minimum(rest, cost_eval), 0.0)
+    saved = np.where(first & phases.first_saves, np.minimum(rest - inside, cost_save), 0.0)
+    evaluation[rows] = known * share + inside
+    checkpoint[rows] = (known - known * share) + saved + np.where(phase == Phase.CHECKPOINT, rest, 0.0)
+    compilation[rows] = np.where(first, rest - inside - saved, 0.0)
+    explained = evaluation[rows] + checkpoint[rows] + compilation[rows]
+    unexplained[rows] = np.maximum(rest - explained, 0.0)
+    step[rows] = np.maximum(whole - explained - unexplained[rows], 0.0)
     return Split(
-        step_s=times - evaluation - checkpoint - compilation - unexplained, eval_s=evaluation,
-        checkpoint_s=checkpoint, compile_s=compilation, unexplained_s=unexplained,
-    )  # fmt: skip
+        step_s=step, eval_s=evaluation, checkpoint_s=checkpoint, compile_s=compilation, unexplained_s=unexplained
+    )
 
 
 def _ceiling(costs: Costs, both: np.ndarray) -> Floats:
@@ -182,10 +178,10 @@ def _imputed_error(phases: Phases, costs: Costs) -> Interval:
 # behind the host; up to 28 % too high in forks that do extra work on the iterations they log.
 BASE_DOUBT = 0.012
 UNSYNCHRONISED = 0.02
-RANKS = 0.09
+RANKS = 0.10
 SHORT_STEP = 0.06
 SHORT_STEP_S = 0.015
-BUSY = 0.30
+BUSY = 0.33
 
 
 def _doubts(run: Run, phases: Phases, costs: Costs, unlogged_share: float) -> tuple[tuple[str, ...], float, float]:

@@ -88,13 +88,14 @@ def find_phases(run: Run) -> Phases:
 
     _mark_seen(run, phase, certainty)
     first = _first_row(run)
-    baseline = baseline_of(iterations, _candidates(phase, first))
+    candidates = _candidates(phase, first)
+    baseline = baseline_of(iterations, candidates)
     interval, inferred = _eval_interval(run, phase, first, baseline)
     _mark_deduced_evals(run, phase, certainty, first, baseline, interval, inferred)
     _mark_lone_saves(run, phase, certainty, baseline)
-    baseline = baseline_of(iterations, _candidates(phase, first))
+    baseline, candidates = _again(run, baseline, candidates, _candidates(phase, first))
     artefact, periodic = _mark_stalls(run, phase, certainty, first, baseline)
-    baseline = baseline_of(iterations, _candidates(phase, first) & ~artefact)
+    baseline, _ = _again(run, baseline, candidates, _candidates(phase, first) & ~artefact)
 
     first_evaluates, first_saves = _first_holds(run, first, phase, interval)
     if first is not None:
@@ -113,6 +114,11 @@ def _candidates(phase: npt.NDArray[np.int8], first: int | None) -> Mask:
     if first is not None:
         normal[first] = False
     return np.asarray(normal)
+
+
+def _again(run: Run, baseline: Baseline | None, before: Mask, now: Mask) -> tuple[Baseline | None, Mask]:
+    """The baseline anew where other rows count as normal now."""
+    return (baseline, before) if np.array_equal(before, now) else (baseline_of(run.iterations, now), now)
 
 
 def _covers(run: Run) -> npt.NDArray[np.int64]:
@@ -314,9 +320,10 @@ def _unlogged(
     if run.timing is Timing.SPANS_LOG_INTERVAL:
         return (), None
     if run.evaluations:
-        hidden = {e.at for e in run.evaluations if begin < e.at < end} - set(numbers.tolist())
+        inside = np.array([e.at for e in run.evaluations if begin < e.at < end], np.int64)
+        hidden = inside[numbers[np.searchsorted(numbers, inside)] != inside]
         last = run.evaluations[-1].at
-        return tuple(sorted(hidden)), last if last > end and last - end <= 10 * (run.settings.count("log_interval") or 1) else None
+        return tuple(hidden.tolist()), last if last > end and last - end <= 10 * (run.settings.count("log_interval") or 1) else None
     found = bool(np.isin(phase, (Phase.EVAL, Phase.EVAL_CHECKPOINT)).any())
     if not interval or not (found or not inferred):
         return (), None

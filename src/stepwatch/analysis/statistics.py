@@ -10,6 +10,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 MAD_TO_SD = 1.4826  # of a normal distribution
+_ENOUGH = 200_000  # values that tell a spread to a fraction of a per cent
 
 
 def median(values: Floats) -> float:
@@ -20,6 +21,7 @@ def spread(values: Floats) -> float:
     """Standard deviation from the median absolute deviation: a few stalls do not move it."""
     if len(values) < 2:
         return 0.0
+    values = values[:: max(1, len(values) // _ENOUGH)]
     return MAD_TO_SD * float(np.median(np.abs(values - np.median(values))))
 
 
@@ -35,7 +37,7 @@ def t_quantile(degrees: float) -> float:
 
 
 def running_median(values: Floats, window: int, most_points: int = 20_000) -> Floats:
-    """The median of the values around each one; long series are sampled and joined by straight lines."""
+    """The median of the values around each one; in long series each median stands for a few neighbours."""
     count = len(values)
     window = min(window, count) | 1
     if count <= window:
@@ -45,9 +47,10 @@ def running_median(values: Floats, window: int, most_points: int = 20_000) -> Fl
     centres = np.arange(half, count - half, stride)
     windows = np.lib.stride_tricks.sliding_window_view(values, window)[centres - half]
     medians = np.median(windows, axis=1)
-    if stride == 1:
-        return np.concatenate((np.full(half, medians[0]), medians, np.full(count - half - len(medians), medians[-1])))
-    return np.interp(np.arange(count), centres, medians)
+    everywhere = np.empty(count)
+    everywhere[:half], everywhere[count - half :] = medians[0], medians[-1]
+    everywhere[half : count - half] = np.repeat(medians, stride)[: count - 2 * half]
+    return everywhere
 
 
 def block_medians(values: Floats, blocks: int) -> Floats:

@@ -23,6 +23,7 @@ from stepwatch.units import Interval
 WORTH_CHANGING = 0.03
 """A part below this share of the wall time is not worth a change of settings."""
 SMALLEST_SHOWN = 0.0005
+SMALLEST_STALLS = 0.005
 _PLAIN_ARGUMENT = re.compile(r"[\w.+-]+(?: [\w.+-]+)*")
 _LONGEST_NAME = 60
 
@@ -97,16 +98,17 @@ def longest(report: Report) -> int:
 
 def headline(a: Analysis) -> Message:
     facts = {
-        "step": a.costs.step_s.mid, "most": a.costs.step_s, "lost": a.goodput.parts_s["stall"], "share": share_of(a, "stall"),
-        "interval": a.phases.eval_interval, "period": a.phases.periodic,
+        "step": a.costs.step_s.mid, "most": a.costs.step_s, "interval": a.phases.eval_interval,
+        "period": a.phases.periodic, "lost": a.goodput.parts_s["stall"], "share": share_of(a, "stall"),
     }  # fmt: skip
     if not step_known(a):
         if len(a.run.iterations) == 1:
             return Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
         return Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
-    if facts["share"] > WORTH_CHANGING:
+    if share_of(a, "stall") > WORTH_CHANGING:
         return Message(
-            "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain.",
+            "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, "
+            "was lost in stalls that the log does not explain.",
             facts,
         )
     if len(a.regimes.regimes) > 1:
@@ -118,7 +120,8 @@ def _headline_of_regimes(a: Analysis) -> Message:
     levels = [regime.step_s for regime in a.regimes.regimes]
     facts = {"fast": min(levels), "slow": max(levels), "count": len(levels)}
     return Message(
-        "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.", facts
+        "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.",
+        facts,
     )
 
 
@@ -127,32 +130,41 @@ def _headline_of_evaluations(a: Analysis, facts: dict[str, object]) -> Message |
     saving = bool(a.phases.of(Phase.EVAL_CHECKPOINT).any())
     if not alone and not saving:
         if a.phases.of(Phase.CHECKPOINT).any():
-            return Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.", facts)
+            return Message(
+                "A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.", facts
+            )
         return None
     if not a.run.evaluations:
         if a.phases.eval_interval is None:
             return Message("A normal iteration takes {step:time}. The slow ones have the size of evaluations.", facts)
         return Message(
-            "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault.",
+            "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, "
+            "as evaluations do; this is not a fault.",
             facts,
         )
     if saving and alone:
         return Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault.",
+            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; "
+            "this is not a fault.",
             facts,
         )
     if saving:
         return Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault.",
+            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; "
+            "this is not a fault.",
             facts,
         )
-    return Message("A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault.", facts)
+    return Message(
+        "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault.", facts
+    )
 
 
 def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
     if a.phases.periodic is not None:
         return Message(
-            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why.", facts
+            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, "
+            "and the log does not say why.",
+            facts,
         )
     stalled = int(a.phases.of(Phase.STALL).sum())
     if stalled:
@@ -163,7 +175,9 @@ def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
             stalled,
         )
     if a.phases.of(Phase.FIRST).any():
-        return Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.", facts)
+        return Message(
+            "A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.", facts
+        )
     return Message("A normal iteration takes {step:time}, and none in this log is slow.", facts)
 
 
@@ -200,7 +214,9 @@ def _part_rows(a: Analysis) -> Iterator[PartRow | None]:
     yield _lost_row(a, "unexplained", 0)
 
 
-def _row(a: Analysis, part: str, cost: Interval | None, key: str, count: int, name: Message | None = None) -> PartRow | None:
+def _row(
+    a: Analysis, part: str, cost: Interval | None, key: str, count: int, name: Message | None = None
+) -> PartRow | None:
     if cost is None:
         return None
     return PartRow(
@@ -241,43 +257,89 @@ def share_text(share: float) -> Message:
 # --- speed, time, forecast --------------------------------------------------------------------------------------
 
 
-def speed(a: Analysis) -> tuple[Message, ...]:
-    return (*_tokens(a), *_compute(a)) or (
-        Message("The log does not tell how many tokens an iteration holds: add --set tokens_per_iter=… for tokens per second."),
+def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
+    """`short` is for a line with a label in front, otherwise whole sentences."""
+    said = (*_tokens_short(a), *_compute_short(a)) if short else (*_tokens(a), *_compute(a))
+    return said or (
+        Message(
+            "The log does not tell how many tokens an iteration holds: "
+            "add --set tokens_per_iter=… for tokens per second."
+        ),
     )
 
 
-def _tokens(a: Analysis) -> Iterator[Message]:
+def _rates(a: Analysis) -> tuple[dict[str, float | None], bool, bool]:
     t = a.throughput
     rates = {"normal": t.tokens_per_s, "overall": t.effective_tokens_per_s}
     normal, overall = (rate is not None and math.isfinite(rate) for rate in rates.values())
+    return rates, normal, overall
+
+
+def _tokens_short(a: Analysis) -> Iterator[Message]:
+    rates, normal, overall = _rates(a)
     if normal and overall:
-        yield Message("{normal:rate} in normal iterations, {overall:rate} with everything counted.", rates)
+        yield Message("{normal:rate} ({overall:rate} overall).", rates)
     elif overall:
-        yield Message("{overall:rate} with everything counted.", rates)
+        yield Message("{overall:rate} overall.", rates)
+
+
+def _tokens(a: Analysis) -> Iterator[Message]:
+    rates, normal, overall = _rates(a)
+    if normal and overall:
+        yield Message(
+            "The normal iterations process {normal:rate}. With everything counted it is {overall:rate}.", rates
+        )
+    elif overall:
+        yield Message("With everything counted the run processes {overall:rate}.", rates)
+
+
+def _flops(a: Analysis) -> dict[str, object] | None:
+    t = a.throughput
+    if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
+        return None
+    peak = t.peak_flops if t.mfu is not None else None
+    name = t.gpu.name if t.gpu else None
+    return {"achieved": t.achieved_flops, "gpu": name, "peak": peak, "mfu": t.mfu, "cards": t.cards}
+
+
+def _compute_short(a: Analysis) -> Iterator[Message]:
+    facts = _flops(a)
+    if facts is None:
+        return
+    several = a.throughput.cards > 1
+    if facts["peak"] is None and several:
+        yield Message("{achieved:tflops} on each of {cards:n} cards.", facts)
+    elif facts["peak"] is None:
+        yield Message("{achieved:tflops}.", facts)
+    elif several:
+        yield Message(
+            "{achieved:tflops} on each of {cards:n} cards: MFU {mfu:pct}, {gpu:word} (peak {peak:tflops}).", facts
+        )
+    else:
+        yield Message("{achieved:tflops}, an MFU of {mfu:pct} on {gpu:word} (peak {peak:tflops}).", facts)
 
 
 def _compute(a: Analysis) -> Iterator[Message]:
-    t = a.throughput
-    if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
+    facts = _flops(a)
+    if facts is None:
         return
-    name = t.gpu.name if t.gpu else None
-    facts = {"achieved": t.achieved_flops, "gpu": name, "peak": t.peak_flops, "mfu": t.mfu, "dtype": t.peak_dtype, "cards": t.cards}
-    if t.gpu is None and t.cards > 1:
-        yield Message("{achieved:tflops} on each of {cards:n} cards.", facts)
-    elif t.gpu is None:
-        yield Message("{achieved:tflops}.", facts)
-    elif t.mfu is None or t.peak_flops is None:
-        yield Message("{achieved:tflops} on {gpu:word}, of which no peak is known.", facts)
-    elif t.cards > 1:
-        yield Message("{achieved:tflops} on each of {cards:n} cards: {mfu:pct} of the peak of {gpu:word} ({peak:tflops}).", facts)
+    if a.throughput.cards > 1:
+        yield Message("The work is shared by {cards:n} cards; the figures that follow are those of one.", facts)
+    if facts["peak"] is not None:
+        yield Message(
+            "The normal iterations compute at {achieved:tflops}, an MFU of {mfu:pct} "
+            "on the {gpu:word} (peak {peak:tflops}).",
+            facts,
+        )
+    elif facts["gpu"] is not None:
+        yield Message("The normal iterations compute at {achieved:tflops}. For the {gpu:word} no peak is known.", facts)
     else:
-        yield Message("{achieved:tflops}: {mfu:pct} of the peak of {gpu:word} ({peak:tflops}).", facts)
+        yield Message("The normal iterations compute at {achieved:tflops}.", facts)
 
 
 def time_spent(a: Analysis) -> Message:
     facts = {
-        "wall": a.goodput.wall_s, "range": a.goodput.interval_s, "count": a.goodput.iterations, "share": share_of(a, "step"),
+        "wall": a.goodput.wall_s, "count": a.goodput.iterations, "share": share_of(a, "step"),
     }  # fmt: skip
     if not step_known(a):
         return Message(
@@ -298,10 +360,13 @@ def forecast(a: Analysis) -> Message:
     if f.done:
         return Message("The run reached its last iteration, {end:n}.", facts)
     if f.remaining_s is not None and f.total_s is not None:
-        return Message("{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.", facts)
+        return Message(
+            "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",
+            facts,
+        )
     if f.per_thousand_s is None or not step_known(a):
         return Message("The log shows too little to tell how long the run will take.")
-    return Message("{count:n} more iterations take {thousand:range}, evaluations included.", facts)
+    return Message("{count:n} more iterations take {thousand:range}.", facts)
 
 
 def forecast_notes(a: Analysis) -> tuple[Message, ...]:
@@ -311,7 +376,9 @@ def forecast_notes(a: Analysis) -> tuple[Message, ...]:
         return ()
     notes = [Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")]
     if f.assumed_no_evals:
-        notes.append(Message("The log does not show how often the run evaluates; that is why the upper end is far away."))
+        notes.append(Message("The log does not show how often the run evaluates, so the range is wide."))
+    elif f.remaining_s is None and evaluations_done(a):
+        notes.append(Message("They include the evaluations, as often as in this log."))
     elif f.evals_ahead:
         notes.append(Message(
             "They include {count:n} evaluation to come.", {"count": f.evals_ahead},
@@ -323,9 +390,24 @@ def forecast_notes(a: Analysis) -> tuple[Message, ...]:
 # --- findings ---------------------------------------------------------------------------------------------------
 
 
-def ranked(findings: tuple[Finding, ...]) -> list[Finding]:
+def ranked(report: Report, a: Analysis) -> list[Finding]:
     """Warnings, then notices, then the rest; in the order of the analysis within each."""
-    return sorted(findings, key=lambda finding: _RANK.get(finding.severity, 3))
+    return sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
+
+
+def in_brief(finding: Finding, a: Analysis) -> Message:
+    """For the first screen, where the line on speed and the next command say the rest."""
+    printed = a.throughput.reported_mfu
+    if finding.code != "mfu_other_card" or printed is None:
+        return finding.message
+    return Message("The MFU of {printed:pct} in the log is that of an A100, whatever the card.", {"printed": printed})
+
+
+def is_pressing(finding: Finding, a: Analysis) -> bool:
+    """Warnings and notices, but no stalls that cost next to nothing."""
+    if finding.code in ("stall", "periodic_slowness") and share_of(a, "stall") < SMALLEST_STALLS:
+        return False
+    return finding.severity in (WARNING, NOTICE)
 
 
 # --- what to change ---------------------------------------------------------------------------------------------
@@ -338,50 +420,58 @@ def worthwhile(a: Analysis) -> tuple[Message, ...]:
 
 def changes(a: Analysis) -> tuple[Message, ...]:
     """The same, or that there is nothing to gain."""
-    return worthwhile(a) or (
+    share = share_of(a, "eval", "checkpoint")
+    found = worthwhile(a)
+    if found:
+        return found
+    if share > WORTH_CHANGING or not step_known(a):
+        return (Message("The log shows too little to say what is worth changing."),)
+    return (
         Message(
-            "Nothing is worth changing: evaluations and checkpoints take {share:pct} of the time.",
-            {"share": share_of(a, "eval", "checkpoint")},
+            "Nothing is worth changing: evaluations and checkpoints take {share:pct} of the time.", {"share": share}
         ),
     )
 
 
 def _evaluate_less(a: Analysis) -> Iterator[Message]:
-    tied = evaluations_done(a) - checkpoints_done(a) <= 1  # the evaluation of iteration 0 never saves
-    parts = ("eval", "checkpoint") if tied else ("eval",)
-    share = share_of(a, *parts)
-    if share <= WORTH_CHANGING or evaluations_done(a) < 2:
+    evaluations, saves = evaluations_done(a), checkpoints_done(a)
+    if share_of(a, "eval", "checkpoint") <= WORTH_CHANGING or evaluations < 2 or not step_known(a):
         return
-    old = a.phases.eval_interval
+    tied = saves > 0 and evaluations - saves <= 1  # the evaluation of iteration 0 never saves
+    parts, old = a.goodput.parts_s, a.phases.eval_interval
     facts = {
-        "share": share, "old": old, "new": 2 * (old or 0), "saved": sum(a.goodput.parts_s[part] for part in parts) / 2,
-        "wall": a.goodput.wall_s, "half": a.goodput.parts_s["eval"] / 2, "noisier": math.sqrt(2),
+        "old": old, "new": 2 * (old or 0), "saved": (parts["eval"] + (parts["checkpoint"] if tied else 0.0)) / 2,
+        "wall": a.goodput.wall_s, "half": parts["eval"] / 2, "noisier": math.sqrt(2),
     }  # fmt: skip
     if old is None:
-        yield Message("Evaluate half as often, with eval_interval doubled: this saves about {saved:time} of {wall:time}.", facts)
-    elif tied and checkpoints_done(a):
+        yield Message("Double eval_interval: half as many evaluations save about {saved:time} of {wall:time}.", facts)
+    elif tied:
         yield Message(
-            "Double eval_interval from {old:n} to {new:n}: half as many evaluations and checkpoints save about {saved:time} of {wall:time}.",
+            "Double eval_interval from {old:n} to {new:n}: half as many evaluations and checkpoints "
+            "save about {saved:time} of {wall:time}.",
             facts,
         )
     else:
         yield Message(
-            "Double eval_interval from {old:n} to {new:n}: half as many evaluations save about {saved:time} of {wall:time}.", facts
+            "Double eval_interval from {old:n} to {new:n}: half as many evaluations "
+            "save about {saved:time} of {wall:time}.",
+            facts,
         )
     yield Message(
-        "Or halve eval_iters: each evaluation takes half the time, about {half:time} less in all, and the error of the printed losses grows by a factor of {noisier:x}.",
+        "Or halve eval_iters: each evaluation takes half the time, about {half:time} less in all, "
+        "and the error of the printed losses grows by a factor of {noisier:x}.",
         facts,
     )
 
 
 def _save_less(a: Analysis) -> Iterator[Message]:
     share = share_of(a, "checkpoint")
-    if share <= WORTH_CHANGING or a.run.settings.flag("always_save_checkpoint") is False:
+    if share <= WORTH_CHANGING or not told_apart(a) or a.run.settings.flag("always_save_checkpoint") is False:
         return
-    facts = {"share": share, "spent": a.goodput.parts_s["checkpoint"]}
     yield Message(
-        "Set always_save_checkpoint = False: checkpoints take {spent:time} ({share:pct}), and then only those are written that follow a better validation loss.",
-        facts,
+        "Set always_save_checkpoint = False: a checkpoint is then written only after a better validation loss. "
+        "Now checkpoints take {spent:time}, {share:pct} of the time.",
+        {"share": share, "spent": a.goodput.parts_s["checkpoint"]},
     )
 
 
@@ -397,7 +487,7 @@ class SlowRow:
 
 
 def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
-    """The slow iterations in order, at most so many, and how many were left out: the first ones and the slowest stay."""
+    """The slow iterations in order, and how many were left out: the first ones and the slowest stay."""
     slow = np.flatnonzero(~a.phases.of(Phase.STEP))
     kept = slow
     if len(slow) > most:
@@ -430,7 +520,9 @@ def _holds(a: Analysis, row: int) -> Iterator[Message]:
             yield Message("checkpoint {time:time}", {"time": checkpoint})
     if compilation > shown:
         yield Message("compilation and warm-up {time:time}", {"time": compilation})
-    if rest > shown:
+    if rest > shown and a.phases.phase[row] == Phase.STALL:
+        yield Message("stall {time:time}", {"time": rest})
+    elif rest > shown:
         yield Message("not explained {time:time}", {"time": rest})
 
 
@@ -452,7 +544,20 @@ def known_settings(a: Analysis) -> Iterator[tuple[str, str, Message]]:
     values, origins = settings_json(a)
     for name, value in values.items():
         if value is not None:
-            yield name, clean(value), ORIGINS.get(origins.get(name, ""), ORIGINS["inferred"])
+            text = f"{value:.9g}" if isinstance(value, float) else clean(value)
+            yield name, text, ORIGINS.get(origins.get(name, ""), ORIGINS["inferred"])
+
+
+def run_cells(number: int, a: Analysis) -> tuple[Message, ...]:
+    """One row of the table of runs: number, iterations, step, wall time, state."""
+    step = Message("{step:time}", {"step": a.costs.step_s.mid}) if step_known(a) else Message("unknown")
+    return (
+        Message("{number:n}", {"number": number}),
+        Message("{first:n}–{last:n}", {"first": int(a.run.iterations.number[0]), "last": a.forecast.last_iteration}),
+        step,
+        Message("{wall:time}", {"wall": a.goodput.wall_s}),
+        run_state(a),
+    )
 
 
 def run_state(a: Analysis) -> Message:
@@ -480,10 +585,13 @@ def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
         other = 1 if longest(report) else 2
         return Next(why=Message("To see another run:"), arguments=(*start, f"--run {other}"))
     if a.throughput.gpu is None and a.throughput.achieved_flops is not None:
-        return Next(why=Message("To see how much of your card is used, name it, for example:"), arguments=(*start, "--gpu 4070"))
+        example = "cpu" if (a.run.settings.text("device") or "").startswith("cpu") else "4070"
+        why = Message("To see how much of your card is used, name it, for example:")
+        return Next(why=why, arguments=(*start, f"--gpu {example}"))
     if a.forecast.max_iters is None and step_known(a):
         argument = f"--set max_iters={_round_number(2 * a.forecast.last_iteration)}"
-        return Next(why=Message("To see when the run ends, give its length, for example:"), arguments=(*start, argument))
+        why = Message("To see when the run ends, give its length, for example:")
+        return Next(why=why, arguments=(*start, argument))
     if not full:
         return Next(why=Message("To see everything:"), arguments=(*start, "--full"))
     return None

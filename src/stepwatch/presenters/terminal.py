@@ -9,8 +9,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
+from typing import Literal
 
 import numpy as np
 from rich.cells import cell_len
@@ -21,7 +22,7 @@ from rich.text import Text
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.analysis.phases import Phase
-from stepwatch.i18n import clean, say
+from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import sentences
 from stepwatch.report import Report
@@ -106,27 +107,33 @@ class _Page:
     def screen(self, a: Analysis) -> list[Line]:
         """The tallest chart that leaves room for what matters; less and less where sentences are long."""
         top = [*self.paragraph(sentences.headline(a), style="bold"), Text(), *self.parts(a), Text()]
-        facts, end = self.facts(a), self.next(a, full=False)
-        urgent, remarks = self.remarks(a)
+        facts, end = self.facts(a, short=True), self.next(a, full=False)
+        first, others = self.remarks(a)
         for height in _CHART_HEIGHTS:
             chart = self.chart(a, height)
             room = SCREEN_LINES - sum(map(len, (top, chart, facts, end)))
-            if room >= sum(map(len, urgent[:2])):
+            if room >= sum(map(len, first)):
                 break
         if room < 0:
             chart, room = [], room + len(chart)
-        return [*top, *chart, *facts, *_fitting((*urgent, *remarks), room), *end]
+        remarks = list(_fitting((*first, *others), room))
+        spare = room - len(remarks)
+        before, after = [Text()] * (spare > 1 and bool(remarks)), [Text()] * (spare > 0)
+        return [*top, *chart, *facts, *before, *remarks, *after, *end]
 
     def remarks(self, a: Analysis) -> tuple[list[list[Line]], list[list[Line]]]:
-        """What must be said if there is room for anything, and what may be said after it."""
-        found = sentences.ranked((*self.report.remarks, *a.findings))
-        found = [finding for finding in found if finding.code not in _SAID_ABOVE][:MOST_FINDINGS]
-        urgent = [self.finding(finding) for finding in found if finding.severity in _MARKS]
+        """What a smaller chart makes room for, and what is said if there is room anyway."""
+        found = [finding for finding in sentences.ranked(self.report, a) if finding.code not in _SAID_ABOVE]
+        warnings = [self.in_brief(finding, a) for finding in found if finding.severity == WARNING]
         change = [self.labelled("→", self.say(change), 2) for change in sentences.worthwhile(a)[:1]]
-        return urgent, [*change, *(self.finding(finding) for finding in found if finding.severity not in _MARKS)]
+        others = [finding for finding in found if finding.severity != WARNING]
+        others.sort(key=lambda finding: not sentences.is_pressing(finding, a))
+        notices = [self.in_brief(finding, a) for finding in others]
+        first = [*warnings, *change] or notices[:1]
+        return first, [lines for lines in notices if lines not in first][: max(MOST_FINDINGS - len(first), 1)]
 
-    def facts(self, a: Analysis) -> list[Line]:
-        speed = " ".join(self.say(message) for message in sentences.speed(a))
+    def facts(self, a: Analysis, *, short: bool) -> list[Line]:
+        speed = " ".join(self.say(message) for message in sentences.speed(a, short=short))
         rows = [
             (Message("Speed"), speed),
             (Message("Time"), self.say(sentences.time_spent(a))),
@@ -134,7 +141,8 @@ class _Page:
         ]
         labels = [self.say(label) for label, _ in rows]
         indent = max(map(cell_len, labels)) + 2
-        return [line for label, (_, text) in zip(labels, rows, strict=True) for line in self.labelled(label, text, indent)]
+        blocks = [self.labelled(label, text, indent) for label, (_, text) in zip(labels, rows, strict=True)]
+        return [line for block in blocks for line in block]
 
     def next(self, a: Analysis, *, full: bool) -> list[Line]:
         ask = sentences.next_command(self.report, a, full=full)
@@ -162,11 +170,10 @@ class _Page:
         yield from self.together(a)
         yield Text()
         yield from self.chart(a, _FULL_CHART_HEIGHT)
-        yield Text()
-        yield from self.facts(a)
+        yield from self.facts(a, short=False)
         yield from (line for note in sentences.forecast_notes(a) for line in self.bullet(self.say(note)))
         yield from self.heading(Message("What was noticed"))
-        for finding in sentences.ranked((*self.report.remarks, *a.findings)):
+        for finding in sentences.ranked(self.report, a):
             yield from self.finding(finding)
         yield from self.heading(Message("What to change"))
         for change in sentences.changes(a):
@@ -174,7 +181,8 @@ class _Page:
         yield from self.levels(a)
         yield from self.slow(a)
         yield from self.settings(a)
-        yield from self.next(a, full=True)
+        end = self.next(a, full=True)
+        yield from ([Text(), *end] if end else ())
 
     def together(self, a: Analysis) -> list[Line]:
         if a.costs.pair_s is None or not sentences.told_apart(a):
@@ -194,17 +202,20 @@ class _Page:
         if not rows:
             return
         yield from self.heading(Message("Slow iterations"))
-        table = _table((Message("Iteration"), "right"), (Message("Time"), "right"), None, (Message("What it includes"), "left"), say=self.say)
+        table = _table(
+            (self.say(Message("Iteration")), "right"), (self.say(Message("Time")), "right"), ("", "left"),
+            (self.say(Message("What it includes")), "left"),
+        )  # fmt: skip
         for row in rows:
-            holds = " + ".join(self.say(part) for part in row.holds)
             table.add_row(
-                self.say(Message("{iteration:n}", {"iteration": row.iteration})), self.say(Message("{time:time}", {"time": row.time_s})),
-                Text(row.mark, style=_MARK_STYLES[row.mark]), Text(holds),
-            )  # fmt: skip
+                self.say(Message("{iteration:n}", {"iteration": row.iteration})),
+                self.say(Message("{time:time}", {"time": row.time_s})),
+                Text(row.mark, style=_MARK_STYLES[row.mark]),
+                Text(" + ".join(self.say(part) for part in row.holds)),
+            )
         yield from self.laid_out(table)
         if left_out:
-            facts = {"count": left_out}
-            yield from self.paragraph(Message("{count:n} more like these.", facts, "{count:n} more like these.", left_out))
+            yield from self.paragraph(Message("… and {count:n} more.", {"count": left_out}))
 
     def settings(self, a: Analysis) -> Iterator[Line]:
         known = list(sentences.known_settings(a))
@@ -215,7 +226,6 @@ class _Page:
         for name, value, origin in known:
             table.add_row(Text(name), Text(value), Text(self.say(origin), style="dim"))
         yield from self.laid_out(table)
-        yield Text()
 
     def unread(self) -> Iterator[Line]:
         yield from self.heading(Message("Lines that were not understood"))
@@ -229,40 +239,37 @@ class _Page:
 
     def parts(self, a: Analysis) -> list[Line]:
         table = _table(
-            (Message("Part"), "left"), (Message("Cost"), "right"), (Message("Basis"), "left"), (Message("Count"), "right"),
-            (Message("Share"), "right"), say=self.say,
+            (self.say(Message("Part")), "left"), (self.say(Message("Cost")), "right"),
+            (self.say(Message("Basis")), "left"), (self.say(Message("Count")), "right"),
+            (self.say(Message("Share")), "right"),
         )  # fmt: skip
         for row in sentences.part_rows(a):
             count = self.say(Message("{count:n}", {"count": row.count})) if row.count else ""
             table.add_row(
-                Text(self.say(row.name)), Text(self.say(row.cost)), Text(self.say(row.how) if row.how else "", style="dim"),
-                Text(count), Text(self.say(sentences.share_text(row.share))),
-            )  # fmt: skip
+                Text(self.say(row.name)),
+                Text(self.say(row.cost)),
+                Text(self.say(row.how) if row.how else "", style="dim"),
+                Text(count),
+                Text(self.say(sentences.share_text(row.share))),
+            )
         return self.laid_out(table)
 
     def runs(self, chosen: int, full: bool) -> list[Line]:
         analyses = self.report.analyses
         several = Message("The input holds {count:n} runs.", {"count": len(analyses)})
         table = _table(
-            (Message("Run"), "right"), (Message("Iterations"), "right"), (Message("Normal iteration"), "right"),
-            (Message("Time"), "right"), (Message("State"), "left"), say=self.say,
+            (self.say(Message("Run")), "right"), (self.say(Message("Iterations")), "right"),
+            (self.say(Message("Normal iteration")), "right"), (self.say(Message("Time")), "right"),
+            (self.say(Message("State")), "left"),
         )  # fmt: skip
         shown = range(len(analyses)) if full else _shown_runs(len(analyses), chosen)
         for index in shown:
-            table.add_row(*self.run_cells(index, analyses[index]), style="bold" if index == chosen and not full else None)
+            cells = (Text(self.say(cell)) for cell in sentences.run_cells(index + 1, analyses[index]))
+            table.add_row(*cells, style="bold" if index == chosen and not full else None)
         lines = [*self.paragraph(several, style="bold"), *self.laid_out(table)]
         if not full:
             lines += self.paragraph(Message("Below: run {number:n}, the longest.", {"number": chosen + 1}), style="dim")
         return [*lines, Text()]
-
-    def run_cells(self, index: int, a: Analysis) -> tuple[Text, ...]:
-        first, last = int(a.run.iterations.number[0]), a.forecast.last_iteration
-        step = Message("{step:time}", {"step": a.costs.step_s.mid}) if sentences.step_known(a) else Message("unknown")
-        cells = (
-            Message("{number:n}", {"number": index + 1}), Message("{first:n}–{last:n}", {"first": first, "last": last}), step,
-            Message("{wall:time}", {"wall": a.goodput.wall_s}), sentences.run_state(a),
-        )  # fmt: skip
-        return tuple(Text(self.say(cell)) for cell in cells)
 
     # --- chart ----------------------------------------------------------------------------------------------
 
@@ -326,6 +333,9 @@ class _Page:
         mark, style = _MARKS.get(finding.severity, ("·", "dim"))
         return self.labelled(mark, self.say(finding.message), 2, style)
 
+    def in_brief(self, finding: Finding, a: Analysis) -> list[Line]:
+        return self.finding(replace(finding, message=sentences.in_brief(finding, a)))
+
     def laid_out(self, table: Table) -> list[Line]:
         return [
             Text.assemble(*((segment.text, segment.style or "") for segment in line))
@@ -333,15 +343,11 @@ class _Page:
         ]
 
 
-def _table(*columns: tuple[Message, str] | None, say: object) -> Table:
-    """A head and rows without lines around them; None is a column without a head."""
+def _table(*columns: tuple[str, Literal["left", "right"]]) -> Table:
+    """A head and rows, without lines around them."""
     table = Table(box=None, padding=(0, 1), show_edge=False, header_style="dim", pad_edge=False)
-    for column in columns:
-        if column is None:
-            table.add_column("")
-        else:
-            assert callable(say)
-            table.add_column(Text(say(column[0])), justify=column[1])  # type: ignore[arg-type]
+    for head, side in columns:
+        table.add_column(Text(head), justify=side)
     return table
 
 
@@ -376,23 +382,29 @@ def _scale(times: np.ndarray) -> tuple[float, float]:
 
 
 def _plot(a: Analysis, columns: int, height: int, low: float, high: float) -> list[list[str]]:
-    """Per column the middle of its steps, and over it the largest of each kind of slow iteration."""
+    """Per column the middle of its steps, under it stalls, over it what the log explains."""
     numbers, times = a.run.iterations.number, a.run.iterations.time_s
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
     column = np.clip((numbers - numbers[0]) * (columns - 1) // span, 0, columns - 1)
     level = np.log(np.maximum(times, low) / low) / math.log(high / low)  # 0 at the bottom, 1 at the top
     cells = [[" "] * columns for _ in range(height)]
     normal = a.phases.of(Phase.STEP)
-    for x in np.unique(column[normal]).tolist():
-        third = min(int(np.median(level[normal & (column == x)]) * height * len(_DOTS)), height * len(_DOTS) - 1)
-        cells[height - 1 - third // len(_DOTS)][x] = _DOTS[third % len(_DOTS)]
-    for row in sorted(np.flatnonzero(~normal).tolist(), key=lambda row: _order(a, row)):
-        y = height - 1 - min(int(level[row] * height), height - 1)
-        cells[y][int(column[row])] = sentences.PHASE_MARKS[Phase(int(a.phases.phase[row]))]
+    _draw_slow(cells, a, np.flatnonzero(a.phases.of(Phase.STALL)), column, level)
+    _draw_steps(cells, column[normal], level[normal])
+    for phase in (Phase.EVAL, Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT, Phase.FIRST):
+        _draw_slow(cells, a, np.flatnonzero(a.phases.of(phase)), column, level)
     return cells
 
 
-def _order(a: Analysis, row: int) -> tuple[bool, int]:
-    """Later ones are drawn over earlier ones: evaluations last but for the first iteration."""
-    phase = Phase(int(a.phases.phase[row]))
-    return phase is Phase.FIRST, {Phase.STALL: 0, Phase.EVAL: 1}.get(phase, 2)
+def _draw_steps(cells: list[list[str]], column: np.ndarray, level: np.ndarray) -> None:
+    finest = len(cells) * len(_DOTS)
+    starts = np.flatnonzero(np.diff(column, prepend=-1))
+    for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(column)], strict=True):
+        third = min(int(np.median(level[begin:end]) * finest), finest - 1)
+        cells[-1 - third // len(_DOTS)][int(column[begin])] = _DOTS[third % len(_DOTS)]
+
+
+def _draw_slow(cells: list[list[str]], a: Analysis, rows: np.ndarray, column: np.ndarray, level: np.ndarray) -> None:
+    for row in rows.tolist():
+        lines_up = min(int(level[row] * len(cells)), len(cells) - 1)
+        cells[-1 - lines_up][int(column[row])] = sentences.PHASE_MARKS[Phase(int(a.phases.phase[row]))]

@@ -52,7 +52,7 @@ def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:word}", {"names": ", ".join(READERS)}),
         )
-    if not source.text.strip():
+    if not source.text or source.text.isspace():
         raise NoIterations(
             Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
         )

@@ -22,6 +22,7 @@ from stepwatch.run import (
 from stepwatch.settings import KINDS, Origin, Settings, Value
 
 DAY_S = 86400.0
+_ROWS_FOR_INTERVAL = 5000
 
 
 def assemble(records: Records, *, format_name: str, timing: Timing, source: str) -> tuple[Run, ...]:
@@ -31,8 +32,8 @@ def assemble(records: Records, *, format_name: str, timing: Timing, source: str)
     cuts = _boundaries(iterations, events)
     runs = []
     for begin, end in zip(cuts, [*cuts[1:], float("inf")], strict=True):
-        rows = (iterations.line >= begin) & (iterations.line < end)
-        piece = _Piece(iterations.take(rows), [event for event in events if begin <= event.line < end])
+        first, last = np.searchsorted(iterations.line, (begin, end))
+        piece = _Piece(iterations.take(slice(int(first), int(last))), [event for event in events if begin <= event.line < end])
         lines = [line for line in records.unread_lines if begin <= line < end]
         run = piece.run(format_name, timing, source)
         shown = tuple(unread for unread in records.unread if begin <= unread.line < end)
@@ -239,7 +240,8 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
 
 
 def _log_interval(iterations: Iterations) -> int | None:
-    gaps = np.diff(np.unique(iterations.number))
+    """The usual distance between logged iterations; the start of a long log tells it as well as all of it."""
+    gaps = np.diff(np.unique(iterations.number[:_ROWS_FOR_INTERVAL]))
     if not len(gaps):
         return None
     values, counts = np.unique(gaps, return_counts=True)

@@ -99,8 +99,9 @@ def _read_number(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
         cursor = cursor + point
         fraction, places = _read_digits(block, cursor)
         places = np.where(point, places, 0)
-        fits &= places < 8
-        value = value + np.where(point, fraction, 0.0) / _TENS[places]
+        fits &= (places < 8) & (point <= (places > 0))
+        # One division of whole numbers, so that the result is the one nearest to the decimal, as float() gives it.
+        value = (whole * _TENS[places] + np.where(point, fraction, 0.0)) / _TENS[places]
         cursor = cursor + places
     return fits, cursor, np.where(negative, -value, value)
 

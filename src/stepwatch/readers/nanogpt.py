@@ -102,7 +102,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def _add_columns(records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
     mfu = {"reported_mfu": found["mfu"] / 100} if "mfu" in found else {}
-    records.add_rows(number=found["number"], time_s=found["time_ms"] / 1e3, loss=found["loss"], line=lines, **mfu)
+    records.add_rows(number=found["number"].astype(np.int64), time_s=found["time_ms"] / 1e3, loss=found["loss"], line=lines, **mfu)
 
 
 def _parse_lines(text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records) -> None:

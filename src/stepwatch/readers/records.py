@@ -24,9 +24,9 @@ class Records:
     _rows: list[tuple[float, ...]] = field(default_factory=list)
 
     def add_rows(self, **columns: np.ndarray) -> None:
-        count = len(columns["line"])
+        unknown = np.broadcast_to(np.nan, len(columns["line"]))  # takes no memory
         for name in COLUMNS:
-            self.columns[name].append(columns.get(name, np.full(count, np.nan)))
+            self.columns[name].append(columns.get(name, unknown))
 
     def add_row(self, **values: float) -> None:
         self._rows.append(tuple(values.get(name, np.nan) for name in COLUMNS))
@@ -35,7 +35,9 @@ class Records:
         """Single rows join the columns; called at the end of each block so that order is kept by line."""
         if self._rows:
             table = np.array(self._rows, dtype=np.float64)
-            self.add_rows(**{name: table[:, i] for i, name in enumerate(COLUMNS)})
+            columns = {name: table[:, i] for i, name in enumerate(COLUMNS)}
+            columns |= {name: columns[name].astype(np.int64) for name in ("number", "line")}
+            self.add_rows(**columns)
             self._rows.clear()
 
     def add_unread(self, line: int, text: str) -> None:
@@ -46,14 +48,19 @@ class Records:
     def iterations(self) -> Iterations:
         """All rows in the order of their lines."""
         self.flush_rows()
-        whole = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in self.columns.items()}
-        order = np.argsort(whole["line"], kind="stable")
-        if np.array_equal(order, np.arange(len(order))):
-            order = slice(None)  # type: ignore[assignment]
-        integers = {"number", "line"}
-        return Iterations(
-            **{name: column[order].astype(np.int64) if name in integers else column[order] for name, column in whole.items()}
-        )
+        whole = {name: _joined(parts) for name, parts in self.columns.items()}
+        whole |= {name: whole[name].astype(np.int64, copy=False) for name in ("number", "line")}
+        line = whole["line"]
+        if len(line) > 1 and bool((line[1:] < line[:-1]).any()):
+            order = np.argsort(line, kind="stable")
+            whole = {name: column[order] for name, column in whole.items()}
+        return Iterations(**whole)
 
     def sorted_events(self) -> Sequence[Event]:
         return sorted(self.events, key=lambda event: event.line)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    if parts and all(part.strides == (0,) for part in parts):  # unknown throughout
+        return np.broadcast_to(np.nan, sum(len(part) for part in parts))
+    return np.concatenate(parts) if parts else np.empty(0)

@@ -5,47 +5,59 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-_DATE_TIME = re.compile(
-    r"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
-)
-_GLOG = re.compile(r"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?")
+_TIME_OF_DAY = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_DATE_TIME = re.compile(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
+_GLOG = re.compile(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _SYSLOG = re.compile(
-    r"\b(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?"
+    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
+    rf"(?P<name>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) {_TIME_OF_DAY}(?: \d{{4}}\b)?"
 )
-_CLOCK = re.compile(r"(?<![\d:])(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?![\d:])")
+_CLOCK = re.compile(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
 _EPOCH = re.compile(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
-_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+_CLOCKS = (_DATE_TIME, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
+_AFTER_CLOCK = re.compile(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
 
-# Launchers and copies put these in front of a line: quotes, ranks, levels, process ids, srun's and mpirun's labels.
+# Launchers, loggers and copies put these in front of a line. Only what cannot be the program's own words.
 _PIECES = re.compile(
-    r"""^(?:\s+
+    r"""(?:\s+
     |>\s?
-    |`{3,}\w*\s*
-    |\[(?:rank|default)?\d+\]:?\s*
-    |\[\d+,\d+\]<std(?:out|err)>:\s*
-    |\(\w[\w ]{0,20}pid=\d+(?:,[^)]{0,40})?\)\s*
-    |\d{1,4}:\s+
-    |\[?(?:INFO|DEBUG|WARNING|stdout|stderr)\]?[:\s]\s*
+    |"(?=\S)
+    |`{3,}(?:(?:bash|console|log|output|plaintext|python|sh|shell|text|txt)\b)?\s*
+    |\[\d+,\d+\]<std(?:out|err)>:\s*                                 # mpirun
+    |\[(?!(?:train|eval)\])[\w.]{1,40}\]:?\s*                        # torchrun, levels, logger names
+    |\(\w[\w ]{0,20}pid=\d{1,9}(?:,[^)]{0,40})?\)\s*                 # ray
+    |\d{1,4}:\s+                                                     # srun
+    |\d{1,9}\s+[\w./-]{1,60}:\d{1,6}\]\s*                            # glog: process and place
+    |[\w.-]{1,40}\s[\w./-]{1,40}\[\d{1,9}\]:\s*                      # syslog: host and process
+    |(?:INFO|DEBUG|WARNING|ERROR):[\w.]{1,40}:
+    |(?:INFO|DEBUG|WARNING|ERROR|std(?:out|err)(?:\s[FP]\b)?)[:\s]\s*
+    |[\w.]{1,40}(?::[\w.<>]{1,40}){0,2}\s+-\s+                       # logger name, function and line
+    |[A-Za-z][\w.-]{0,60}\s+\|\s                                     # docker compose
+    |[\w.@-]{1,60}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sparam|Overriding|Initializing)  # pdsh
     |[|:\-–]\s+
     )""",
     re.VERBOSE,
 )
+_MOST_PIECES = 12
 _LONGEST_PREFIX = 160
 
 
 def stamp_of(prefix: str) -> float | None:
     """Seconds of the clock in a line's prefix, on an arbitrary but steady zero; None where there is none."""
     prefix = prefix[:_LONGEST_PREFIX]
-    for pattern in (_DATE_TIME, _GLOG, _SYSLOG, _CLOCK):
+    for pattern in _CLOCKS:
         found = pattern.search(prefix)
         if found:
             return _seconds(found.groupdict())
-    found = _EPOCH.search(prefix)
-    return float(found["epoch"]) if found else None
+    return None
 
 
 def _seconds(parts: dict[str, str | None]) -> float | None:
-    month = _MONTHS.index(parts["name"]) + 1 if parts.get("name") else int(parts.get("month") or 1)
+    if parts.get("epoch"):
+        return float(parts["epoch"] or 0)
+    name = parts.get("name")
+    month = _MONTHS.index(name) + 1 if name else int(parts.get("month") or 1)
     try:
         moment = datetime(
             int(parts.get("year") or 2000), month, int(parts.get("day") or 1),
@@ -58,21 +70,21 @@ def _seconds(parts: dict[str, str | None]) -> float | None:
 
 def strip_prefix(line: str) -> tuple[str, str]:
     """A line without its launcher and timestamp prefix, and that prefix."""
-    rest = line
-    for _ in range(8):
-        shorter = _without_piece(rest)
-        if shorter == rest:
+    begin = 0
+    for _ in range(_MOST_PIECES):
+        end = _end_of_piece(line, begin)
+        if end == begin:
             break
-        rest = shorter
-    return rest, line[: len(line) - len(rest)]
+        begin = end
+    return line[begin:], line[:begin]
 
 
-def _without_piece(text: str) -> str:
-    piece = _PIECES.match(text)
-    if piece and piece.end():
-        return text[piece.end() :]
-    for pattern in (_DATE_TIME, _GLOG, _SYSLOG, _CLOCK, _EPOCH):
-        found = pattern.match(text, 1 if text.startswith("[") else 0)
+def _end_of_piece(line: str, begin: int) -> int:
+    bracket = line.startswith(("[", "("), begin)
+    for pattern in _CLOCKS:
+        found = pattern.match(line, begin + bracket)
         if found:
-            return text[found.end() :].lstrip("Z]:,+ ")
-    return text
+            after = _AFTER_CLOCK.match(line, found.end())
+            return after.end() if after else found.end()
+    piece = _PIECES.match(line, begin)
+    return piece.end() if piece else begin

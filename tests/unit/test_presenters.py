@@ -1,0 +1,332 @@
+"""The terminal and the note: what they show, that they agree, and that nothing from outside becomes markup."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.analysis.findings import WARNING, Finding
+from stepwatch.gpus import find_gpu
+from stepwatch.i18n import numbers
+from stepwatch.messages import Message
+from stepwatch.presenters import sentences
+from stepwatch.presenters.jsondoc import JsonPresenter
+from stepwatch.presenters.markdown import MarkdownPresenter, escaped
+from stepwatch.presenters.terminal import TerminalPresenter
+from stepwatch.readers import read
+from stepwatch.report import Report
+from stepwatch.settings import Origin, Settings
+from stepwatch.sources import from_text
+from stepwatch.units import Interval
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from builders import Saves, Truth, a_log
+
+PLAIN = Truth(max_iters=2000, eval_interval=500, log_interval=10)
+SLOW_SAVES = Truth(max_iters=1000, eval_interval=100, eval_s=4.0, checkpoint_s=6.0, saves=Saves.ALWAYS)
+NO_HEADER = replace(PLAIN, header=False)
+NO_MFU = replace(PLAIN, header=False, with_mfu=False)
+STALLING = replace(PLAIN, stall_share=0.05, seed=3)
+CUT = replace(PLAIN, kept=0.5)
+CHEAP = replace(PLAIN, eval_s=0.2, checkpoint_s=0.01, compile_s=1.0)
+TRUTHS = [PLAIN, SLOW_SAVES, NO_HEADER, NO_MFU, STALLING, CUT, CHEAP, replace(PLAIN, timestamps=True)]
+
+ONE_LINE = "iter 0: loss 4.1, time 12543.49ms, mfu -100.00%\n"
+TINY_LOGS = [
+    ONE_LINE,
+    "iter 7: loss 4.1, time 0.00ms\n",
+    "step 0: train loss 4.2, val loss 4.2\n" + ONE_LINE,
+    "iter 10: loss nan, time 10.00ms, mfu 1.00%\niter 20: loss nan, time 10.00ms, mfu 1.00%\n",
+    "step 10: train loss 4.2, val loss 4.2\nsaving checkpoint to out\niter 10: loss 4.1, time 900.00ms\n",
+    "".join(f"step {k}: train loss 4.2, val loss 4.2\niter {k}: loss 4.1, time 900.00ms\n" for k in range(0, 50, 10)),
+    "".join(f"iter {k}: loss 4.1, time 0.00ms, mfu 0.00%\n" for k in range(20)),
+]
+
+
+def a_report(text: str, *, gpu: str | None = None, source: str = "train.log", **settings: int) -> Report:
+    card = find_gpu(gpu) if gpu else None
+    user = Settings.of(Origin.USER, dict(settings))
+    runs = read(from_text(text, source))
+    analyses = [
+        analyse(replace(run, settings=run.settings.beneath(user)), card, "user" if card else None) for run in runs
+    ]
+    return Report(analyses=tuple(analyses))
+
+
+def on_terminal(report: Report, **options: bool) -> str:
+    return TerminalPresenter(**options).render(report, "en")
+
+
+def as_note(report: Report, **options: bool) -> str:
+    return MarkdownPresenter(**options).render(report, "en")
+
+
+def as_json(report: Report) -> dict:
+    return json.loads(JsonPresenter().render(report, "en"))["runs"][0]
+
+
+# --- the first screen -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpu", [None, "4070"])
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_first_screen_fits_25_lines_of_80_columns(truth: Truth, gpu: str | None) -> None:
+    lines = on_terminal(a_report(a_log(truth), gpu=gpu)).splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+
+
+def test_first_screen_answers_first_and_ends_with_a_command() -> None:
+    lines = on_terminal(a_report(a_log(NO_HEADER))).splitlines()
+    assert lines[0].startswith("A normal iteration takes ")
+    assert lines[-1].strip() == "stepwatch explain train.log --gpu 4070"
+
+
+def test_next_command_asks_for_what_is_missing_and_keeps_what_was_given() -> None:
+    text = a_log(NO_HEADER)
+    assert "--gpu 4070" in on_terminal(a_report(text)).splitlines()[-1]
+    assert on_terminal(a_report(text, gpu="4070")).rstrip().endswith('--gpu "GeForce RTX 4070" --set max_iters=4000')
+    complete = on_terminal(a_report(text, gpu="4070", max_iters=9000))
+    assert "--set max_iters=9000" in complete
+    assert complete.rstrip().endswith("--full")
+
+
+def test_file_names_are_quoted_in_the_next_command() -> None:
+    assert "'a;b.log' --gpu" in on_terminal(a_report(a_log(NO_HEADER), source="a;b.log"))
+    assert '"my run.log" --gpu' in on_terminal(a_report(a_log(NO_HEADER), source="my run.log"))
+
+
+def test_chart_marks_slow_iterations_by_letters() -> None:
+    chart = [line for line in on_terminal(a_report(a_log(PLAIN))).splitlines() if "│" in line]
+    assert 3 <= len(chart) <= 5
+    marks = set("".join(line.partition("│")[2] for line in chart))
+    assert "0" in marks
+    assert marks & {"e", "c"}
+
+
+def test_warnings_are_marked_without_colour() -> None:
+    report = a_report(a_log(CHEAP))
+    warning = Finding("settings_conflict", WARNING, Message("Something is wrong."))
+    assert "\n! Something is wrong.\n" in on_terminal(replace(report, remarks=(warning,)))
+
+
+# --- colour -----------------------------------------------------------------------------------------------------
+
+
+class _Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_piped_output_has_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in on_terminal(a_report(a_log(PLAIN)), full=True)
+
+
+def test_a_terminal_gets_colour_unless_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", _Tty())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    report = a_report(a_log(PLAIN))
+    assert "\x1b[" in on_terminal(report)
+    assert "\x1b" not in on_terminal(report, colour=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[\d;]*3\d", on_terminal(report))
+
+
+@pytest.mark.parametrize("columns", ["20", "60", "200"])
+def test_width_follows_the_terminal_up_to_100_columns(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setattr(sys, "stdout", _Tty())
+    monkeypatch.setenv("COLUMNS", columns)
+    text = on_terminal(a_report(a_log(PLAIN)), colour=False)
+    assert max(map(len, text.splitlines())) <= max(45, min(int(columns), 100))
+
+
+# --- the same figures everywhere --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truth", [PLAIN, SLOW_SAVES, CUT, STALLING])
+def test_terminal_note_and_json_give_the_same_figures(truth: Truth) -> None:
+    report = a_report(a_log(truth), gpu="4070")
+    run = as_json(report)
+    said = [
+        numbers.duration_range(Interval(**cost), "en") for key, cost in run["costs"].items() if _is_shown(key, cost)
+    ]
+    said.append(numbers.duration(run["goodput"]["wall_s"], "en"))
+    said.append(numbers.percent(run["goodput"]["parts_s"]["step"] / run["goodput"]["wall_s"], "en"))
+    said.append(numbers.percent(run["throughput"]["mfu"], "en"))
+    said.append(numbers.token_rate(run["throughput"]["tokens_per_s"], "en"))
+    if run["forecast"] and not run["forecast"]["done"]:
+        said.append(numbers.duration_range(Interval(**run["forecast"]["remaining_s"]), "en"))
+    terminal, note = (" ".join(text.split()) for text in (on_terminal(report), as_note(report)))
+    for figure in said:
+        assert figure in terminal
+        assert figure in note
+
+
+def _is_shown(key: str, cost: dict | None) -> bool:
+    return cost is not None and key in ("step_s", "eval_s", "checkpoint_s", "compile_s")
+
+
+def test_shares_of_the_parts_sum_to_the_whole() -> None:
+    for truth in TRUTHS:
+        (analysis,) = a_report(a_log(truth)).analyses
+        rows = sentences.part_rows(analysis)
+        assert sum(row.share for row in rows) == pytest.approx(1.0, abs=2 * sentences.SMALLEST_SHOWN)
+
+
+# --- nothing raises ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", TINY_LOGS)
+@pytest.mark.parametrize("gpu", [None, "4070", "cpu"])
+def test_the_smallest_logs_are_answered(text: str, gpu: str | None) -> None:
+    report = a_report(text, gpu=gpu)
+    for full in (False, True):
+        assert on_terminal(report, full=full, with_lines=True).strip()
+    assert as_note(report, front_matter=True, with_lines=True).strip()
+
+
+def test_a_single_iteration_gives_no_normal_time() -> None:
+    assert "a single iteration" in on_terminal(a_report(ONE_LINE))
+    assert "too little" in as_note(a_report(ONE_LINE))
+
+
+def test_a_log_without_mfu_and_header_says_how_to_get_the_speed() -> None:
+    report = a_report(a_log(NO_MFU))
+    assert "--set tokens_per_iter=…" in " ".join(on_terminal(report).split())
+    assert "`--set tokens_per_iter=…`" in as_note(report)
+    assert "TFLOPS" not in on_terminal(report)
+    assert "tokens/s" in on_terminal(a_report(a_log(NO_MFU), tokens_per_iter=16384))
+
+
+# --- several runs -----------------------------------------------------------------------------------------------
+
+
+def test_several_runs_are_listed_and_the_longest_is_explained() -> None:
+    short, long = replace(PLAIN, max_iters=500), replace(PLAIN, step_s=0.3)
+    report = a_report(a_log(short) + a_log(long))
+    assert len(report.analyses) == 2
+    text = on_terminal(report)
+    assert "The input holds 2 runs." in text
+    assert "Below: run 2, the longest." in text
+    assert text.rstrip().endswith("stepwatch explain train.log --run 1")
+    note = as_note(report)
+    assert "## Run 1" in note
+    assert "## Run 2" in note
+
+
+# --- everything -------------------------------------------------------------------------------------------------
+
+
+def test_full_shows_all_findings_the_slow_iterations_and_the_settings() -> None:
+    report = a_report(a_log(PLAIN))
+    text = " ".join(on_terminal(report, full=True).split())
+    for finding in as_json(report)["findings"]:
+        assert " ".join(finding["text"].split()) in text
+    assert "Slow iterations" in text
+    assert "eval_interval 500 from the log" in text
+
+
+def test_at_most_30_slow_iterations_are_listed_and_the_slowest_is_among_them() -> None:
+    (analysis,) = a_report(a_log(replace(PLAIN, eval_interval=20, eval_s=1.0))).analyses
+    rows, left_out = sentences.slow_rows(analysis, 30)
+    assert len(rows) == 30
+    assert left_out > 0
+    assert [row.iteration for row in rows] == sorted(row.iteration for row in rows)
+    assert max(row.time_s for row in rows) == analysis.run.iterations.time_s.max()
+
+
+# --- what to change ---------------------------------------------------------------------------------------------
+
+
+def test_a_larger_eval_interval_is_proposed_never_a_smaller_one() -> None:
+    note = as_note(a_report(a_log(SLOW_SAVES)))
+    assert "Double `eval_interval` from 100 to 200" in note
+    assert "`always_save_checkpoint = False`" in note
+    assert "halve `eval_iters`" in note
+
+
+def test_doubling_the_interval_saves_half_of_what_evaluations_and_their_checkpoints_took() -> None:
+    report = a_report(a_log(SLOW_SAVES))
+    parts = as_json(report)["goodput"]["parts_s"]
+    half = numbers.duration((parts["eval"] + parts["checkpoint"]) / 2, "en")
+    assert f"save about {half} of" in as_note(report)
+
+
+def test_nothing_is_proposed_where_nothing_is_to_gain() -> None:
+    assert "Nothing is worth changing" in as_note(a_report(a_log(CHEAP)))
+
+
+# --- text from outside ------------------------------------------------------------------------------------------
+
+HOSTILE = "**x**|`y`_[z](u)<b>&amp;#\x1b[31m.log"
+
+
+def test_a_hostile_file_name_is_no_markup_and_no_escape_code() -> None:
+    report = a_report(a_log(PLAIN), source=HOSTILE)
+    note = as_note(report, front_matter=True)
+    assert r"\*\*x\*\*\|\`y\`\_\[z\](u)\<b\>\&amp;\#" in note
+    for text in (note, on_terminal(report), on_terminal(report, full=True)):
+        assert "\x1b" not in text
+
+
+def test_an_odd_file_name_can_be_written() -> None:
+    report = a_report(a_log(PLAIN))
+    (analysis,) = report.analyses
+    odd = replace(report, analyses=(replace(analysis, run=replace(analysis.run, source="caf\udce9.log")),))
+    on_terminal(odd).encode()
+    as_note(odd).encode()
+
+
+def test_settings_and_options_are_set_as_code_and_the_rest_is_escaped() -> None:
+    assert escaped("add --set max_iters=… or n_layer") == "add `--set max_iters=…` or `n_layer`"
+    assert escaped("a_b * c | <d>") == r"a\_b \* c \| \<d\>"
+
+
+def test_nothing_of_the_log_is_repeated_unless_asked() -> None:
+    secret = "/home/alice/nanoGPT host7 https://wandb.ai/alice/run `rm` | **x** [bold]"
+    text = f"{secret}\n" + a_log(replace(PLAIN, out_dir="/home/alice/out"))
+    report = a_report(text)
+    for answer in (on_terminal(report), on_terminal(report, full=True), as_note(report)):
+        assert "alice" not in answer
+        assert "host7" not in answer
+    assert "host7" in on_terminal(report, with_lines=True)
+    assert f"1: {secret}" in as_note(report, with_lines=True)
+
+
+def test_a_fence_in_an_unread_line_cannot_close_the_block() -> None:
+    note = as_note(a_report("```` # escape\n" + a_log(PLAIN)), with_lines=True)
+    assert note.rstrip().endswith("`````")
+
+
+# --- the note ---------------------------------------------------------------------------------------------------
+
+
+def test_front_matter_comes_first_with_quoted_values() -> None:
+    lines = as_note(a_report(a_log(PLAIN)), front_matter=True).splitlines()
+    assert lines[:7] == [
+        "---", 'title: "Why some iterations are slow"', 'lang: "en"', "layout: post", "type: note", "---", "",
+    ]  # fmt: skip
+    assert as_note(a_report(a_log(PLAIN))).startswith("# Why some iterations are slow\n")
+
+
+def test_tables_of_the_note_have_as_many_cells_in_every_row() -> None:
+    rows = [line for line in as_note(a_report(a_log(STALLING))).splitlines() if line.startswith("|")]
+    for above, below in zip(rows, rows[1:], strict=False):
+        if set(below) <= set("|-:"):
+            width = len(re.split(r"(?<!\\)\|", above))
+        assert len(re.split(r"(?<!\\)\|", below)) == width
+
+
+def test_the_same_report_gives_the_same_text() -> None:
+    report = a_report(a_log(STALLING))
+    assert on_terminal(report, full=True) == on_terminal(report, full=True)
+    assert as_note(report) == as_note(report)

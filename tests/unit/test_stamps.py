@@ -1,0 +1,73 @@
+"""Prefixes are taken off, and the clock in them is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwatch.readers.stamps import stamp_of, strip_prefix
+
+LINE = "step 500: train loss 2.5000, val loss 2.6000"
+DATED = [
+    "2024-05-04 09:30:07,250 ", "2024-05-04T09:30:07.250Z ", "2024-05-04T09:30:07.250000+02:00 ",
+    "[2024-05-04 09:30:07.250] ",
+    "2024/05/04 09:30:07.250 - INFO - ", "2024-05-04 09:30:07,250 - __main__ - INFO - ",
+    "[2024-05-04 09:30:07,250][INFO] - ", "[2024-05-04 09:30:07,250][__main__][INFO] - ",
+    "2024-05-04 09:30:07.250 | INFO     | __main__:main:42 - ", "2024-05-04T09:30:07.250123456Z stdout F ",
+    "2024-05-04T09:30:07.250-0500 ", "(2024-05-04 09:30:07.250) ", "2024-05-04 09:30:07.250 UTC ",
+    "2024-05-04 09:30:07.250 [INFO] ", "2024-05-04 09:30:07,250 INFO: ", "[rank0]: 2024-05-04 09:30:07.250: ",
+]  # fmt: skip
+UNDATED = [
+    "09:30:07.250 ", "[09:30:07.250] ", "May  4 09:30:07.250 ", "May 04 09:30:07.250 node-1 train[123]: ",
+    "I0504 09:30:07.250000 123 train.py:55] ", "[Sat May  4 09:30:07.250 2024] ", "0: 09:30:07.250 ",
+    "Sat May  4 09:30:07.250 2024: ",
+]  # fmt: skip
+LAUNCHERS = [
+    "[rank0]: ", "[rank0]:", "[default0]:", "0: ", " 12: ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "(train pid=123) ",
+    "(RayTrainWorker pid=123, ip=10.0.0.1) ", "INFO:root:", "INFO:__main__:", "[INFO] ", "INFO: ", "INFO ", "> ", ">> ",
+    "    ", "\t", "```", "```text ", "trainer-1  | ", "node-3: ", "gpu01.cluster.local: ", "worker_0 | ", '"', '    "',
+    "| ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", [*DATED, *UNDATED, *LAUNCHERS])
+def test_prefix_is_taken_off(prefix: str) -> None:
+    rest, taken = strip_prefix(prefix + LINE)
+    assert rest == LINE
+    assert taken == prefix
+
+
+@pytest.mark.parametrize("prefix", DATED)
+def test_dated_clock_is_kept(prefix: str) -> None:
+    assert stamp_of(prefix) == pytest.approx(1714815007.25)
+
+
+@pytest.mark.parametrize("prefix", UNDATED)
+def test_clock_without_a_year_is_kept_on_a_steady_zero(prefix: str) -> None:
+    later = prefix.replace("09:30:07", "09:31:09")
+    first, second = stamp_of(prefix), stamp_of(later)
+    assert first is not None
+    assert second is not None
+    assert second - first == pytest.approx(62.0)
+
+
+@pytest.mark.parametrize("prefix", ["1714815007.25 ", "[1714815007.25] ", "1714815007.250000: "])
+def test_seconds_since_1970_are_a_clock(prefix: str) -> None:
+    assert stamp_of(prefix) == pytest.approx(1714815007.25)
+    assert strip_prefix(prefix + LINE)[0] == LINE
+
+
+@pytest.mark.parametrize(
+    "prefix", [*LAUNCHERS, "12:34 ", "99:99:99 ", "2024-13-45 00:00:00 ", "1.2.3 ", "a 17148150079 "]
+)
+def test_what_is_no_clock_gives_none(prefix: str) -> None:
+    assert stamp_of(prefix) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[train] iter 30: loss 8.3, 2276 ms/iter", "[eval] iter 500: train 3.4 val 3.4", "batch_size = 12",
+     "Overriding: batch_size = 8", "tokens per iteration will be: 16,384", "number of parameters: 10.65M",
+     "Initializing a new model from scratch", "saving checkpoint to out", "Traceback (most recent call last):"],
+)  # fmt: skip
+def test_what_the_program_itself_printed_is_left_alone(line: str) -> None:
+    assert strip_prefix(line) == (line, "")

@@ -33,6 +33,8 @@ class Report:
     """Said once, of the whole input: several runs, a contradiction between --set and the log."""
     command: str = "stepwatch explain"
     """How the report was asked for, for the hint on what to do next."""
+    inputs: tuple[str, ...] = ()
+    """What was handed in, as it may be shown: names and relative paths, never a place in somebody's home."""
 
 
 def interval_json(interval: Interval | None) -> dict[str, float] | None:

@@ -55,10 +55,10 @@ class UnresolvedError(Exception):
 class Module:
     """One parsed file, with the way up from every node."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        inside = path.relative_to(SOURCE.parent).with_suffix("")
-        self.name = ".".join(inside.parts).removesuffix(".__init__")
+    def __init__(self, path: Path, source: Path) -> None:
+        self.inside = path.relative_to(source).as_posix()
+        self.place = path.relative_to(source.parent.parent).as_posix()
+        self.name = ".".join(path.relative_to(source.parent).with_suffix("").parts).removesuffix(".__init__")
         self.tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         self.above = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
         self.imported = {
@@ -86,7 +86,7 @@ def placeholders(template: str) -> set[str]:
 
 def collect(source: Path = SOURCE) -> Sentences:
     """All sentences of the package, in the order of the files, and what could not be followed."""
-    return _House([Module(path) for path in sorted(source.rglob("*.py"))]).sentences()
+    return _House([Module(path, source) for path in sorted(source.rglob("*.py"))]).sentences()
 
 
 class _House:
@@ -98,7 +98,7 @@ class _House:
         problems: list[str] = []
         for module in self.modules.values():
             for call in sorted(self._calls_of_message(module), key=lambda call: (call.lineno, call.col_offset)):
-                place = (module.path.relative_to(ROOT).as_posix(), call.lineno)
+                place = (module.place, call.lineno)
                 try:
                     pairs = self._pairs(call, module)
                 except (UnresolvedError, RecursionError):
@@ -130,7 +130,7 @@ class _House:
         return [(text, plurals[0]) for text in keys]
 
     def _strings(self, node: ast.expr, call: ast.Call, module: Module) -> list[str]:
-        table = TABLES.get(f"{module.path.relative_to(SOURCE).as_posix()}:{module.function_around(call)}")
+        table = TABLES.get(f"{module.inside}:{module.function_around(call)}")
         if table is not None:
             values = [value for name in table for value in self._named(name, module.tree, module, 0)]
             strings = [

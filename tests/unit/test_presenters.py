@@ -22,12 +22,13 @@ from stepwatch.presenters.markdown import MarkdownPresenter, escaped
 from stepwatch.presenters.terminal import TerminalPresenter
 from stepwatch.readers import read
 from stepwatch.report import Report
+from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 from stepwatch.units import Interval
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from builders import Saves, Truth, a_log
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.builders import Saves, Truth, a_log
 
 PLAIN = Truth(max_iters=2000, eval_interval=500, log_interval=10)
 SLOW_SAVES = Truth(max_iters=1000, eval_interval=100, eval_s=4.0, checkpoint_s=6.0, saves=Saves.ALWAYS)
@@ -46,7 +47,6 @@ TINY_LOGS = [
     "iter 10: loss nan, time 10.00ms, mfu 1.00%\niter 20: loss nan, time 10.00ms, mfu 1.00%\n",
     "step 10: train loss 4.2, val loss 4.2\nsaving checkpoint to out\niter 10: loss 4.1, time 900.00ms\n",
     "".join(f"step {k}: train loss 4.2, val loss 4.2\niter {k}: loss 4.1, time 900.00ms\n" for k in range(0, 50, 10)),
-    "".join(f"iter {k}: loss 4.1, time 0.00ms, mfu 0.00%\n" for k in range(20)),
 ]
 
 
@@ -250,8 +250,13 @@ def test_at_most_30_slow_iterations_are_listed_and_the_slowest_is_among_them() -
 def test_a_larger_eval_interval_is_proposed_never_a_smaller_one() -> None:
     note = as_note(a_report(a_log(SLOW_SAVES)))
     assert "Double `eval_interval` from 100 to 200" in note
-    assert "`always_save_checkpoint = False`" in note
     assert "halve `eval_iters`" in note
+
+
+def test_saving_less_is_proposed_where_checkpoints_take_long_and_are_not_saved_on_improvement_already() -> None:
+    improving = replace(SLOW_SAVES, saves=Saves.ON_IMPROVEMENT)
+    assert "Set `always_save_checkpoint = False`" in as_note(a_report(a_log(replace(improving, header=False))))
+    assert "always_save_checkpoint" not in as_note(a_report(a_log(improving)))
 
 
 def test_doubling_the_interval_saves_half_of_what_evaluations_and_their_checkpoints_took() -> None:
@@ -303,8 +308,11 @@ def test_nothing_of_the_log_is_repeated_unless_asked() -> None:
 
 
 def test_a_fence_in_an_unread_line_cannot_close_the_block() -> None:
-    note = as_note(a_report("```` # escape\n" + a_log(PLAIN)), with_lines=True)
-    assert note.rstrip().endswith("`````")
+    report = a_report(a_log(PLAIN))
+    (analysis,) = report.analyses
+    run = replace(analysis.run, unread=(Unread(line=4, text="```` # escape"),))
+    note = as_note(replace(report, analyses=(replace(analysis, run=run),)), with_lines=True)
+    assert note.endswith("`````text\n5: ```` # escape\n`````\n")
 
 
 # --- the note ---------------------------------------------------------------------------------------------------
@@ -319,11 +327,10 @@ def test_front_matter_comes_first_with_quoted_values() -> None:
 
 
 def test_tables_of_the_note_have_as_many_cells_in_every_row() -> None:
-    rows = [line for line in as_note(a_report(a_log(STALLING))).splitlines() if line.startswith("|")]
-    for above, below in zip(rows, rows[1:], strict=False):
-        if set(below) <= set("|-:"):
-            width = len(re.split(r"(?<!\\)\|", above))
-        assert len(re.split(r"(?<!\\)\|", below)) == width
+    blocks = [block.splitlines() for block in as_note(a_report(a_log(STALLING))).split("\n\n") if block.startswith("|")]
+    assert len(blocks) == 3
+    for rows in blocks:
+        assert len({len(re.split(r"(?<!\\)\|", row)) for row in rows}) == 1
 
 
 def test_the_same_report_gives_the_same_text() -> None:

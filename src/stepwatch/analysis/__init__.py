@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.findings import Finding, find_findings
@@ -11,8 +12,10 @@ from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
 from stepwatch.analysis.phases import Phases, find_phases
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.throughput import Throughput, find_throughput
-from stepwatch.gpus import Gpu
 from stepwatch.run import Run
+
+if TYPE_CHECKING:
+    from stepwatch.gpus import Gpu
 
 __all__ = ["Analysis", "Costs", "Finding", "Forecast", "Goodput", "Phases", "Regimes", "Split", "Throughput", "analyse"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepwatch.analysis.baseline import WINDOW, spread_over
+from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW, spread_over
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import Floats, median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
@@ -82,7 +82,9 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         checkpoint = _interval(_location(lone_saves, noise))
         how["checkpoint_s"] = MEASURED
     compilation = None
-    if len(first):
+    if len(first) and phases.baseline is None:
+        evaluation, compilation = _nothing_but_first(run, phases, evaluation, how)
+    elif len(first):
         evaluation, compilation = _first(
             float(first[0]), level, phases, evaluation, checkpoint, beliefs, noise, how
         )
@@ -102,7 +104,7 @@ def _step(run: Run, phases: Phases, how: dict[str, str]) -> tuple[Interval, floa
     if phases.baseline is None or not normal.any():
         how["step_s"] = NOT_SEPARABLE
         smallest = float(run.iterations.time_s.min())
-        return Interval(0.0, smallest / 2, smallest), 1.0
+        return Interval(0.0, smallest / 3, smallest), 1.0
     how["step_s"] = MEASURED
     times = run.iterations.time_s[normal]
     middle = median(times)
@@ -160,7 +162,7 @@ def _level(run: Run, phases: Phases) -> _Level:
     noise = phases.baseline.noise
     # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
     window = max(_NARROWEST, min(WINDOW, math.ceil((1.25 * noise / _LEVEL_ERROR) ** 2)))
-    local = running_median(run.iterations.time_s[normal], window)
+    local = np.maximum(running_median(run.iterations.time_s[normal], window), PRINTED_STEP_S / 2)
     local = local / float(np.mean(local))
     # What varies no more than the noise of the medians is no change of speed.
     chance = (1.25 * noise) ** 2 / window
@@ -213,7 +215,7 @@ def _noise(run: Run, phases: Phases, alone: Floats, saving: Floats) -> tuple[flo
     relative = math.sqrt(weight / (PRIOR_DEGREES + degrees))
     step_noise = 0.0
     if phases.baseline is not None:
-        step_noise = phases.baseline.noise * float(np.median(phases.baseline.time_s * phases.covers))
+        step_noise = phases.baseline.noise * median(phases.baseline.time_s * phases.covers)
     return relative, PRIOR_DEGREES + degrees, step_noise
 
 
@@ -373,6 +375,18 @@ def _first(
         how["compile_s"] = NOT_SEPARABLE
         return evaluation, Interval(0.0, max(mid, 0.0), excess)
     return evaluation, Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single))
+
+
+def _nothing_but_first(
+    run: Run, phases: Phases, evaluation: Interval | None, how: dict[str, str]
+) -> tuple[Interval | None, Interval]:
+    """No normal iteration to compare with: the first may hold anything in any proportion."""
+    whole = float(run.iterations.time_s[phases.of(Phase.FIRST)][0] * phases.covers[phases.of(Phase.FIRST)][0])
+    how["compile_s"] = NOT_SEPARABLE
+    if evaluation is None and phases.first_evaluates:
+        how["eval_s"] = NOT_SEPARABLE
+        evaluation = Interval(0.0, whole / 3, whole)
+    return evaluation, Interval(0.0, whole / 3, whole)
 
 
 def _first_alone(excess: float, beliefs: _Beliefs, how: dict[str, str]) -> tuple[Interval, Interval]:

@@ -113,8 +113,9 @@ def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
     hidden = a.phases.unlogged_evals
     if not hidden:
         return
-    facts = {"at": list(hidden), "count": len(hidden), "cost": a.costs.pair_s or a.costs.eval_s}
-    if facts["cost"] is None or facts["cost"].high <= 0:
+    cost = a.costs.pair_s or a.costs.eval_s
+    facts = {"at": list(hidden), "cost": cost}
+    if cost is None or cost.high <= 0:
         text = "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log tells their cost."
     else:
         text = "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each."

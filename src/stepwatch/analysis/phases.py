@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.baseline import Baseline, baseline_of
-from stepwatch.analysis.statistics import Floats
+from stepwatch.analysis.statistics import Floats, median
 from stepwatch.run import SENTINEL_MFU, Run, Timing
 
 Mask = npt.NDArray[np.bool_]
@@ -66,12 +66,15 @@ class Phases:
     """The period of slow iterations that nothing explains."""
 
     def of(self, *phases: Phase) -> Mask:
-        return np.isin(self.phase, phases)
+        found = self.phase == phases[0]
+        for phase in phases[1:]:
+            found |= self.phase == phase
+        return np.asarray(found)
 
     @property
     def normal(self) -> Mask:
         """Rows whose time is a training step and nothing else."""
-        return (self.phase == Phase.STEP) & ~self.artefact
+        return np.asarray((self.phase == Phase.STEP) & ~self.artefact)
 
     def excess_s(self, run: Run, mean_ratio: float = 1.0) -> Floats:
         """What each row took beyond a normal step; with heavy tails the mean step is above the median one."""
@@ -134,12 +137,22 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
 
 def _mark_seen(run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8]) -> None:
     numbers = run.iterations.number
-    evaluated = np.isin(numbers, [evaluation.at for evaluation in run.evaluations])
-    saved = np.isin(numbers, [save.at for save in run.checkpoints if save.at is not None])
+    evaluated = _rows_at(numbers, [evaluation.at for evaluation in run.evaluations])
+    saved = _rows_at(numbers, [save.at for save in run.checkpoints if save.at is not None])
     phase[evaluated & ~saved] = Phase.EVAL
     phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
     phase[saved & ~evaluated] = Phase.CHECKPOINT
     certainty[evaluated | saved] = Certainty.SEEN
+
+
+def _rows_at(numbers: npt.NDArray[np.int64], wanted: list[int]) -> Mask:
+    """Which of the rising numbers are wanted ones."""
+    found = np.zeros(len(numbers), bool)
+    rows = np.searchsorted(numbers, wanted)
+    inside = rows < len(numbers)
+    rows, exact = rows[inside], np.asarray(wanted, np.int64)[inside]
+    found[rows[numbers[rows] == exact]] = True
+    return found
 
 
 def _first_row(run: Run) -> int | None:
@@ -239,7 +252,7 @@ def _candidate_periods(numbers: npt.NDArray[np.int64]) -> list[int]:
     if not len(numbers):
         return []
     gaps = np.diff(numbers)
-    found = {*numbers[:60].tolist(), *np.unique(gaps)[:60].tolist(), int(np.gcd.reduce(numbers))}
+    found = {*numbers[:60].tolist(), *sorted(set(gaps.tolist()))[:60], int(np.gcd.reduce(numbers))}
     found |= {math.gcd(int(a), int(b)) for a, b in zip(numbers[:-1], numbers[1:], strict=True)}
     return sorted(value for value in found if value >= 2)
 
@@ -268,7 +281,7 @@ def _as_large_as_seen(run: Run, phase: npt.NDArray[np.int8], first: int | None, 
     excess = baseline.ratio(run.iterations) - 1
     if not seen.any():
         return np.zeros(len(phase), bool)
-    return np.asarray(excess > 0.5 * np.median(excess[seen]))
+    return np.asarray(excess > 0.5 * median(excess[seen]))
 
 
 def _mark_lone_saves(
@@ -324,8 +337,9 @@ def _unlogged(
         hidden = inside[numbers[np.searchsorted(numbers, inside)] != inside]
         last = run.evaluations[-1].at
         return tuple(hidden.tolist()), last if last > end and last - end <= 10 * (run.settings.count("log_interval") or 1) else None
-    found = bool(np.isin(phase, (Phase.EVAL, Phase.EVAL_CHECKPOINT)).any())
+    found = bool(((phase == Phase.EVAL) | (phase == Phase.EVAL_CHECKPOINT)).any())
     if not interval or not (found or not inferred):
         return (), None
     grid = np.arange(begin - begin % interval + interval, end, interval)
-    return tuple(np.setdiff1d(grid, numbers).tolist()), None
+    logged = numbers[np.minimum(np.searchsorted(numbers, grid), len(numbers) - 1)]
+    return tuple(grid[logged != grid].tolist()), None

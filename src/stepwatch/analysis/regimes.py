@@ -88,7 +88,7 @@ def _cuts(levels: Floats, begin: int, end: int) -> set[int]:
     gain = sizes * (length - sizes) / length * (left - right) ** 2
     best = int(np.argmax(gain))
     below, above = part[: best + 1], part[best + 1 :]
-    change = abs(float(np.median(below) - np.median(above)))
+    change = abs(median(below) - median(above))
     within = max(float(np.std(below)) if len(below) > 1 else 0.0, float(np.std(above)) if len(above) > 1 else 0.0)
     if change < SMALLEST_CHANGE or change < 3 * within / math.sqrt(max(min(len(below), len(above)), 1)) or change < 1.5 * within:
         return set()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepwatch.analysis.costs import Costs
 from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phases
+from stepwatch.analysis.statistics import median
 from stepwatch.estimator.flops import A100_FLOPS, flops_per_token
-from stepwatch.gpus import Gpu
 from stepwatch.run import SENTINEL_MFU, Run
 from stepwatch.settings import ModelShape
 
+if TYPE_CHECKING:
+    from stepwatch.gpus import Gpu
+
 MFU_DECAY = 0.9  # nanoGPT's moving average over logged iterations
-_FITTED_ROWS = 3000
+_FITTED_ROWS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +112,13 @@ def flops_behind_mfu(run: Run) -> float | None:
     carried = 0.0 if fresh else float(printed[begin])
     gain = 1 / float(times[begin]) if fresh else 0.0
     found = [float(printed[begin]) / gain] if fresh and printed[begin] > 0 else []
-    for row in range(begin + 1, len(printed)):
-        if np.isnan(printed[row]) or printed[row] == SENTINEL_MFU or times[row] <= 0:
+    for row, (value, time) in enumerate(zip(printed[begin + 1 :].tolist(), times[begin + 1 :].tolist(), strict=True)):
+        if math.isnan(value) or value == SENTINEL_MFU or time <= 0:
             break
-        carried, gain = MFU_DECAY * carried, MFU_DECAY * gain + (1 - MFU_DECAY) / float(times[row])
-        if printed[row] > 0 and (fresh or row - begin >= 5):
-            found.append((float(printed[row]) - carried) / gain)
+        carried, gain = MFU_DECAY * carried, MFU_DECAY * gain + (1 - MFU_DECAY) / time
+        if value > 0 and (fresh or row >= 4):
+            found.append((value - carried) / gain)
     if not found:
         return None
-    flops = float(np.median(found)) * A100_FLOPS
+    flops = median(np.array(found)) * A100_FLOPS
     return flops if flops > 0 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -15,6 +16,7 @@ COMMANDS = {
     "gpus": "The cards that stepwatch knows, or one of them.",
 }
 DEFAULT = "explain"
+INTERRUPTED = 130
 
 
 class _Commands(click.Group):
@@ -40,11 +42,25 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        # Nothing here needs threads of linear algebra, and starting them takes longer than most answers.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
-            return super().main(*args, **kwargs)
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
         except StepwatchError as error:
             _complain(error)
             sys.exit(error.exit_code)
+        except click.exceptions.Exit as done:
+            sys.exit(done.exit_code)
+        except click.ClickException as error:
+            click.echo("stepwatch: " + error.format_message(), err=True)
+            place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "stepwatch"
+            click.echo(f"  {place} --help", err=True)
+            sys.exit(error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:  # `stepwatch … | head` has all it wants
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the interpreter ends
+            sys.exit(0)
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,6 @@ from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.cli.options import format_options, language_option, speaking, write
 from stepwatch.errors import StepwatchError, UsageError
-from stepwatch.gpus import Gpu, find_gpu, find_gpu_in_text
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import Presenter
@@ -21,6 +21,9 @@ from stepwatch.report import Report
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value, parse_assignment, read_config
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin
+
+if TYPE_CHECKING:
+    from stepwatch.gpus import Gpu
 
 
 @click.command(name="explain", context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,14 +52,20 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
-        card = find_gpu(gpu) if gpu else None
+        card = _named_card(gpu)
         user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
         from_config, remarks = _config_settings(config)
         runs, failed = _read_all(logs, log_format, max_size, language)
         if chosen is not None:
             runs = [_chosen(runs, chosen)]
-        report = _report(runs, card, from_config, user, remarks)
-        presenter = _presenter(form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter)
+        report = replace(
+            _report(runs, card, from_config, user, remarks), inputs=tuple(_shown(name) for name in logs or ("-",)),
+            command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
+        )  # fmt: skip
+        presenter = _presenter(
+            form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter,
+            colour=None if output is None else False,
+        )  # fmt: skip
         write(presenter.render(report, language), output)
     if failed:
         sys.exit(1)
@@ -86,6 +95,12 @@ def _source(name: str, limit: int, language: str) -> Source:
         end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
         click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
     return from_stdin(limit=limit)
+
+
+def _shown(name: str) -> str:
+    """A relative path is as typed; of any other only the name, since a report is made to be passed on."""
+    path = Path(name)
+    return name if not path.is_absolute() and not {"..", "~"} & set(path.parts) else path.name
 
 
 def _chosen(runs: list[Run], number: int) -> Run:
@@ -124,10 +139,22 @@ def _report(
     return Report(analyses=tuple(analyses), remarks=tuple(remarks))
 
 
+def _named_card(name: str | None) -> Gpu | None:
+    if not name:
+        return None
+    from stepwatch.gpus import find_gpu  # the catalogue is loaded only where a card is named
+
+    return find_gpu(name)
+
+
 def _card(run: Run, card: Gpu | None) -> tuple[Gpu | None, str | None]:
     if card is not None:
         return card, Origin.USER.value
-    found = find_gpu_in_text(run.gpu_text) if run.gpu_text else None
+    if not run.gpu_text:
+        return None, None
+    from stepwatch.gpus import find_gpu_in_text
+
+    found = find_gpu_in_text(run.gpu_text)
     return found, Origin.LOG.value if found else None
 
 
@@ -142,7 +169,9 @@ def _contradictions(runs: list[Run], user: Settings) -> list[Finding]:
     return found
 
 
-def _presenter(form: str, *, full: bool, iterations: bool, with_lines: bool, front_matter: bool) -> Presenter:
+def _presenter(
+    form: str, *, full: bool, iterations: bool, with_lines: bool, front_matter: bool, colour: bool | None
+) -> Presenter:
     if form == "json":
         from stepwatch.presenters.jsondoc import JsonPresenter
 
@@ -153,4 +182,4 @@ def _presenter(form: str, *, full: bool, iterations: bool, with_lines: bool, fro
         return MarkdownPresenter(front_matter=front_matter, with_lines=with_lines)
     from stepwatch.presenters.terminal import TerminalPresenter
 
-    return TerminalPresenter(full=full, with_lines=with_lines)
+    return TerminalPresenter(full=full, with_lines=with_lines, colour=colour)

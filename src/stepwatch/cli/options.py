@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,8 @@ def speaking(language: str | None) -> Iterator[str]:
 def write(text: str, output: Path | None) -> None:
     """To the file that was asked for, or to standard output, which carries the answer alone."""
     if output is None:
-        click.echo(text, nl=False)
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a Windows console may not know every character
+        click.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
         return
     try:
         output.write_text(text, encoding="utf-8")

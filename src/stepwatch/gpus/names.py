@@ -278,9 +278,9 @@ def _all_words() -> frozenset[str]:
 def _unknown(name: str, label: Label) -> UnknownGpu:
     shown = "".join(char for char in name[:_LONGEST_NAME] if char.isprintable()).strip()[:_SHOWN_LENGTH]
     return UnknownGpu(
-        Message('No card named "{name}" in the catalogue.', {"name": shown}),
+        Message("there is no card “{name:word}” in the catalogue", {"name": shown}),
         Message(
-            "Nearest: {nearest}. `stepwatch gpus` lists every card.",
+            "nearest: {nearest:word}; `stepwatch gpus` lists every card",
             {"nearest": ", ".join(_nearest(label))},
         ),
     )

@@ -1,34 +1,44 @@
-"""Numbers, durations and units as each locale writes them (Babel knows the separators)."""
+"""Numbers, durations and units as each locale writes them.
+
+The separators are CLDR's, as Babel has them; they stand here because loading a locale's data takes longer than
+explaining a log. A test compares every one with Babel.
+"""
 
 from __future__ import annotations
 
 import math
-from functools import cache
-
-from babel import Locale
-from babel.numbers import NumberPattern, parse_pattern
+from typing import NamedTuple
 
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
+
+class _Separators(NamedTuple):
+    decimal: str
+    group: str
+    least_digits: int
+    """How many digits must stand before the first separator: Spanish writes 1234 but 12.345."""
+
+
+_SEPARATORS = {
+    "en": _Separators(".", ",", 1),
+    "fr": _Separators(",", "\u202f", 1),
+    "de": _Separators(",", ".", 1),
+    "es": _Separators(",", ".", 2),
+}
 _DAY = {"en": "d", "fr": "j", "de": "d", "es": "d"}
 _BYTE = {"en": "B", "fr": "o", "de": "B", "es": "B"}
 _SPACE = {"en": " ", "fr": "\u202f", "de": "\u00a0", "es": "\u00a0"}
 
 
-@cache
-def _locale(language: str) -> Locale:
-    return Locale.parse(language)
-
-
-@cache
-def _pattern(decimals: int) -> NumberPattern:
-    return parse_pattern("#,##0" + ("." + "0" * decimals if decimals else ""))
-
-
 def decimal(value: float, decimals: int, language: str) -> str:
     if not math.isfinite(value):
         return "–"
-    return str(_pattern(decimals).apply(value, _locale(language)))
+    whole, _, fraction = f"{value:,.{decimals}f}".partition(".")
+    separators = _SEPARATORS[language]
+    if len(whole.lstrip("-").replace(",", "")) < 3 + separators.least_digits:
+        whole = whole.replace(",", "")
+    whole = whole.replace(",", separators.group)
+    return whole + separators.decimal + fraction if fraction else whole
 
 
 def significant(value: float, digits: int, language: str) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from stepwatch.report import Report
+if TYPE_CHECKING:
+    from stepwatch.report import Report
 
 __all__ = ["Presenter"]
 
 
 class Presenter(Protocol):
-    name: str
-    suffix: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def suffix(self) -> str: ...
 
     def render(self, report: Report, language: str) -> str: ...

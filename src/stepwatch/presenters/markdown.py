@@ -70,8 +70,8 @@ class _Note:
         if a.run.source not in ("", "-"):
             yield self.say(Message("Log: {source:word}", {"source": a.run.source}))
         for heading, blocks in (
-            (Message("Normal iterations"), self.normal(a)),
-            (Message("The slow iterations"), self.slow(a)),
+            (Message("What a training step takes"), self.normal(a)),
+            (Message("Which iterations are slow, and why"), self.slow(a)),
             (Message("Why the first one takes longer"), self.about(a, {"first_iteration", "mfu_sentinel"})),
             (Message("How fast it really is"), self.speed(a)),
             (Message("Where the time went"), self.time(a)),
@@ -129,7 +129,7 @@ class _Note:
             )
             for row in sentences.part_rows(a)
         ]
-        yield self.table(head, "lrr", cells)
+        yield self.table(head, "lrr", cells) if cells else ""
 
     def forecast(self, a: Analysis) -> Iterator[str]:
         yield " ".join(self.say(message) for message in (sentences.forecast(a), *sentences.forecast_notes(a)))
@@ -165,7 +165,7 @@ class _Note:
             )
             for row in sentences.part_rows(a)
         ]  # fmt: skip
-        return self.table(head, "lrlr", cells)
+        return self.table(head, "lrlr", cells) if cells else ""
 
     def runs(self) -> str:
         head = (Message("Run"), Message("Iterations"), Message("Normal iteration"), Message("Time"), Message("State"))

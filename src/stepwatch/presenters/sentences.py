@@ -24,6 +24,7 @@ WORTH_CHANGING = 0.03
 """A part below this share of the wall time is not worth a change of settings."""
 SMALLEST_SHOWN = 0.0005
 SMALLEST_STALLS = 0.005
+SLOW_RATIO = 1.2
 _PLAIN_ARGUMENT = re.compile(r"[\w.+-]+(?: [\w.+-]+)*")
 _LONGEST_NAME = 60
 
@@ -174,7 +175,7 @@ def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
             "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
             stalled,
         )
-    if a.phases.of(Phase.FIRST).any():
+    if (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > SLOW_RATIO * a.costs.step_s.mid).any():
         return Message(
             "A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.", facts
         )
@@ -197,7 +198,8 @@ class PartRow:
 
 
 def part_rows(a: Analysis) -> tuple[PartRow, ...]:
-    return tuple(row for row in _part_rows(a) if row is not None)
+    """Empty where no normal iteration was seen: then nothing can be told apart from it."""
+    return tuple(row for row in _part_rows(a) if row is not None) if step_known(a) else ()
 
 
 def _part_rows(a: Analysis) -> Iterator[PartRow | None]:
@@ -426,6 +428,8 @@ def changes(a: Analysis) -> tuple[Message, ...]:
         return found
     if share > WORTH_CHANGING or not step_known(a):
         return (Message("The log shows too little to say what is worth changing."),)
+    if share < SMALLEST_SHOWN:
+        return (Message("Nothing in the settings is worth changing."),)
     return (
         Message(
             "Nothing is worth changing: evaluations and checkpoints take {share:pct} of the time.", {"share": share}
@@ -603,7 +607,7 @@ def _round_number(value: int) -> int:
 
 
 def _sources(report: Report) -> str:
-    names = list(dict.fromkeys(a.run.source or "-" for a in report.analyses))
+    names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
     if len(names) > 3 or any(len(name) > _LONGEST_NAME or clean(name) != name for name in names):
         return "LOG"
     return " ".join(_quoted(name) for name in names)

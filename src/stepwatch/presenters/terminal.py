@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from rich.text import Text
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.analysis.phases import Phase
+from stepwatch.analysis.statistics import median, quantile
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import sentences
@@ -42,8 +44,10 @@ _SAID_ABOVE = frozenset({"evaluation_spikes", "silent_evaluations", "checkpoint_
 _MARKS = {WARNING: ("!", "bold red"), NOTICE: ("•", "yellow")}
 _MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
-# A figure stays with its unit at the end of a line.
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS|tokens/s|[kMGT]?[Bo])(?!\w))")
+# A figure stays with its unit at the end of a line, and `3 min 15 s` stays whole.
+_HELD = re.compile(
+    r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS|tokens/s|[kMGT]?[Bo])(?!\w))|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)"
+)
 
 LEGEND = {
     "e": Message("evaluation"),
@@ -106,7 +110,8 @@ class _Page:
 
     def screen(self, a: Analysis) -> list[Line]:
         """The tallest chart that leaves room for what matters; less and less where sentences are long."""
-        top = [*self.paragraph(sentences.headline(a), style="bold"), Text(), *self.parts(a), Text()]
+        parts = self.parts(a)
+        top = [*self.paragraph(sentences.headline(a), style="bold"), Text(), *parts, *([Text()] if parts else ())]
         facts, end = self.facts(a, short=True), self.next(a, full=False)
         first, others = self.remarks(a)
         for height in _CHART_HEIGHTS:
@@ -129,8 +134,8 @@ class _Page:
         others = [finding for finding in found if finding.severity != WARNING]
         others.sort(key=lambda finding: not sentences.is_pressing(finding, a))
         notices = [self.in_brief(finding, a) for finding in others]
-        first = [*warnings, *change] or notices[:1]
-        return first, [lines for lines in notices if lines not in first][: max(MOST_FINDINGS - len(first), 1)]
+        first = [*warnings, *change, *notices[:1]]
+        return first, notices[1 : max(MOST_FINDINGS - len(first), 1) + 1]
 
     def facts(self, a: Analysis, *, short: bool) -> list[Line]:
         speed = " ".join(self.say(message) for message in sentences.speed(a, short=short))
@@ -243,7 +248,10 @@ class _Page:
             (self.say(Message("Basis")), "left"), (self.say(Message("Count")), "right"),
             (self.say(Message("Share")), "right"),
         )  # fmt: skip
-        for row in sentences.part_rows(a):
+        rows = sentences.part_rows(a)
+        if not rows:
+            return []
+        for row in rows:
             count = self.say(Message("{count:n}", {"count": row.count})) if row.count else ""
             table.add_row(
                 Text(self.say(row.name)),
@@ -352,7 +360,7 @@ def _table(*columns: tuple[str, Literal["left", "right"]]) -> Table:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    held = _BEFORE_UNIT.sub("\u00a0", text)
+    held = _HELD.sub("\u00a0", text)
     lines = textwrap.wrap(held, max(width, 20), break_on_hyphens=False) or [""]
     return [line.replace("\u00a0", " ") for line in lines]
 
@@ -377,7 +385,7 @@ def _shown_runs(count: int, chosen: int) -> list[int]:
 
 def _scale(times: np.ndarray) -> tuple[float, float]:
     """From the fastest to the slowest, at least a factor of two: noise should not look like much."""
-    low = max(float(np.quantile(times, 0.01)), 1e-6)
+    low = max(quantile(times, 0.01), 1e-6)
     return low, max(float(times.max()), 2 * low)
 
 
@@ -399,8 +407,8 @@ def _plot(a: Analysis, columns: int, height: int, low: float, high: float) -> li
 def _draw_steps(cells: list[list[str]], column: np.ndarray, level: np.ndarray) -> None:
     finest = len(cells) * len(_DOTS)
     starts = np.flatnonzero(np.diff(column, prepend=-1))
-    for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(column)], strict=True):
-        third = min(int(np.median(level[begin:end]) * finest), finest - 1)
+    for begin, end in pairwise([*starts.tolist(), len(column)]):
+        third = min(int(median(level[begin:end]) * finest), finest - 1)
         cells[-1 - third // len(_DOTS)][int(column[begin])] = _DOTS[third % len(_DOTS)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from stepwatch.errors import NoIterations, UsageError
@@ -16,6 +17,15 @@ __all__ = ["READERS", "Reader", "detect", "read"]
 
 BLOCK_BYTES = 1 << 22
 _SNIFFED_BYTES = 1 << 20
+_SEARCHED_BYTES = 2_000_000
+_SEARCHED_LINE_BYTES = 400
+_MARKS = (
+    (re.compile(rb"(?i)\b(?:iter|iteration|step|epoch|batch)s?\b\W{0,3}\d"), 2),
+    (re.compile(rb"(?i)\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
+    (re.compile(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
+    (re.compile(rb"(?i)\b(?:iter|time|dt)"), 1),
+)
+_SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 
 class Reader(Protocol):
@@ -30,6 +40,9 @@ class Reader(Protocol):
     @staticmethod
     def parse(text: bytes, first_line: int, records: Records) -> None: ...
 
+    @staticmethod
+    def finish(first_line: int, records: Records) -> None: ...
+
 
 READERS: dict[str, Reader] = {nanogpt.NAME: nanogpt}  # type: ignore[dict-item]
 
@@ -38,7 +51,7 @@ def detect(source: Source) -> str | None:
     """The name of the surest format, by content alone."""
     text = source.text
     for begin in range(0, max(len(text), 1), _SNIFFED_BYTES):
-        head = text[begin : begin + _SNIFFED_BYTES]
+        head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + _SNIFFED_BYTES]
         sureness, name = max((reader.sniff(head), name) for name, reader in READERS.items())
         if sureness > 0:
             return name
@@ -77,6 +90,7 @@ def _parse(source: Source, reader: Reader) -> tuple[Run, ...]:
         reader.parse(block, line, records)
         line += block.count(b"\n") + (not block.endswith(b"\n"))
         begin = end
+    reader.finish(line, records)
     return assemble(records, format_name=reader.NAME, timing=reader.TIMING, source=source.name)
 
 
@@ -89,7 +103,9 @@ def _nothing_found(source: Source) -> NoIterations:
         )
     near = _nearest_line(source.text)
     formats = {"formats": ", ".join(READERS)}
-    remedy = Message("formats read: {formats:word}; a line should look like “iter 100: loss 4.2, time 168.6ms”", formats)
+    remedy = Message(
+        "formats read: {formats:word}; a line should look like “iter 100: loss 4.2, time 168.6ms”", formats
+    )
     if near:
         return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)
     return NoIterations(Message("no iteration found in the log"), remedy)
@@ -101,8 +117,14 @@ def _mostly_text(sample: bytes) -> bool:
 
 
 def _nearest_line(text: bytes) -> str | None:
-    for line in text[:2_000_000].split(b"\n"):
-        words = line.lower()
-        if b"iter" in words or b"step" in words or b" ms" in words:
-            return line.decode("utf-8", "replace").strip()[:80]
-    return None
+    """The first of the lines that have most of what an iteration line has."""
+    lines = text[:_SEARCHED_BYTES].split(b"\n")
+    best = max(lines, key=lambda line: _nearness(line[:_SEARCHED_LINE_BYTES]))
+    if _nearness(best[:_SEARCHED_LINE_BYTES]) < 2:
+        return None
+    return best[:_SEARCHED_LINE_BYTES].decode("utf-8", "replace").strip()[:80]
+
+
+def _nearness(line: bytes) -> int:
+    """How many of the marks of an iteration line are there; its word counts twice, but means nothing alone."""
+    return sum(weight for pattern, weight in _MARKS if pattern.search(line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -121,7 +122,7 @@ class _Piece:
     def run(self, format_name: str, timing: Timing, source: str) -> Run:
         # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
         last = int(self.iterations.line.max(initial=-1)) if len(self.iterations) else float("inf")
-        facts = [event for event in self.events if isinstance(event, Fact) and event.line < last]
+        facts = [event for event in self.events if isinstance(event, Fact) and event.line <= last]
         named = {fact.name: fact.value for fact in facts}
         ranks = _ranks(self._before_first_row())
         iterations, reordered = _in_order(self.iterations)
@@ -152,7 +153,9 @@ def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each number once: excerpts repeat and re-order lines, ranks print them twice."""
     if len(iterations) < 2 or bool((iterations.number[1:] > iterations.number[:-1]).all()):
         return iterations, False
-    _, first = np.unique(iterations.number, return_index=True)
+    order = np.argsort(iterations.number, kind="stable")
+    numbers = iterations.number[order]
+    first = order[np.concatenate(([True], numbers[1:] > numbers[:-1]))]
     reordered = bool((np.diff(iterations.number) < 0).any())
     return iterations.take(first), reordered
 
@@ -241,8 +244,6 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
 
 def _log_interval(iterations: Iterations) -> int | None:
     """The usual distance between logged iterations; the start of a long log tells it as well as all of it."""
-    gaps = np.diff(np.unique(iterations.number[:_ROWS_FOR_INTERVAL]))
-    if not len(gaps):
-        return None
-    values, counts = np.unique(gaps, return_counts=True)
-    return int(values[np.argmax(counts)])
+    gaps = Counter(np.diff(np.sort(iterations.number[:_ROWS_FOR_INTERVAL])).tolist())
+    gaps.pop(0, None)
+    return max(gaps, key=lambda gap: (gaps[gap], -gap)) if gaps else None

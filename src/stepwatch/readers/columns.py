@@ -32,7 +32,7 @@ class Block:
     """Whole lines as bytes, with every line's start and end and a view of eight bytes at any offset."""
 
     words: Words
-    bytes: Bytes
+    octets: Bytes
     starts: Ints
     ends: Ints
 
@@ -88,12 +88,12 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
 
 def _read_number(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
     """A decimal number of at most eight digits on either side of the point; anything else does not fit."""
-    negative = block.bytes[cursor] == ord("-")
+    negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
     fits = (count > 0) & (count < 8)
     cursor = cursor + count
-    point = (block.bytes[cursor] == ord(".")) & fits
+    point = (block.octets[cursor] == ord(".")) & fits
     value = whole
     if point.any():
         cursor = cursor + point

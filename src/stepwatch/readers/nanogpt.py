@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import islice
 
 import numpy as np
 
@@ -27,21 +28,30 @@ TEMPLATES = (
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
 _ITERATION = re.compile(r"(?<![\w*])iter(?:ation)?\s+(?P<number>\d{1,12})\s*:(?P<body>.*)")
-_TIME = re.compile(r"(?<!total )\btime:?\s*(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|sec|seconds?)\b")
-_AVERAGE = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*ms/iter\b")
+_TIME = re.compile(r"(?<!total )\btime:?\s*(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*(?P<unit>ms|s|sec|seconds?)\b")
+_AVERAGE = re.compile(r"(?<![\d.-])(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*ms/iter\b")
 _LOSS = re.compile(rf"\bloss:?\s*(?P<value>{_NUMBER})")
-_MFU = re.compile(r"\bmfu:?\s*(?P<value>-?\d+(?:\.\d+)?)\s*%")
-_TOKENS_PER_S = re.compile(r"\b(?:tokens/s|tok/s|tokens/sec|tok/sec):?\s*(?P<value>\d[\d.,]*)")
-_EVALUATION = re.compile(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]*):(?P<body>.*)")
+_MFU = re.compile(r"\bmfu:?\s*(?P<value>-?\d{1,12}(?:\.\d{1,12})?)\s*%")
+_TOKENS_PER_S = re.compile(r"\b(?:tokens/s|tok/s|tokens/sec|tok/sec):?\s*(?P<value>\d[\d,]{0,20}(?:\.\d{1,12})?)")
+_EVALUATION = re.compile(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
 _FORK_EVALUATION = re.compile(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
 _SAVING = re.compile(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
-_SAVED_NUMBER = re.compile(r"(?:ckpt|checkpoint|iter|step)[_\-]?0*(?P<at>\d+)\.(?:pt|pth|ckpt|safetensors)\b")
+_SAVED_NUMBER = re.compile(r"(?:ckpt|checkpoint|iter|step)[_\-]?(?P<at>\d{1,12})\.(?:pt|pth|ckpt|safetensors)\b")
 _TRAIN_LOSS = re.compile(rf"\btrain(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
 _VAL_LOSS = re.compile(rf"\b(?:val|test|valid|validation)(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>\S.*)")
-# An iteration line that stops before its time, or in the middle of its mfu.
-_CUT = re.compile(r"(?<![\w*])iter\s+\d{1,12}\s*:\s(?:(?!\btime:?\s*\d[\d.]*\s*m?s\b|ms/iter).)*$|\btime:?\s*\d[\d.]*\s*ms,?\s*(?:m|mf|mfu:?\s*-?[\d.]*)$")
+# What a terminal copy leaves of a line that it breaks: a beginning, a time without all of its mfu, half an evaluation.
+_BEGINNING = re.compile(r"(?<![\w*])(?:i|it|ite|iter(?:\s+\d{0,12})?|s|st|ste|step(?:\s+\d{0,12})?)\s*$")
+_MFU_TO_COME = re.compile(r",?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
+_MFU_COMPLETE = re.compile(r",\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
+_HALF_EVALUATION = re.compile(r"(?<![\w*])step\s+\d{1,12}:\s*(?:t|tr|tra|trai|train\b.{0,60})?$")
+_WHOLE_EVALUATION = re.compile(
+    rf"(?<![\w*])step\s+\d{{1,12}}:\s*train\s+loss\s+(?:{_NUMBER})[^,]{{0,12}},\s*(?:val|test)\s+loss\s+(?:{_NUMBER})"
+)
+_END_OF_WORD = re.compile(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
+_LONGEST_LINE = 4000
+_LONGEST_TIME_S = 1e9
 
 _FAULTS = (
     (re.compile(r"\bKeyboardInterrupt\b"), "interrupted"),
@@ -65,39 +75,77 @@ _MARKS = (
     ("Initializing a new model from scratch", "scratch", True),
     ("Initializing from OpenAI GPT-2 weights", "pretrained", True),
     ("Resuming training from", "resume", True),
-    ("WARNING: using slow attention", "slow_attention", False),
+    ("using slow attention", "slow_attention", False),  # behind a "WARNING: ", which goes with the prefix
     ("[train] compiling model", "compiling", False),
     ("compiling the model", "compiling", False),
 )
 _DISTRIBUTED = re.compile(
-    r"torch[./]distributed[./]run|OMP_NUM_THREADS environment variable for each process|\btorchrun\b|nproc_per_node|\[rank[1-9]\d*\]|deepspeed", re.IGNORECASE
+    r"torch[./]distributed[./]run|OMP_NUM_THREADS environment variable for each process|\btorchrun\b|nproc_per_node"
+    r"|\[rank[1-9]\d*\]|deepspeed",
+    re.IGNORECASE,
 )
 _CARD = re.compile(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
+_TIMED = re.compile(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
+_NUMBERED = re.compile(rb"(?<![\w*])iter(?:ation)?\s{1,4}\d{1,12}\s?:")
+_OWN_WORDS = re.compile(rb"tokens per iteration will be|^step \d{1,12}: train loss", re.MULTILINE)
+_TRACES = re.compile(rb"\bmfu -?\d|\btime \d[\d.]{0,12}ms\b")
+_MOST_SNIFFED = 200
+
+
 def sniff(head: bytes) -> float:
     """How surely this is nanoGPT: iteration lines with its grammar, or its header."""
-    if re.search(rb"(?<![\w*])iter \d+:[^\n]*\btime:? ?\d", head):
+    numbered = [found.end() for found in islice(_NUMBERED.finditer(head), _MOST_SNIFFED)]
+    if any(_TIMED.match(head, end) for end in numbered):
         return 1.0
-    if re.search(rb"iter \d+:[^\n]*ms/iter", head):
-        return 0.9
-    if re.search(rb"tokens per iteration will be|^step \d+: train loss", head, re.MULTILINE):
+    if _OWN_WORDS.search(head):
         return 0.6
-    return 0.0
+    # A terminal copy may have broken every line, before its time or even before its number.
+    return 0.3 if numbered else 0.1 if _TRACES.search(head) else 0.0
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     """Reads one block of whole lines into the records; the lines that fit a template go by columns."""
+    if records.held:
+        first_line -= records.held.count(b"\n")
+        text, records.held = records.held + text, b""
+    _parse_block(text, first_line, records, more_follows=True)
+
+
+def finish(first_line: int, records: Records) -> None:
+    """Reads what was held back for want of the lines that follow; `first_line` is the number of lines in all."""
+    if records.held:
+        first_line -= len(records.held.splitlines())
+        text, records.held = records.held, b""
+        _parse_block(text, first_line, records, more_follows=False)
+
+
+def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows: bool) -> None:
     block = Block.of(text)
     left = np.arange(len(block.starts))
     for template in TEMPLATES:
         lines, found = template.match(block, left)
+        fits = _sensible(block, lines, found)
+        if not fits.all():
+            lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
         if len(lines):
             _add_columns(records, lines + first_line, found)
-            left = np.setdiff1d(left, lines, assume_unique=True)
-    _parse_lines(text, block, left, first_line, records)
+            unfit = np.ones(len(block.starts), bool)
+            unfit[lines] = False
+            left = left[unfit[left]]
+    _parse_lines(text, block, left, first_line, records, more_follows)
     records.flush_rows()
+
+
+def _sensible(block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
+    """Whole numbers and true times; without mfu, only where the next line cannot be the rest of this one."""
+    fits = (found["number"] >= 0) & (found["number"] % 1 == 0) & (found["time_ms"] >= 0)
+    if "mfu" not in found and len(lines):
+        following = np.minimum(lines + 1, len(block.starts) - 1)
+        fits &= (following > lines) & (block.octets[block.starts[following]] != ord(","))
+    return np.asarray(fits)
 
 
 def _add_columns(records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
@@ -105,33 +153,74 @@ def _add_columns(records: Records, lines: np.ndarray, found: dict[str, np.ndarra
     records.add_rows(number=found["number"].astype(np.int64), time_s=found["time_ms"] / 1e3, loss=found["loss"], line=lines, **mfu)
 
 
-def _parse_lines(text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records) -> None:
+def _parse_lines(
+    text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records, more_follows: bool
+) -> None:
     def line_at(index: int) -> str:
-        return text[block.starts[index] : block.ends[index]].decode("utf-8", "replace")
+        return _shortened(text[block.starts[index] : block.ends[index]]).decode("utf-8", "replace")
 
     joined_until = -1
     for index in left.tolist():
         if index <= joined_until:
             continue
         line = line_at(index)
-        if _CUT.search(line):
-            following = [line_at(i) for i in range(index + 1, min(index + _MOST_WRAPS, len(block.starts)))]
-            line, joined = _rejoined(line, following)
+        if _is_broken(line):
+            last = min(index + _MOST_WRAPS, len(block.starts) - 1)
+            following = [line_at(i) for i in range(index + 1, last + 1)]
+            line, joined, certain = _rejoined(line, following)
+            if more_follows and not certain:
+                records.held = text[block.starts[index] :]
+                return
             joined_until = index + joined
         if line.strip():
             _parse_line(line, index + first_line, records)
 
 
-def _rejoined(line: str, following: list[str]) -> tuple[str, int]:
-    """A terminal copy breaks long lines: the rest of an iteration stands on the next one or two."""
-    whole = line
+def _shortened(line: bytes) -> bytes:
+    """Both ends of a line that is too long to be a log's own: noise without an end may stand before an iteration."""
+    half = _LONGEST_LINE // 2
+    return line if len(line) <= _LONGEST_LINE else line[:half] + b"\n" + line[-half:]
+
+
+def _is_broken(line: str) -> bool:
+    """Whether the rest of this line may stand on the next."""
+    found = _ITERATION.search(line)
+    if found:
+        time = _TIME.search(found["body"])
+        if time:
+            return bool(_MFU_TO_COME.match(found["body"], time.end()))
+        return not _AVERAGE.search(found["body"])
+    return bool(_BEGINNING.search(line[-24:]) or _HALF_EVALUATION.search(line[-100:]))
+
+
+def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
+    """A terminal copy breaks long lines: the whole line, how many were joined to it, and whether that is certain."""
+    best, whole = (line, 0), line
     for joined, more in enumerate(following, start=1):
-        if _ITERATION.search(more) or _SAVING.search(more) or _EVALUATION.search(more):
-            break
-        whole += more
-        if _TIME.search(whole) and not _CUT.search(whole):
-            return whole, joined
-    return line, 0
+        if not more.strip() or more.startswith("```") or _begins_anew(more):
+            return *best, True
+        whole += " " + more if _END_OF_WORD.search(whole[-8:]) else more
+        if _is_complete(whole):
+            best = (whole, joined)
+            if not _is_broken(whole):
+                return *best, True
+        elif best[1] or _TIME.search(line):
+            return *best, True
+    return *best, len(following) == _MOST_WRAPS
+
+
+def _begins_anew(line: str) -> bool:
+    return bool(_ITERATION.search(line) or _SAVING.search(line) or _EVALUATION.search(line))
+
+
+def _is_complete(line: str) -> bool:
+    """Whether a joined line is one that nanoGPT prints: an iteration with its time, or an evaluation."""
+    found = _ITERATION.search(line)
+    if not found:
+        return bool(_WHOLE_EVALUATION.search(line[-200:]))
+    body = found["body"]
+    time = _TIME.search(body)
+    return bool(time and (_MFU_TO_COME.match(body, time.end()) or _MFU_COMPLETE.match(body, time.end())))
 
 
 def _parse_line(line: str, number: int, records: Records) -> None:
@@ -140,7 +229,9 @@ def _parse_line(line: str, number: int, records: Records) -> None:
     rest, prefix = strip_prefix(line)
     if _read_evaluation(rest, prefix, number, records) or _read_saving(rest, prefix, number, records):
         return
-    if _read_header(rest, number, records) or _read_fault(rest, number, records) or _read_assignment(rest, number, records):
+    if _read_header(rest, number, records) or _read_fault(rest, number, records):
+        return
+    if _read_assignment(rest, number, records):
         return
     _read_surroundings(line, rest, number, records)
     if rest and rest.strip(".…` ") and not rest.startswith("#"):
@@ -148,34 +239,35 @@ def _parse_line(line: str, number: int, records: Records) -> None:
 
 
 def _read_iteration(line: str, number: int, records: Records) -> bool:
-    found = _ITERATION.search(line[:4000])
+    found = _ITERATION.search(line)
     if not found:
         return False
     body = found["body"]
     time = _TIME.search(body)
     average = None if time else _AVERAGE.search(body)
     if time:
-        seconds = float(time["value"]) * (1e-3 if time["unit"] == "ms" else 1.0)
+        seconds = float(time["value"]) / (1e3 if time["unit"] == "ms" else 1.0)
     elif average:
-        seconds = float(average["value"]) * 1e-3
+        seconds = float(average["value"]) / 1e3
         records.events.append(Fact(line=number, name="averaged", value=True))
     else:
         return False
+    if seconds > _LONGEST_TIME_S:
+        return False
     values = {"number": float(found["number"]), "time_s": seconds, "line": float(number)}
     _add_number(values, "loss", _LOSS.search(body))
-    _add_number(values, "reported_mfu", _MFU.search(body), 0.01)
+    _add_number(values, "reported_mfu", _MFU.search(body), 100)
     _add_number(values, "reported_tokens_per_s", _TOKENS_PER_S.search(body))
-    if found.start():
-        stamp = stamp_of(line[: found.start()])
-        if stamp is not None:
-            values["stamp_s"] = stamp
+    stamp = stamp_of(line[: found.start()])
+    if stamp is not None:
+        values["stamp_s"] = stamp
     records.add_row(**values)
     return True
 
 
-def _add_number(values: dict[str, float], name: str, found: re.Match[str] | None, scale: float = 1.0) -> None:
+def _add_number(values: dict[str, float], name: str, found: re.Match[str] | None, divisor: float = 1.0) -> None:
     if found:
-        values[name] = float(found["value"].replace(",", "").rstrip(".")) * scale
+        values[name] = float(found["value"].replace(",", "")) / divisor
 
 
 def _read_evaluation(rest: str, prefix: str, number: int, records: Records) -> bool:
@@ -189,12 +281,11 @@ def _read_evaluation(rest: str, prefix: str, number: int, records: Records) -> b
         if not found:
             return False
         body = found["body"]
-    records.events.append(
-        Evaluation(
-            line=number, at=int(found["at"]), stamp_s=stamp_of(prefix) if prefix else None,
-            train_loss=_loss(_TRAIN_LOSS.search(body)), val_loss=_loss(_VAL_LOSS.search(body)),
-        )  # fmt: skip
-    )
+    evaluation = Evaluation(
+        line=number, at=int(found["at"]), stamp_s=stamp_of(prefix),
+        train_loss=_loss(_TRAIN_LOSS.search(body)), val_loss=_loss(_VAL_LOSS.search(body)),
+    )  # fmt: skip
+    records.events.append(evaluation)
     return True
 
 
@@ -208,7 +299,7 @@ def _read_saving(rest: str, prefix: str, number: int, records: Records) -> bool:
         return False
     named = _SAVED_NUMBER.search(found["body"])
     records.events.append(
-        Checkpoint(line=number, at=int(named["at"]) if named else None, stamp_s=stamp_of(prefix) if prefix else None)
+        Checkpoint(line=number, at=int(named["at"]) if named else None, stamp_s=stamp_of(prefix))
     )
     return True
 

@@ -21,6 +21,8 @@ class Records:
     events: list[Event] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     unread_lines: list[int] = field(default_factory=list)
+    held: bytes = b""
+    """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
     _rows: list[tuple[float, ...]] = field(default_factory=list)
 
     def add_rows(self, **columns: np.ndarray) -> None:

@@ -91,7 +91,7 @@ def _wander(times: np.ndarray) -> float:
     if len(times) < 16:
         return 0.0
     blocks = block_medians(times, min(12, len(times) // 8))
-    return float(np.std(blocks) / np.mean(blocks)) if len(blocks) > 1 else 0.0
+    return float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12)) if len(blocks) > 1 else 0.0
 
 
 def _span(

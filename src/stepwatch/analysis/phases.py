@@ -19,6 +19,7 @@ STALL_RATIO = 1.5
 STALL_NOISES = 8.0
 SPIKE_RATIO = 1.06
 SPIKE_NOISES = 5.0
+LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
 
@@ -212,10 +213,16 @@ def _eval_interval(
         return numbers[0], True
     if baseline is None or run.timing is Timing.SPANS_STEP:
         return None, True
+    if run.evaluations:
+        return None, True
     spikes = _spikes(run, phase, first, baseline)
-    if first is not None and not run.evaluations:
-        return _period(run, spikes, baseline, first), True
-    return _period(run, spikes, baseline, first) if not run.evaluations else None, True
+    period = _period(run, spikes, baseline, first)
+    return None if period == DDP_PERIOD and _looks_like_ddp(run, spikes, baseline) else period, True
+
+
+def _looks_like_ddp(run: Run, spikes: Mask, baseline: Baseline) -> bool:
+    """Several processes, and no slow iteration larger than their sampling makes it."""
+    return run.distributed and float(baseline.ratio(run.iterations)[spikes].max(initial=0.0)) < DDP_LARGEST_RATIO
 
 
 def _period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
@@ -241,9 +248,10 @@ def _period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> in
 def _least_hits(run: Run, spikes: Mask, baseline: Baseline, candidate: int) -> int:
     """One slow iteration is a period only where it is the only one, large, and at a round number."""
     interval = run.settings.count("log_interval") or 1
-    lone = int(spikes.sum()) == 1 and candidate % 10 == 0 and candidate >= 4 * interval
-    large = float(baseline.ratio(run.iterations)[spikes].max(initial=0.0)) > max(STALL_RATIO, 1 + 20 * baseline.noise)
-    return 1 if lone and large else 2
+    lone = int(spikes.sum()) == 1 and candidate % (5 * interval) == 0
+    ratio = float(baseline.ratio(run.iterations)[spikes].max(initial=0.0))
+    plausible = max(STALL_RATIO, 1 + 20 * baseline.noise) < ratio < LARGEST_EVAL_RATIO
+    return 1 if lone and plausible else 2
 
 
 def _candidate_periods(numbers: npt.NDArray[np.int64]) -> list[int]:

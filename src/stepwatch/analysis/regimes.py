@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from stepwatch.analysis.phases import Phases
-from stepwatch.analysis.statistics import Floats, block_medians, median
+from stepwatch.analysis.statistics import Floats, block_medians, median, spread
 from stepwatch.run import Run
 
 SMALLEST_CHANGE = 0.10
 SMALLEST_DRIFT = 0.02
 _MOST_BLOCKS = 200
 _ROWS_PER_BLOCK = 15
+_MOST_CUTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,34 +68,51 @@ def _warm_up_rows(run: Run, phases: Phases, times: Floats) -> int:
 def _regimes(times: Floats, numbers: np.ndarray) -> tuple[Regime, ...]:
     blocks = max(1, min(_MOST_BLOCKS, len(times) // _ROWS_PER_BLOCK))
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
-    levels = np.log(np.maximum(block_medians(times, blocks), 1e-9)) if blocks > 1 else np.zeros(1)
-    cuts = sorted(_cuts(levels, 0, len(levels)))
-    bounds = [0, *(int(edges[cut]) for cut in cuts), len(times)]
+    levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
+    bounds = [0, *(int(edges[cut]) for cut in _cuts(levels)), len(times)]
+    bounds = _merged(times, bounds)
     return tuple(
         Regime(from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a)
-        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-        if b > a
+        for a, b in pairwise(bounds)
     )
 
 
-def _cuts(levels: Floats, begin: int, end: int) -> set[int]:
-    """Binary segmentation: the split that explains most, as long as the levels on both sides clearly differ."""
-    length = end - begin
-    if length < 2:
-        return set()
-    part = levels[begin:end]
-    sizes = np.arange(1, length)
-    sums = np.cumsum(part)[:-1]
-    left, right = sums / sizes, (part.sum() - sums) / (length - sizes)
-    gain = sizes * (length - sizes) / length * (left - right) ** 2
+def _cuts(levels: Floats) -> list[int]:
+    """Binary segmentation: the split that explains most, again and again, while it explains more than noise would."""
+    noise = spread(np.diff(levels)) / math.sqrt(2) if len(levels) > 3 else 0.0
+    least = 2 * max(SMALLEST_CHANGE / 2, 3 * noise) ** 2
+    found: list[int] = []
+    open_parts = [(0, len(levels))]
+    while open_parts and len(found) < _MOST_CUTS:
+        begin, end = open_parts.pop()
+        cut, gain = _best_cut(levels[begin:end])
+        if gain > least:
+            found.append(begin + cut)
+            open_parts += [(begin, begin + cut), (begin + cut, end)]
+    return sorted(found)
+
+
+def _best_cut(levels: Floats) -> tuple[int, float]:
+    """Where two levels instead of one take most off the sum of squares, and how much."""
+    count = len(levels)
+    if count < 2:
+        return 0, 0.0
+    sizes = np.arange(1, count)
+    sums = np.cumsum(levels)[:-1]
+    difference = sums / sizes - (levels.sum() - sums) / (count - sizes)
+    gain = sizes * (count - sizes) / count * difference**2
     best = int(np.argmax(gain))
-    below, above = part[: best + 1], part[best + 1 :]
-    change = abs(median(below) - median(above))
-    within = max(float(np.std(below)) if len(below) > 1 else 0.0, float(np.std(above)) if len(above) > 1 else 0.0)
-    if change < SMALLEST_CHANGE or change < 3 * within / math.sqrt(max(min(len(below), len(above)), 1)) or change < 1.5 * within:
-        return set()
-    middle = begin + best + 1
-    return {middle} | _cuts(levels, begin, middle) | _cuts(levels, middle, end)
+    return best + 1, float(gain[best])
+
+
+def _merged(times: Floats, bounds: list[int]) -> list[int]:
+    """Without the cuts between parts that are nearly alike: a drift is no change of regime."""
+    kept = [bounds[0]]
+    for cut, end in pairwise(bounds[1:]):
+        before, after = median(times[kept[-1] : cut]), median(times[cut:end])
+        if abs(math.log(max(after, 1e-9) / max(before, 1e-9))) >= SMALLEST_CHANGE:
+            kept.append(cut)
+    return [*kept, bounds[-1]]
 
 
 def _drift(times: Floats) -> float | None:

@@ -1,0 +1,98 @@
+"""Every finding, with the log that calls for it and one that does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.analysis import findings as module
+from stepwatch.gpus import find_gpu
+from stepwatch.i18n import say
+from stepwatch.readers import read
+from stepwatch.sources import from_text
+from tests.builders import Truth, a_log
+from tests.unit.test_analysis import lines
+
+STEADY = lines(*np.random.default_rng(0).normal(100, 0.5, 120), first=10, mfu=", mfu 12.00%")
+FIRST = "step 0: train loss 4, val loss 4\niter 0: loss 4, time 9000.00ms, mfu -100.00%\n"
+
+
+def with_slow(rows: dict[int, float], **options: object) -> str:
+    times = np.random.default_rng(0).normal(100, 0.5, 300)
+    for row, value in rows.items():
+        times[row] = value
+    return lines(*times, first=10, **options)  # type: ignore[arg-type]
+
+
+LOGS: dict[str, str] = {
+    "first_iteration": FIRST + STEADY,
+    "warm_up": FIRST + lines(180, 140, *[100.0] * 60, first=10, mfu=", mfu 12.00%"),
+    "evaluation_spikes": a_log(Truth()),
+    "silent_evaluations": a_log(Truth(with_step_lines=False, with_saving_lines=False, header=False)),
+    "checkpoint_cost": a_log(Truth()),
+    "hidden_evaluations": a_log(Truth(log_interval=200, eval_interval=500, max_iters=6000)),
+    "stall": with_slow({100: 700.0}),
+    "sleep": with_slow({100: 4e6}),
+    "periodic_slowness": with_slow({row: 400.0 for row in range(36, 300, 37)}) + "step 5000: train loss 3, val loss 3\n",
+    "regime_change": lines(*[100.0] * 200, *[240.0] * 150, first=10),
+    "drift": lines(*(100 * (1 + 0.1 * np.arange(400) / 400)), first=10),
+    "ddp_artefact": "torchrun --standalone train.py\n" + with_slow({row: 300.0 for row in range(9, 300, 10)}),
+    "unsynchronised": "tokens per iteration will be: 16,384\n" * 4 + FIRST + STEADY,
+    "busy_when_logging": FIRST + STEADY.replace("iter", "Gradient norm: 2.1\niter"),
+    "mfu_sentinel": FIRST + STEADY,
+    "mfu_other_card": FIRST + STEADY,
+    "loss_nan": STEADY + "iter 2000: loss nan, time 100.00ms, mfu 12.00%\n",
+    "ended_early": STEADY + "Traceback (most recent call last):\nKeyboardInterrupt\n",
+    "averaged_times": "".join(f"[train] iter {n}: loss 8.3 2276 ms/iter\n" for n in range(20, 210, 10)),
+}
+
+
+def codes(text: str, gpu: str | None = None) -> set[str]:
+    return {f.code for f in analyse(read(from_text(text))[0], find_gpu(gpu) if gpu else None).findings}
+
+
+@pytest.mark.parametrize("code", LOGS)
+def test_a_log_that_calls_for_a_finding_gets_it(code: str) -> None:
+    assert code in codes(LOGS[code])
+
+
+@pytest.mark.parametrize("code", sorted(set(LOGS) - {"mfu_other_card"}))
+def test_a_steady_log_gets_none_of_them(code: str) -> None:
+    assert code not in codes(STEADY)
+
+
+def test_findings_about_a_card_need_one() -> None:
+    text = a_log(Truth(step_s=0.001, log_interval=1))
+    assert "impossible_figure" in codes(text, "3060")
+    assert "impossible_figure" not in codes(a_log(Truth()), "4090")
+    smoothed = a_log(Truth(eval_s=40, log_interval=50))
+    assert "mfu_smoothed" in codes(smoothed, "a100-40gb")
+    assert "mfu_other_card" not in codes(smoothed, "a100-40gb")
+
+
+def test_every_code_in_the_module_is_tested_here() -> None:
+    written = set(re.findall(r'Finding\("(\w+)"', Path(module.__file__).read_text(encoding="utf-8")))
+    assert written == set(LOGS) | {"impossible_figure", "mfu_smoothed"}
+
+
+@pytest.mark.parametrize("code", LOGS)
+def test_a_finding_names_its_figures(code: str) -> None:
+    analysis = analyse(read(from_text(LOGS[code]))[0])
+    sentence = next(say(f.message, "en") for f in analysis.findings if f.code == code)
+    assert re.search(r"\d", sentence) or code in ("busy_when_logging", "averaged_times", "drift")
+    assert "{" not in sentence
+
+
+def _advice(check: Callable[[str], bool]) -> None:
+    for text in LOGS.values():
+        for finding in analyse(read(from_text(text))[0]).findings:
+            assert check(say(finding.message, "en"))
+
+
+def test_no_finding_says_to_reduce_the_interval_of_evaluations() -> None:
+    _advice(lambda sentence: not re.search(r"(reduce|lower|smaller|decrease)[^.]*eval_interval", sentence))

@@ -31,14 +31,17 @@ def test_other_lines_give_nothing(text: str) -> None:
     "line",
     ["iter 10: loss 4.2, time 5ms ", " iter 10: loss 4.2, time 5ms", "iter 10: loss nan, time 5ms",
      "iter 10: loss 4.2e3, time 5ms", "iter 123456789: loss 4, time 5ms", "iter 10: loss 4.123456789, time 5ms",
-     "iter 10: loss , time 5ms", "iter 10: loss ., time 5ms", "iter 10: loss 4., time 5ms", "iter 10: loss .4, time 5ms",
+     "iter 10: loss , time 5ms", "iter 10: loss ., time 5ms", "iter 10: loss 4., time 5ms",
+     "iter 10: loss .4, time 5ms",
      "iter 10: loss --4, time 5ms", "iter 10: loss 4.2, time 5msec", "iter 1\xb2: loss 4, time 5ms"],
 )  # fmt: skip
 def test_a_line_that_only_resembles_is_left_to_the_patterns(line: str) -> None:
     assert matched(line)[0] == []
 
 
-@pytest.mark.parametrize("text", ["168.6", "0.1", "1234567.1234567", "9999999.9999999", "0.0000001", "5985", "12543.49"])
+@pytest.mark.parametrize(
+    "text", ["168.6", "0.1", "1234567.1234567", "9999999.9999999", "0.0000001", "5985", "12543.49"]
+)
 def test_numbers_are_what_python_reads(text: str) -> None:
     assert matched(f"iter 1: loss 1, time {text}ms")[1]["time"] == [float(text)]
 

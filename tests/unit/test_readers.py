@@ -34,13 +34,17 @@ def numbers_and_times(run: Run) -> list[tuple[int, float]]:
     "line",
     [
         LINE, "iter 100: loss 4.2000, time 168.60ms", "iter 100: time 168.6ms", "iter 100: loss..., time 168.60ms",
-        "iter 100: loss 4.2000 BPC, time 168.60ms, mfu 3.21%", f"{LINE}, mem 11.71GB", f"{LINE}, lr 6.00e-04, total time 13.46s",
+        "iter 100: loss 4.2000 BPC, time 168.60ms, mfu 3.21%", f"{LINE}, mem 11.71GB",
+        f"{LINE}, lr 6.00e-04, total time 13.46s",
         f"{LINE}, comm 0.0000s (0.0%), BW 0.00 GB/s, collectives 0, tokens/s 1245956.4, gpu_util 60.0%",
         f"{LINE}, cuda memory 0.499G, lr 6.00e-04, total time 1.35s", "iter 100: loss nan, time 168.60ms, mfu 3.21%",
         "iter 100: loss inf, time 168.60ms", "iter 100: loss -inf, time 168.60ms, mfu -100.00%",
-        "iter 100: loss 4.2e+00, time 168.60ms", "iter 100: loss 4.2, time 0.1686s", "iter 100 : loss 4.2, time: 168.6 ms",
-        "iter 100: loss 4.2, time 0.1686 seconds", "iteration 100: loss 4.2, time 168.6ms", f"> {LINE}", f"```{LINE}",
-        f"    {LINE}    ", f"[rank0]: {LINE}", f"2024-05-04 09:30:00,000 - INFO - {LINE}", f"| {LINE} |", f'"{LINE}\\n",',
+        "iter 100: loss 4.2e+00, time 168.60ms", "iter 100: loss 4.2, time 0.1686s",
+        "iter 100 : loss 4.2, time: 168.6 ms",
+        "iter 100: loss 4.2, time 0.1686 seconds", "iteration 100: loss 4.2, time 168.6ms", f"> {LINE}",
+        f"```{LINE}",
+        f"    {LINE}    ", f"[rank0]: {LINE}", f"2024-05-04 09:30:00,000 - INFO - {LINE}",
+        f"| {LINE} |", f'"{LINE}\\n",',
         f"wandb: syncing {LINE}", "[train] iter 100: loss 8.3326 168.6 ms/iter", f"{'#' * 1_000_000} {LINE}",
     ],
 )  # fmt: skip
@@ -98,10 +102,12 @@ def test_averages_over_the_log_interval_are_declared() -> None:
 @pytest.mark.parametrize(
     ("line", "train", "val"),
     [
-        ("step 100: train loss 2.5, val loss 2.6", 2.5, 2.6), ("step 100: train loss 2.5 BPC, val loss 2.6 BPC", 2.5, 2.6),
+        ("step 100: train loss 2.5, val loss 2.6", 2.5, 2.6),
+        ("step 100: train loss 2.5 BPC, val loss 2.6 BPC", 2.5, 2.6),
         ("step 100: train loss..., val loss...", None, None), ("step 100: train loss 2.5, test loss 2.6", 2.5, 2.6),
         ("step 100, tokens 0: train loss 2.5, val loss 2.6 avg perplexity: 5.2", 2.5, 2.6),
-        ("[eval] iter 100: train 2.5 val 2.6 lr 3.00e-04", 2.5, 2.6), ("step 100: train loss nan, val loss inf", None, None),
+        ("[eval] iter 100: train 2.5 val 2.6 lr 3.00e-04", 2.5, 2.6),
+        ("step 100: train loss nan, val loss inf", None, None),
         ("```step 100: train loss 2.5, val loss 2.6", 2.5, 2.6), ("> step 100: train loss 2.5, val loss 2.6", 2.5, 2.6),
         ("2024-05-04T09:30:00+02:00 step 100: train loss 2.5, val loss 2.6", 2.5, 2.6),
         ("INFO:root:step 100: train loss 2.5, val loss 2.6", 2.5, 2.6),
@@ -115,7 +121,8 @@ def test_evaluation_is_read(line: str, train: float | None, val: float | None) -
 
 
 @pytest.mark.parametrize(
-    "line", ["step 100: loading data", "At step 100: train loss fell", "step: train loss 2.5", "- step 5|6: train loss 1"]
+    "line",
+    ["step 100: loading data", "At step 100: train loss fell", "step: train loss 2.5", "step 5|6: train loss 1"],
 )
 def test_other_steps_are_no_evaluations(line: str) -> None:
     assert the_run(f"{line}\n{LINE}\n").evaluations == ()
@@ -123,7 +130,8 @@ def test_other_steps_are_no_evaluations(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["saving checkpoint to out", "saving checkpoint", "saving checkpoint to C:\\Users\\me\\out", "Saving checkpoint ...",
+    ["saving checkpoint to out", "saving checkpoint", "saving checkpoint to C:\\Users\\me\\out",
+     "Saving checkpoint ...",
      "[rank0]: saving checkpoint to out", "2024-05-04 09:30:00,000 saving checkpoint to out", "saved model checkpoint"],
 )  # fmt: skip
 def test_checkpoint_belongs_to_the_evaluation_above(line: str) -> None:
@@ -182,7 +190,8 @@ def test_header_tells_the_settings(prefix: str) -> None:
     told = {name: setting.value for name, setting in run.settings.items()}
     expected = {
         "eval_interval": 250, "eval_iters": 200, "gradient_accumulation_steps": 40, "batch_size": 8, "max_iters": 6000,
-        "tokens_per_iter": 327680, "vocab_size": 65, "n_params": 10.65e6, "fused": True, "compile": True, "flash": False,
+        "tokens_per_iter": 327680, "vocab_size": 65, "n_params": 10.65e6, "fused": True,
+        "compile": True, "flash": False,
     }  # fmt: skip
     assert {name: told.get(name) for name in expected} == expected
     assert run.saved_params == 10745088
@@ -197,9 +206,11 @@ def test_header_glued_to_a_fence_is_read() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["max_iters = 9**9**9", f"max_iters = {'9' * 350}", "dropout = (-8)**0.5", "dtype = '\\ud800'", "max_iters = 1e999",
+    ["max_iters = 9**9**9", f"max_iters = {'9' * 350}", "dropout = (-8)**0.5", "dtype = '\\ud800'",
+     "max_iters = 1e999",
      f"number of parameters: {'9' * 400}M", "number of parameters: ...", "tokens per iteration will be: ,,,",
-     f"found vocab_size = {'9' * 5000}", "max_iters = " + "~" * 390 + "1", "batch_size = __import__('os')", "x" * 10**6],
+     f"found vocab_size = {'9' * 5000}", "max_iters = " + "~" * 390 + "1", "batch_size = __import__('os')",
+     "x" * 10**6],
 )  # fmt: skip
 def test_hostile_header_lines_are_passed_over(line: str) -> None:
     began = time.perf_counter()
@@ -209,7 +220,8 @@ def test_hostile_header_lines_are_passed_over(line: str) -> None:
 
 
 def test_card_launcher_and_logging_work_are_noticed() -> None:
-    run = the_run(f"using NVIDIA GeForce RTX 4070\ntorchrun --nproc_per_node=8 train.py\nGradient norm: 2.1\n{LINE}\n")
+    lines = ["using NVIDIA GeForce RTX 4070", "torchrun --nproc_per_node=8 train.py", "Gradient norm: 2.1", LINE]
+    run = the_run("\n".join(lines))
     assert run.gpu_text is not None
     assert "4070" in run.gpu_text
     assert run.distributed
@@ -232,7 +244,8 @@ def test_unknown_lines_are_counted_and_kept() -> None:
 
 @pytest.mark.parametrize("noise", ["tensor([[0.1, 0.2]])\n" * 15_000, "x" * 300_000 + "\n", "iter " * 60_000 + "\n"])
 def test_noise_between_two_lines_is_passed_over(noise: str) -> None:
-    assert numbers_and_times(the_run(f"{LINE}\n{noise}iter 200: loss 4.1, time 169ms\n")) == [(100, 0.1686), (200, 0.169)]
+    run = the_run(f"{LINE}\n{noise}iter 200: loss 4.1, time 169ms\n")
+    assert numbers_and_times(run) == [(100, 0.1686), (200, 0.169)]
 
 
 def test_a_megabyte_of_noise_before_the_first_line_does_not_hide_it() -> None:
@@ -277,7 +290,8 @@ def test_an_evaluation_broken_at_any_column_is_read(column: int) -> None:
 
 
 def test_an_iteration_without_its_end_takes_nothing_from_the_next() -> None:
-    run = the_run("iter 100: loss 4.2,\niter 200: loss 4.1, time 169ms\niter 300: lo\nsaving checkpoint to out\ntime 5ms\n")
+    lines = ["iter 100: loss 4.2,", "iter 200: loss 4.1, time 169ms", "iter 300: lo", "saving checkpoint", "time 5ms"]
+    run = the_run("\n".join(lines))
     assert numbers_and_times(run) == [(200, 0.169)]
     assert len(run.checkpoints) == 1
 
@@ -321,7 +335,8 @@ def test_notes_that_quote_a_log_are_answered_whole_or_by_their_blocks(text: str)
     ("data", "said"),
     [
         (b"", "empty"), (b" \n\t\n", "empty"), (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20, "not text"),
-        (b"PK\x03\x04" + bytes(500) + bytes(range(200, 256)) * 50, "not text"), (b"\x7fELF" + bytes(range(256)) * 9, "not text"),
+        (b"PK\x03\x04" + bytes(500) + bytes(range(200, 256)) * 50, "not text"),
+        (b"\x7fELF" + bytes(range(256)) * 9, "not text"),
         (b"hello\nworld\n", "no iteration found"), ("grüße\n".encode() * 9, "no iteration"),
         (b"import iterators\nepoch 3 loss 4.2 took 5 s\nIteration 7 | 12.5 ms/it\n", "Iteration 7"),
     ],

@@ -5,20 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
@@ -27,6 +20,7 @@ from stepwatch.analysis.statistics import median, quantile
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import sentences
+from stepwatch.presenters.lines import Cell, Line, Table, painted, plain
 from stepwatch.report import Report
 
 SCREEN_LINES = 25
@@ -55,7 +49,6 @@ LEGEND = {
     "0": Message("first iteration"),
     "!": Message("stall"),
 }
-Line = Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +62,18 @@ class TerminalPresenter:
 
     def render(self, report: Report, language: str) -> str:
         tty = sys.stdout is not None and sys.stdout.isatty()
-        width = max(NARROWEST, min(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, WIDEST)) if tty else PIPE_WIDTH
-        colour = tty if self.colour is None else self.colour
-        console = Console(
-            file=StringIO(), width=width, force_terminal=colour, no_color="NO_COLOR" in os.environ or not colour,
-            force_jupyter=False, legacy_windows=False, highlight=False, markup=False, emoji=False, soft_wrap=True,
-        )  # fmt: skip
-        page = _Page(report, language, width, console)
-        for line in page.lines(full=self.full, with_lines=self.with_lines):
-            line.rstrip()
-            console.print(line)
-        assert isinstance(console.file, StringIO)
-        return sentences.printable(console.file.getvalue())
+        width = max(NARROWEST, min(_terminal_width(), WIDEST)) if tty else PIPE_WIDTH
+        lines = list(_Page(report, language, width).lines(full=self.full, with_lines=self.with_lines))
+        styled = tty if self.colour is None else self.colour
+        text = painted(lines, width, colour="NO_COLOR" not in os.environ) if styled else plain(lines)
+        return sentences.printable(text)
+
+
+def _terminal_width() -> int:
+    try:
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        return PIPE_WIDTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,6 @@ class _Page:
     report: Report
     language: str
     width: int
-    console: Console
 
     def lines(self, *, full: bool, with_lines: bool) -> Iterator[Line]:
         chosen = sentences.longest(self.report)
@@ -111,7 +103,7 @@ class _Page:
     def screen(self, a: Analysis) -> list[Line]:
         """The tallest chart that leaves room for what matters; less and less where sentences are long."""
         parts = self.parts(a)
-        top = [*self.paragraph(sentences.headline(a), style="bold"), Text(), *parts, *([Text()] if parts else ())]
+        top = [*self.paragraph(sentences.headline(a), style="bold"), Line(), *parts, *([Line()] if parts else ())]
         facts, end = self.facts(a, short=True), self.next(a, full=False)
         first, others = self.remarks(a)
         for height in _CHART_HEIGHTS:
@@ -123,7 +115,7 @@ class _Page:
             chart, room = [], room + len(chart)
         remarks = list(_fitting((*first, *others), room))
         spare = room - len(remarks)
-        before, after = [Text()] * (spare > 1 and bool(remarks)), [Text()] * (spare > 0)
+        before, after = [Line()] * (spare > 1 and bool(remarks)), [Line()] * (spare > 0)
         return [*top, *chart, *facts, *before, *remarks, *after, *end]
 
     def remarks(self, a: Analysis) -> tuple[list[list[Line]], list[list[Line]]]:
@@ -145,7 +137,7 @@ class _Page:
             (Message("Forecast"), self.say(sentences.forecast(a))),
         ]
         labels = [self.say(label) for label, _ in rows]
-        indent = max(map(cell_len, labels)) + 2
+        indent = max(map(len, labels)) + 2
         blocks = [self.labelled(label, text, indent) for label, (_, text) in zip(labels, rows, strict=True)]
         return [line for block in blocks for line in block]
 
@@ -164,16 +156,16 @@ class _Page:
                 lines.append("  " + argument)
             else:
                 lines[-1] += " " + argument
-        return [Text("  " + line, style="bold green") for line in lines]
+        return [Line("  " + line, style="bold green") for line in lines]
 
     # --- everything -----------------------------------------------------------------------------------------
 
     def everything(self, a: Analysis) -> Iterator[Line]:
         yield from self.paragraph(sentences.headline(a), style="bold")
-        yield Text()
+        yield Line()
         yield from self.parts(a)
         yield from self.together(a)
-        yield Text()
+        yield Line()
         yield from self.chart(a, _FULL_CHART_HEIGHT)
         yield from self.facts(a, short=False)
         yield from (line for note in sentences.forecast_notes(a) for line in self.bullet(self.say(note)))
@@ -187,7 +179,7 @@ class _Page:
         yield from self.slow(a)
         yield from self.settings(a)
         end = self.next(a, full=True)
-        yield from ([Text(), *end] if end else ())
+        yield from ([Line(), *end] if end else ())
 
     def together(self, a: Analysis) -> list[Line]:
         if a.costs.pair_s is None or not sentences.told_apart(a):
@@ -207,18 +199,18 @@ class _Page:
         if not rows:
             return
         yield from self.heading(Message("Slow iterations"))
-        table = _table(
+        table = Table(
             (self.say(Message("Iteration")), "right"), (self.say(Message("Time")), "right"), ("", "left"),
             (self.say(Message("What it includes")), "left"),
         )  # fmt: skip
         for row in rows:
-            table.add_row(
+            table.add(
                 self.say(Message("{iteration:n}", {"iteration": row.iteration})),
                 self.say(Message("{time:time}", {"time": row.time_s})),
-                Text(row.mark, style=_MARK_STYLES[row.mark]),
-                Text(" + ".join(self.say(part) for part in row.holds)),
+                Cell(row.mark, _MARK_STYLES[row.mark]),
+                " + ".join(self.say(part) for part in row.holds),
             )
-        yield from self.laid_out(table)
+        yield from table.lines(self.width)
         if left_out:
             yield from self.paragraph(Message("… and {count:n} more.", {"count": left_out}))
 
@@ -227,10 +219,10 @@ class _Page:
         if not known:
             return
         yield from self.heading(Message("Settings"))
-        table = Table.grid(padding=(0, 2))
+        table = Table(("", "left"), ("", "left"), ("", "left"))
         for name, value, origin in known:
-            table.add_row(Text(name), Text(value), Text(self.say(origin), style="dim"))
-        yield from self.laid_out(table)
+            table.add(name, value, Cell(self.say(origin), "dim"))
+        yield from table.lines(self.width)
 
     def unread(self) -> Iterator[Line]:
         yield from self.heading(Message("Lines that were not understood"))
@@ -243,7 +235,7 @@ class _Page:
     # --- tables ---------------------------------------------------------------------------------------------
 
     def parts(self, a: Analysis) -> list[Line]:
-        table = _table(
+        table = Table(
             (self.say(Message("Part")), "left"), (self.say(Message("Cost")), "right"),
             (self.say(Message("Basis")), "left"), (self.say(Message("Count")), "right"),
             (self.say(Message("Share")), "right"),
@@ -253,31 +245,31 @@ class _Page:
             return []
         for row in rows:
             count = self.say(Message("{count:n}", {"count": row.count})) if row.count else ""
-            table.add_row(
-                Text(self.say(row.name)),
-                Text(self.say(row.cost)),
-                Text(self.say(row.how) if row.how else "", style="dim"),
-                Text(count),
-                Text(self.say(sentences.share_text(row.share))),
+            table.add(
+                self.say(row.name),
+                self.say(row.cost),
+                Cell(self.say(row.how) if row.how else "", "dim"),
+                count,
+                self.say(sentences.share_text(row.share)),
             )
-        return self.laid_out(table)
+        return table.lines(self.width)
 
     def runs(self, chosen: int, full: bool) -> list[Line]:
         analyses = self.report.analyses
         several = Message("The input holds {count:n} runs.", {"count": len(analyses)})
-        table = _table(
+        table = Table(
             (self.say(Message("Run")), "right"), (self.say(Message("Iterations")), "right"),
             (self.say(Message("Normal iteration")), "right"), (self.say(Message("Time")), "right"),
             (self.say(Message("State")), "left"),
         )  # fmt: skip
         shown = range(len(analyses)) if full else _shown_runs(len(analyses), chosen)
         for index in shown:
-            cells = (Text(self.say(cell)) for cell in sentences.run_cells(index + 1, analyses[index]))
-            table.add_row(*cells, style="bold" if index == chosen and not full else None)
-        lines = [*self.paragraph(several, style="bold"), *self.laid_out(table)]
+            cells = (self.say(cell) for cell in sentences.run_cells(index + 1, analyses[index]))
+            table.add(*cells, style="bold" if index == chosen and not full else "")
+        lines = [*self.paragraph(several, style="bold"), *table.lines(self.width)]
         if not full:
             lines += self.paragraph(Message("Below: run {number:n}, the longest.", {"number": chosen + 1}), style="dim")
-        return [*lines, Text()]
+        return [*lines, Line()]
 
     # --- chart ----------------------------------------------------------------------------------------------
 
@@ -289,34 +281,33 @@ class _Page:
         low, high = _scale(times)
         ticks = {height - 1: low, height // 2: math.sqrt(low * high), 0: high}
         labels = {row: self.say(Message("{time:time}", {"time": value})) for row, value in ticks.items()}
-        margin = max(map(cell_len, labels.values())) + 1
+        margin = max(map(len, labels.values())) + 1
         columns = self.width - margin - 2
         cells = _plot(a, columns, height, low, high)
         lines = []
         for row in range(height):
-            line = Text(labels.get(row, "").rjust(margin - 1) + " │", style="dim")
+            line = Line(labels.get(row, "").rjust(margin - 1) + " │", style="dim")
             for mark in cells[row]:
                 line.append(mark, style=_MARK_STYLES.get(mark, ""))
             lines.append(line)
-        return [*lines, self.axis(a, margin, columns), self.legend(cells), Text()]
+        return [*lines, self.axis(a, margin, columns), self.legend(cells), Line()]
 
     def axis(self, a: Analysis, margin: int, columns: int) -> Line:
         numbers = a.run.iterations.number
         ends = [self.say(Message("{iteration:n}", {"iteration": int(value)})) for value in (numbers[0], numbers[-1])]
         middle = self.say(Message("iteration"))
-        free = columns - cell_len("".join(ends) + middle) - 6
+        free = columns - len("".join(ends) + middle) - 6
         left, right = max(free // 2, 1), max(free - free // 2, 1)
-        return Text(f"{'':{margin}}└ {ends[0]} {'─' * left} {middle} {'─' * right} {ends[1]}", style="dim")
+        return Line(f"{'':{margin}}└ {ends[0]} {'─' * left} {middle} {'─' * right} {ends[1]}", style="dim")
 
     def legend(self, cells: list[list[str]]) -> Line:
-        line = Text("  ")
+        line = Line("  ")
         line.append("· ").append(self.say(Message("step")), style="dim")
         present = {mark for row in cells for mark in row}
         for mark, meaning in LEGEND.items():
             if mark in present:
                 line.append("   ").append(mark, style=_MARK_STYLES[mark]).append(" " + self.say(meaning), style="dim")
-        line.truncate(self.width)
-        return line
+        return line.cut(self.width)
 
     # --- lines ----------------------------------------------------------------------------------------------
 
@@ -324,15 +315,15 @@ class _Page:
         return say(message, self.language)
 
     def paragraph(self, message: Message, *, style: str = "") -> list[Line]:
-        return [Text(line, style=style) for line in _wrapped(self.say(message), self.width)]
+        return [Line(line, style=style) for line in _wrapped(self.say(message), self.width)]
 
     def heading(self, message: Message) -> list[Line]:
-        return [Text(), Text(self.say(message), style="bold underline")]
+        return [Line(), Line(self.say(message), style="bold underline")]
 
     def labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
         lines = _wrapped(text, self.width - indent)
-        first = Text(label, style=style).append(" " * max(indent - cell_len(label), 1)) if label else Text(" " * indent)
-        return [Text.assemble(first, (lines[0], "")), *(Text(" " * indent + line) for line in lines[1:])]
+        first = Line(label, style=style).append(" " * max(indent - len(label), 1)) if label else Line(" " * indent)
+        return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
 
     def bullet(self, text: str) -> list[Line]:
         return self.labelled("·", text, 2, "dim")
@@ -343,20 +334,6 @@ class _Page:
 
     def in_brief(self, finding: Finding, a: Analysis) -> list[Line]:
         return self.finding(replace(finding, message=sentences.in_brief(finding, a)))
-
-    def laid_out(self, table: Table) -> list[Line]:
-        return [
-            Text.assemble(*((segment.text, segment.style or "") for segment in line))
-            for line in self.console.render_lines(table, self.console.options.update(width=self.width), pad=False)
-        ]
-
-
-def _table(*columns: tuple[str, Literal["left", "right"]]) -> Table:
-    """A head and rows, without lines around them."""
-    table = Table(box=None, padding=(0, 1), show_edge=False, header_style="dim", pad_edge=False)
-    for head, side in columns:
-        table.add_column(Text(head), justify=side)
-    return table
 
 
 def _wrapped(text: str, width: int) -> list[str]:

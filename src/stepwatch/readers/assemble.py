@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from stepwatch.run import (
 from stepwatch.settings import KINDS, Origin, Settings, Value
 
 DAY_S = 86400.0
+_END = float("inf")
 _ROWS_FOR_INTERVAL = 5000
 
 
@@ -30,15 +32,17 @@ def assemble(records: Records, *, format_name: str, timing: Timing, source: str)
     """Divides what was read into runs. A text without iterations gives at most one, empty run."""
     iterations = records.iterations()
     events = records.sorted_events()
-    cuts = _boundaries(iterations, events)
+    cuts = [*_boundaries(iterations, events), _END]
+    rows = np.searchsorted(iterations.line, cuts).tolist()
+    told = np.searchsorted([event.line for event in events], cuts).tolist()
+    missed = np.searchsorted(records.unread_lines, cuts).tolist()
+    shown = np.searchsorted([unread.line for unread in records.unread], cuts).tolist()
     runs = []
-    for begin, end in zip(cuts, [*cuts[1:], float("inf")], strict=True):
-        first, last = np.searchsorted(iterations.line, (begin, end))
-        piece = _Piece(iterations.take(slice(int(first), int(last))), [event for event in events if begin <= event.line < end])
-        lines = [line for line in records.unread_lines if begin <= line < end]
+    for i in range(len(cuts) - 1):
+        piece = _Piece(iterations.take(slice(rows[i], rows[i + 1])), events[told[i] : told[i + 1]])
         run = piece.run(format_name, timing, source)
-        shown = tuple(unread for unread in records.unread if begin <= unread.line < end)
-        runs.append(replace(run, unread=shown, unread_count=len(lines)))
+        unread = tuple(records.unread[shown[i] : shown[i + 1]])
+        runs.append(replace(run, unread=unread, unread_count=missed[i + 1] - missed[i]))
     return tuple(runs)
 
 
@@ -47,68 +51,84 @@ def assemble(records: Records, *, format_name: str, timing: Timing, source: str)
 
 def _boundaries(iterations: Iterations, events: Sequence[Event]) -> list[float]:
     """The lines at which a new process starts: a header, a -100 % line, or a second iteration 0 with another time."""
-    starts = _header_starts(iterations, events) | _sentinel_starts(iterations, events) | _zero_starts(iterations, events)
+    if not len(iterations):
+        return [0.0]
+    rows = _sentinel_rows(iterations) | _zero_rows(iterations)
+    starts = _header_starts(iterations, events) | _lines_of_starts(iterations, events, rows)
     return [0.0, *sorted(line for line in starts if line > 0)]
 
 
 def _header_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
     """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
-    headers = np.array([event.line for event in events if isinstance(event, Fact) and event.header])
-    if not len(headers) or not len(iterations):
-        return set()
-    rows_before = np.searchsorted(iterations.line, headers)
-    fresh = np.ones(len(headers), bool)
-    fresh[1:] = rows_before[1:] != rows_before[:-1]
-    useful = fresh & (rows_before > 0) & (rows_before < len(iterations))
-    return {float(line) for line in headers[useful]}
+    headers = [event for event in events if isinstance(event, Fact) and event.header]
+    rows_before = np.searchsorted(iterations.line, [event.line for event in headers]).tolist()
+    starts: dict[int, float] = {}
+    said: set[tuple[str, object]] = set()
+    for row, fact in zip(rows_before, headers, strict=True):
+        known = (fact.name, fact.value) in said
+        said.add((fact.name, fact.value))
+        if 0 < row < len(iterations) and not (known and row not in starts and _goes_on(iterations, row)):
+            starts.setdefault(row, float(fact.line))
+    return set(starts.values())
 
 
-def _sentinel_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
+def _goes_on(iterations: Iterations, row: int) -> bool:
+    """Whether the row follows on the one before as in the same process: then a known header is that of a late rank."""
+    mfu, before = iterations.reported_mfu[row], iterations.reported_mfu[row - 1]
+    grows = iterations.number[row] > iterations.number[row - 1]
+    return bool(grows and not np.isnan(mfu) and (mfu != SENTINEL_MFU or before == SENTINEL_MFU))
+
+
+def _sentinel_rows(iterations: Iterations) -> set[int]:
     """The first -100 % line after others, or the next one whose number does not grow; repeats do not count."""
     sentinel = iterations.reported_mfu == SENTINEL_MFU
     if len(sentinel) < 2 or not sentinel.any():
         return set()
     grows = iterations.number[1:] > iterations.number[:-1]
-    candidates = np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1
-    seen: set[tuple[int, float]] | None = None
+    candidates = (np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1).tolist()
+    seen = _identities(iterations, candidates[0]) if candidates else set()
     starts = set()
-    for row in candidates.tolist():
-        if seen is None:
-            seen = _identities(iterations, 0, row)
-        if (int(iterations.number[row]), float(iterations.time_s[row])) in seen:
-            continue
-        starts.add(_line_of_start(iterations, events, row))
-        seen |= {(int(iterations.number[row]), float(iterations.time_s[row]))}
+    for row in candidates:
+        identity = (int(iterations.number[row]), float(iterations.time_s[row]))
+        if identity not in seen:
+            starts.add(row)
+            seen.add(identity)
     return starts
 
 
-def _zero_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
-    zeros = np.flatnonzero(iterations.number == 0)
+def _zero_rows(iterations: Iterations) -> set[int]:
+    """Iteration 0 after higher ones, with a time that no iteration 0 before it had."""
     starts = set()
     seen: set[float] = set()
-    for row in zeros.tolist():
+    for row in np.flatnonzero(iterations.number == 0).tolist():
         time = float(iterations.time_s[row])
-        if seen and time not in seen and (row == 0 or iterations.number[row - 1] > 0):
-            starts.add(_line_of_start(iterations, events, row))
+        if seen and time not in seen and iterations.number[row - 1] > 0:
+            starts.add(row)
         seen.add(time)
     return starts
 
 
-def _identities(iterations: Iterations, begin: int, end: int) -> set[tuple[int, float]]:
-    return set(zip(iterations.number[begin:end].tolist(), iterations.time_s[begin:end].tolist(), strict=True))
+def _identities(iterations: Iterations, end: int) -> set[tuple[int, float]]:
+    return set(zip(iterations.number[:end].tolist(), iterations.time_s[:end].tolist(), strict=True))
 
 
-def _line_of_start(iterations: Iterations, events: Sequence[Event], row: int) -> float:
-    """The line of the row, or of the evaluation or the header just above that belongs to it."""
-    line, above = int(iterations.line[row]), int(iterations.line[row - 1])
-    number = int(iterations.number[row])
-    for event in events:
-        if above < event.line < line:
-            if isinstance(event, Evaluation) and event.at == number:
-                return float(event.line)
-            if isinstance(event, Fact) and event.header:
-                return float(event.line)
-    return float(line)
+def _lines_of_starts(iterations: Iterations, events: Sequence[Event], rows: set[int]) -> set[float]:
+    """The line of each row, or of the evaluation or the header just above that belongs to it."""
+    lines = [event.line for event in events]
+    starts = set()
+    for row in rows:
+        line, above = int(iterations.line[row]), int(iterations.line[row - 1])
+        between = events[bisect_right(lines, above) : bisect_left(lines, line)]
+        number = int(iterations.number[row])
+        own = (event.line for event in between if _belongs(event, number))
+        starts.add(float(next(own, line)))
+    return starts
+
+
+def _belongs(event: Event, number: int) -> bool:
+    if isinstance(event, Evaluation):
+        return event.at == number
+    return isinstance(event, Fact) and event.header
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
@@ -117,7 +137,7 @@ def _line_of_start(iterations: Iterations, events: Sequence[Event], row: int) ->
 @dataclass(frozen=True, slots=True)
 class _Piece:
     iterations: Iterations
-    events: list[Event]
+    events: Sequence[Event]
 
     def run(self, format_name: str, timing: Timing, source: str) -> Run:
         # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.

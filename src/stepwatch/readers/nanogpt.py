@@ -89,21 +89,22 @@ _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 _TIMED = re.compile(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
-_NUMBERED = re.compile(rb"(?<![\w*])iter(?:ation)?\s{1,4}\d{1,12}\s?:")
-_OWN_WORDS = re.compile(rb"tokens per iteration will be|^step \d{1,12}: train loss", re.MULTILINE)
-_TRACES = re.compile(rb"\bmfu -?\d|\btime \d[\d.]{0,12}ms\b")
+# Patterns that begin with plain letters: only these are searched for at the speed of a text search.
+_NUMBERED = re.compile(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
+_OWN_WORDS = tuple(re.compile(words) for words in (rb"tokens per iteration will be", rb"step \d{1,12}: train loss"))
+_TRACES = tuple(re.compile(words) for words in (rb"mfu -?\d", rb"time \d[\d.]{0,12}ms\b"))
 _MOST_SNIFFED = 200
 
 
 def sniff(head: bytes) -> float:
     """How surely this is nanoGPT: iteration lines with its grammar, or its header."""
-    numbered = [found.end() for found in islice(_NUMBERED.finditer(head), _MOST_SNIFFED)]
-    if any(_TIMED.match(head, end) for end in numbered):
+    numbered = list(islice(_NUMBERED.finditer(head), _MOST_SNIFFED))
+    if any(_TIMED.match(head, found.end()) for found in numbered):
         return 1.0
-    if _OWN_WORDS.search(head):
+    if any(words.search(head) for words in _OWN_WORDS):
         return 0.6
     # A terminal copy may have broken every line, before its time or even before its number.
-    return 0.3 if numbered else 0.1 if _TRACES.search(head) else 0.0
+    return 0.3 if numbered else 0.1 if any(words.search(head) for words in _TRACES) else 0.0
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -150,7 +151,8 @@ def _sensible(block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> 
 
 def _add_columns(records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
     mfu = {"reported_mfu": found["mfu"] / 100} if "mfu" in found else {}
-    records.add_rows(number=found["number"].astype(np.int64), time_s=found["time_ms"] / 1e3, loss=found["loss"], line=lines, **mfu)
+    number, time_s = found["number"].astype(np.int64), found["time_ms"] / 1e3
+    records.add_rows(number=number, time_s=time_s, loss=found["loss"], line=lines, **mfu)
 
 
 def _parse_lines(

@@ -1,0 +1,92 @@
+"""No line, however it is made, costs more than its length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from stepwatch.errors import StepwatchError
+from stepwatch.readers import nanogpt, read
+from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.sources import Source, normalise
+
+HEADS = ["", "iter 1: ", "step 1: ", "saving checkpoint ", "2024-05-04 09:30:00 ", "num decayed parameter tensors: ", "\x1b["]
+UNITS = [
+    "iter 1: ", "time ", "time 1", "time 1 ", "a=", "a = ", " ", "1", "1.", "1,", "[", "(", "{", '"', "\\", "'", ":", "step 1 ",
+    "step 1:", "train loss ", "val loss ", "with 1 ", "ms/iter ", "mfu ", "mfu -", "-", "e", "ckpt0", "0", "iter ", "i", "saving ",
+    "saving model ", "2024-05-04 ", "09:", "09:30:00", "May  4 ", "1714815007", "`", ">", "| ", "\x1b[", "\x1b]", "\x08", "x\x08",
+    "\r", "\x00", "NVIDIA ", "tokens/s ", "é", "\x1b[0", "[1,0]<stdout>:", "INFO ", "a - ", "a:", "loss nan", "# ", "_",
+]  # fmt: skip
+SMALL, LARGE = 1 << 18, 1 << 20
+
+
+def filled(head: str, unit: str, size: int, end: str = "") -> bytes:
+    return (head + unit * (size // len(unit))).encode() + end.encode()
+
+
+def cost(call: Callable[[bytes], object], data: bytes) -> float:
+    began = time.perf_counter()
+    try:
+        call(data)
+    except StepwatchError:
+        pass
+    return time.perf_counter() - began
+
+
+def whole_road(data: bytes) -> object:
+    return read(Source("x", normalise(data)), "nanogpt")
+
+
+def sniff_alone(data: bytes) -> object:
+    return nanogpt.sniff(data)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_one_endless_line_costs_its_length(unit: str) -> None:
+    for head in HEADS:
+        assert_linear(whole_road, lambda size, head=head: filled(head, unit, size))  # type: ignore[misc]
+    assert_linear(sniff_alone, lambda size: filled("iter 1: ", unit, size))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_many_lines_of_the_longest_kind_cost_their_length(unit: str) -> None:
+    """Below the length at which lines are shortened, each line may be as bad as it can."""
+    for head in HEADS:
+        line = filled(head, unit, 3900, "\n")
+        data = line * (LARGE // 4 // len(line))
+        assert cost(whole_road, data) < 2.0, head
+
+
+def assert_linear(call: Callable[[bytes], object], make: Callable[[int], bytes]) -> None:
+    """Four times the length, at most eight times the time; what takes no time is not measured."""
+    large = cost(call, make(LARGE))
+    if large > 0.1:
+        small = min(cost(call, make(SMALL)) for _ in range(3))
+        large = min(large, cost(call, make(LARGE)))
+        assert large < 8 * max(small, 0.02)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_prefix_of_any_length_is_cheap(unit: str) -> None:
+    text = unit * (LARGE // len(unit))
+    began = time.perf_counter()
+    strip_prefix(text)
+    stamp_of(text)
+    assert time.perf_counter() - began < 0.2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"cells": "' + b'\\"' * 500_000, b'{"cells": ' + b"[" * 1_000_000, b'[{"stream_name": "' + b"\\" * 1_000_000,
+        b'[{"stream_name": 1}' + b",{" * 500_000, b'{"cells": [' + b'"a",' * 250_000, b"[" * 1_000_000 + b'"cells"',
+        b'{"cells": ' + b'{"a":' * 200_000, b'[{"stream_name"\n' + b"[\n" * 300_000, b'{"cells": ' + b"9" * 1_000_000 + b"}",
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_hostile_json_is_read_at_once(data: bytes) -> None:
+    began = time.perf_counter()
+    normalise(data)
+    assert time.perf_counter() - began < 3

@@ -7,7 +7,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint accuracy catalogues catalogues-extract pages system
+.PHONY: help setup demo test lint accuracy catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -31,18 +31,12 @@ $(STAMP): pyproject.toml
 demo: setup  ## Explain an example log.
 	$(BIN)/stepwatch explain examples/nanogpt-4070.log --gpu 4070
 
-test: setup system lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
+test: setup lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
 	$(BIN)/python -m pytest -p tests.no_skip -rs
 
 lint: setup  ## Check style and types only.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-
-# ripgrep is the yardstick of one speed test. It is installed where that takes no question, and done without elsewhere.
-system:
-	@command -v rg >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && { apt-get install -y ripgrep || { apt-get update && apt-get install -y ripgrep; }; } >/dev/null 2>&1; } || true
-	@command -v rg >/dev/null || echo "NOT INSTALLED: ripgrep (rg); the test that needs it will be skipped"
 
 accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and docs/performance.md.
 	$(BIN)/python -m benchmarks.write_docs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +48,7 @@ class Iterations:
 COLUMNS = ("number", "time_s", "loss", "reported_mfu", "reported_tokens_per_s", "stamp_s", "line")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     line: int
     at: int
     train_loss: float | None = None
@@ -58,8 +57,7 @@ class Evaluation:
     stamp_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A save; `at` is None where no line tells the iteration."""
 
     line: int
@@ -69,8 +67,7 @@ class Checkpoint:
     stamp_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(NamedTuple):
     """Something the log says about its settings. A header fact marks the start of a process."""
 
     line: int
@@ -79,16 +76,14 @@ class Fact:
     header: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(NamedTuple):
     """A sign that the process was stopped: interrupted, traceback, out of memory, killed."""
 
     line: int
     kind: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class Unread(NamedTuple):
     """A line that no pattern understood."""
 
     line: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -48,8 +48,7 @@ POSITIVE = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     value: Value
     origin: Origin
 
@@ -238,6 +237,8 @@ def _what_fits(name: str) -> Message:
 
 
 def unknown_setting(name: str) -> UsageError:
+    import difflib  # only a mistake needs it
+
     near = difflib.get_close_matches(name, KINDS, n=3) or ["max_iters", "eval_interval", "log_interval"]
     return UsageError(
         Message("there is no setting “{name:word}”", {"name": name}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import re
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log
 
@@ -25,8 +26,9 @@ from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.report import Report
 from stepwatch.run import Run
 from stepwatch.settings import KINDS, NotPlain, evaluate, read_config, read_value
-from stepwatch.sources import Source, normalise
+from stepwatch.sources import Source, _read, normalise
 
+MANY = 400
 TRUTHS = (
     Truth(max_iters=300, log_interval=10, eval_interval=50),
     Truth(max_iters=60, log_interval=1, eval_interval=20, timestamps=True, with_mfu=False),
@@ -82,6 +84,7 @@ def timed(runs: tuple[Run, ...]) -> list[list[tuple[int, float]]]:
 # --- never raises ----------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=MANY)
 @given(st.binary(max_size=600))
 @example(b"\x1f\x8b")
 @example(b'{"cells": [')
@@ -90,6 +93,7 @@ def test_no_bytes_make_reading_raise(data: bytes) -> None:
     document(data)
 
 
+@settings(max_examples=MANY)
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=20) | st.text(max_size=20).map(str.encode), max_size=30))
 def test_no_mixture_of_lines_makes_explaining_raise(pieces: list[bytes]) -> None:
     document(b"".join(pieces))
@@ -122,6 +126,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
+@settings(max_examples=MANY)
 @given(st.integers(0, 2**32), st.sampled_from(LOGS))
 def test_no_accident_to_a_log_makes_explaining_raise(seed: int, log: str) -> None:
     document(mutated(log.encode(), random.Random(seed)))
@@ -138,10 +143,6 @@ def test_no_accident_to_a_packed_log_makes_reading_raise(seed: int, log: str) ->
 
 @given(st.integers(0, 2**32))
 def test_no_accident_to_gz_raises_anything_but_our_own(seed: int) -> None:
-    import io
-
-    from stepwatch.sources import _read
-
     rng = random.Random(seed)
     data = bytearray(gzip.compress(LOGS[0].encode()))
     for _ in range(rng.randint(0, 4)):

@@ -63,6 +63,7 @@ SECOND = rows(range(0, 50, 10), first_ms=8000)
             rows(range(50, 90, 10)) + rows(range(10, 40, 10), mfu=False),
             [(10, 80)], id="excerpts out of order",
         ),
+        pytest.param((HEADER + FIRST) * 3, [(0, 90)], id="pasted three times, header and all"),
         pytest.param(HEADER * 8 + FIRST, [(0, 90)], id="eight ranks"),
         pytest.param(HEADER + FIRST + HEADER * 7, [(0, 90)], id="ranks that flush at exit"),
         pytest.param(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,15 +49,13 @@ class Costs:
     """Evaluation and checkpoint together, as measured where every evaluation saves."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Location:
+class _Location(NamedTuple):
     """A typical value: its standard error, the spread of a single one, and how well that spread is known."""
 
     mid: float
     error: float
     single: float
     degrees: float
-    count: int
 
     @property
     def half_width(self) -> float:
@@ -145,8 +144,7 @@ def _mean_ratio(times: Floats, phases: Phases, normal: np.ndarray) -> float:
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(NamedTuple):
     """The speed of the machine at each row, over its mean at all evaluations: what slows steps slows evaluations alike."""
 
     rows: Floats
@@ -230,15 +228,14 @@ def _location(values: Floats, noise: tuple[float, float, float]) -> _Location | 
         single = math.sqrt((_SHARED_WEIGHT * single**2 + own * spread(values) ** 2) / (_SHARED_WEIGHT + own))
         degrees = min(degrees, _SHARED_WEIGHT + own)
     efficiency = 1.0 if len(values) < 3 else 1.2
-    return _Location(mid, efficiency * single / math.sqrt(len(values)), single, degrees, len(values))
+    return _Location(mid, efficiency * single / math.sqrt(len(values)), single, degrees)
 
 
 def _interval(location: _Location | None) -> Interval | None:
     return None if location is None else Interval.around(location.mid, location.half_width)
 
 
-@dataclass(frozen=True, slots=True)
-class _Beliefs:
+class _Beliefs(NamedTuple):
     evaluation: Belief | None
     checkpoint: Belief | None
     usual_evaluation_s: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ _ROWS_PER_BLOCK = 15
 _MOST_CUTS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regime:
+class Regime(NamedTuple):
     """A stretch of the run at one level."""
 
     from_iteration: int

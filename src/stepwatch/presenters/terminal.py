@@ -8,7 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -333,7 +333,7 @@ class _Page:
         return self.labelled(mark, self.say(finding.message), 2, style)
 
     def in_brief(self, finding: Finding, a: Analysis) -> list[Line]:
-        return self.finding(replace(finding, message=sentences.in_brief(finding, a)))
+        return self.finding(finding._replace(message=sentences.in_brief(finding, a)))
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -17,6 +17,7 @@ from stepwatch.run import (
     Event,
     Fact,
     Fault,
+    Ints,
     Iterations,
     Run,
     Timing,
@@ -69,7 +70,21 @@ def _header_starts(iterations: Iterations, events: Sequence[Event]) -> set[float
         said.add((fact.name, fact.value))
         if 0 < row < len(iterations) and not (known and row not in starts and _goes_on(iterations, row)):
             starts.setdefault(row, float(fact.line))
-    return set(starts.values())
+    repeats = _repeats(iterations, np.array(sorted(starts), dtype=np.int64))
+    return {line for row, line in starts.items() if row not in repeats}
+
+
+def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
+    """Those of the rows that stand in the log before, number and time: a run that was pasted twice."""
+    alike = np.isin(iterations.number, iterations.number[rows]) & np.isin(iterations.time_s, iterations.time_s[rows])
+    first: dict[tuple[int, float], int] = {}
+    for row in np.flatnonzero(alike).tolist():
+        first.setdefault(_identity(iterations, row), row)
+    return {row for row in rows.tolist() if first[_identity(iterations, row)] < row}
+
+
+def _identity(iterations: Iterations, row: int) -> tuple[int, float]:
+    return int(iterations.number[row]), float(iterations.time_s[row])
 
 
 def _goes_on(iterations: Iterations, row: int) -> bool:
@@ -89,7 +104,7 @@ def _sentinel_rows(iterations: Iterations) -> set[int]:
     seen = _identities(iterations, candidates[0]) if candidates else set()
     starts = set()
     for row in candidates:
-        identity = (int(iterations.number[row]), float(iterations.time_s[row]))
+        identity = _identity(iterations, row)
         if identity not in seen:
             starts.add(row)
             seen.add(identity)
@@ -219,7 +234,7 @@ def _placed(save: Checkpoint, evaluation: Evaluation | None, iterations: Iterati
     line_above = int(iterations.line[row_above]) if row_above >= 0 else -1
     follows = evaluation is not None and evaluation.line > line_above
     if follows and evaluation is not None and save.at in (None, evaluation.at):
-        return replace(save, at=evaluation.at, with_evaluation=True)
+        return save._replace(at=evaluation.at, with_evaluation=True)
     return save
 
 

@@ -11,7 +11,7 @@ _GLOG = re.compile(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _SYSLOG = re.compile(
     r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
-    rf"(?P<name>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) {_TIME_OF_DAY}(?: \d{{4}}\b)?"
+    rf"(?P<name>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) {_TIME_OF_DAY}(?: \d{{4}}\b(?!-))?"
 )
 _CLOCK = re.compile(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
 _EPOCH = re.compile(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
@@ -34,7 +34,7 @@ _PIECES = re.compile(
     |(?:INFO|DEBUG|WARNING|ERROR|std(?:out|err)(?:\s[FP]\b)?)[:\s]\s*
     |[\w.]{1,40}(?::[\w.<>]{1,40}){0,2}\s+-\s+                       # logger name, function and line
     |[A-Za-z][\w.-]{0,60}\s+\|\s                                     # docker compose
-    |[\w.@-]{1,60}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sparam|Overriding|Initializing)  # pdsh
+    |[\w.@-]{1,60}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sp|Overriding|Initializing|\d{4}-\d\d-)  # pdsh
     |[|:\-–]\s+
     )""",
     re.VERBOSE,

@@ -1,0 +1,81 @@
+"""How fast a card multiplies matrices in practice: measured where it was, else from its peak and its kin."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from stepwatch.gpus import Gpu
+from stepwatch.units import TERA
+
+# ln(measured / advertised) = ANCHORS[compute capability] + SLOPE x ln(advertised TFLOPS per watt), least squares over
+# the half-precision rows of matmul_ceilings.tsv (benchmarks/fit_estimator.py prints it): the more a card promises
+# per watt, the less of it the power limit lets through.
+SLOPE = -0.264
+ANCHORS = {
+    (7, 0): -0.530, (7, 5): -0.417, (8, 0): -0.245, (8, 6): -0.351, (8, 9): -0.294, (9, 0): -0.218,
+    (10, 0): -0.089, (12, 0): -0.288,
+}  # fmt: skip
+HIGHEST_SHARE = 1.1  # GeForce cards boost past the advertised clock by up to 13 %
+OTHER_SHARE = 0.75  # cards of other makers: RX 7900 XT and XTX reach 0.74 to 0.81
+# Medians of the table: fp32 without tensor cores, and bf16 emulated by cards before compute capability 8.
+FP32_SHARE, FP32_SHARE_SHARED_PIPES = 0.9, 0.68
+EMULATED_SHARE = 0.56
+HALF = {"float16": "bfloat16", "bfloat16": "float16"}
+
+
+class Ceiling(NamedTuple):
+    """FLOP/s of large matrix products, and whether somebody measured them on this card."""
+
+    flops: float
+    measured: bool
+
+
+def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
+    """The ceiling for a dtype; None where not even a peak is known."""
+    measured = measured_ceilings().get((gpu.name, dtype))
+    if measured is not None:
+        return Ceiling(measured, True)
+    if dtype == "bfloat16" and not gpu.has_bf16:
+        single = matmul_ceiling(gpu, "float32")
+        return single and Ceiling(single.flops * EMULATED_SHARE, False)
+    twin = measured_ceilings().get((gpu.name, HALF.get(dtype, "")))
+    if twin is not None:
+        return Ceiling(twin, True)
+    derived = _derived(gpu, dtype)
+    return Ceiling(derived, False) if derived else None
+
+
+def _derived(gpu: Gpu, dtype: str) -> float | None:
+    if dtype == "float32" or (dtype == "tf32" and gpu.tf32_flops is None):
+        shared = gpu.compute_capability is not None and gpu.compute_capability >= (8, 6)
+        return (gpu.fp32_flops or 0.0) * (FP32_SHARE_SHARED_PIPES if shared else FP32_SHARE)
+    if dtype == "tf32":
+        return (gpu.tf32_flops or 0.0) * _half_share(gpu)
+    peak = gpu.bf16_flops if dtype == "bfloat16" else gpu.fp16_flops
+    if peak is None:
+        single = matmul_ceiling(gpu, "float32")  # no tensor cores: autocast converts and gains nothing
+        return single and single.flops
+    return peak * _share(gpu, peak)
+
+
+def _half_share(gpu: Gpu) -> float:
+    peak = gpu.bf16_flops or gpu.fp16_flops
+    ceiling = matmul_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
+    return ceiling.flops / peak if ceiling and peak else OTHER_SHARE
+
+
+def _share(gpu: Gpu, peak: float) -> float:
+    anchor = ANCHORS.get(gpu.compute_capability) if gpu.compute_capability else None
+    if anchor is None or not gpu.tdp_w:
+        return OTHER_SHARE
+    return min(HIGHEST_SHARE, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
+
+
+@cache
+def measured_ceilings() -> dict[tuple[str, str], float]:
+    """Best square products (1024 to 10240), the upper median of what owners measured. Source marks: docs/gpus-sources.md."""
+    _, *lines = Path(__file__).with_name("matmul_ceilings.tsv").read_text(encoding="utf-8").splitlines()
+    return {(name, dtype): float(tflops) * TERA for name, dtype, tflops, *_ in (line.split("\t") for line in lines)}

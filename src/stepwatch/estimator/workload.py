@@ -1,0 +1,149 @@
+"""What is to be trained: shape, batch and stack, from settings or by a model's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepwatch.settings import Origin, Settings, Value
+
+# nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on CUDA with torch 2.
+NANOGPT_DEFAULTS: Mapping[str, Value] = {
+    "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304, "bias": False, "dropout": 0.0,
+    "batch_size": 12, "gradient_accumulation_steps": 40, "max_iters": 600000, "eval_interval": 2000, "eval_iters": 200,
+    "log_interval": 1, "always_save_checkpoint": True, "dtype": "bfloat16", "compile": True,
+    "flash": True, "fused": True, "activation_checkpointing": False, "world_size": 1,
+}  # fmt: skip
+# OpenAI's four, as nanoGPT's `init_from` gives them: bias on, vocabulary not padded.
+_GPT2 = {"vocab_size": 50257, "block_size": 1024, "bias": True}
+MODELS: Mapping[str, Mapping[str, Value]] = {
+    "gpt2": {"n_layer": 12, "n_head": 12, "n_embd": 768, **_GPT2},
+    "gpt2-medium": {"n_layer": 24, "n_head": 16, "n_embd": 1024, **_GPT2},
+    "gpt2-large": {"n_layer": 36, "n_head": 20, "n_embd": 1280, **_GPT2},
+    "gpt2-xl": {"n_layer": 48, "n_head": 25, "n_embd": 1600, **_GPT2},
+}
+ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
+# nanochat: embeddings and their moments in bf16 (8 bytes), the matrices under Muon with one momentum (12).
+NANOCHAT_BYTES_PER_PARAM = 10.0
+_HALF = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16", "half": "float16"}
+_SINGLE = {"float32": "float32", "fp32": "float32", "float": "float32", "tf32": "tf32"}
+DTYPES = {**_HALF, **_SINGLE}
+
+
+def nanochat(depth: int) -> dict[str, Value]:
+    """The shape that nanochat's --depth means: width 64 per layer, heads of 128."""
+    width = 64 * depth
+    heads = max(1, (width + 127) // 128)
+    return {"n_layer": depth, "n_head": heads, "n_embd": width, "block_size": 2048, "vocab_size": 32768}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One training run as far as its speed depends on it; `grad_accum` is the total over all cards, as in nanoGPT."""
+
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    block_size: int = 1024
+    vocab_size: int = 50304
+    bias: bool = False
+    dropout: float = 0.0
+    batch_size: int = 12
+    grad_accum: int = 40
+    world_size: int = 1
+    dtype: str = "bfloat16"
+    compile: bool | None = True  # None is unknown: estimated as compiled, with an interval as wide as that is uncertain
+    flash: bool | None = True
+    fused: bool = True
+    activation_checkpointing: bool = False
+    tf32: bool = True  # for float32: nanoGPT allows TF32
+    eval_iters: int = 200
+    stated_params: float | None = None  # where the model differs from GPT-2, as nanochat's value embeddings
+    static_bytes_per_param: float = ADAM_BYTES_PER_PARAM
+
+    def __post_init__(self) -> None:
+        for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "grad_accum", "world_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be above zero")
+        if self.n_embd % self.n_head:
+            raise ValueError("n_embd must be divisible by n_head")
+        if self.dtype not in DTYPES.values():
+            raise ValueError(f"not a dtype: {self.dtype}")
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, has_bf16: bool = True) -> tuple[Workload, dict[str, Value]]:
+        """The workload, and what was assumed because the settings do not say it (Origin.FORMAT_DEFAULT)."""
+        given = {name: setting.value for name, setting in settings.items()}
+        base = {**NANOGPT_DEFAULTS, **MODELS.get(str(given.get("init_from", "")), {})}
+        if not has_bf16:
+            base["dtype"] = "float16"
+        base["gradient_accumulation_steps"] = _accumulation(given, base)
+        assumed = {name: value for name, value in base.items() if name not in given}
+        values: dict[str, Any] = {**base, **given}
+        shared = {name: values[name] for name in NANOGPT_DEFAULTS if name in _FIELDS}
+        shared["dtype"] = DTYPES.get(str(values["dtype"]).removeprefix("torch."), str(values["dtype"]))
+        stated = given.get("n_params")
+        return cls(
+            **shared,
+            grad_accum=int(values["gradient_accumulation_steps"]),
+            stated_params=float(stated) if isinstance(stated, (int, float)) else None,
+        ), assumed
+
+    @property
+    def n_params(self) -> float:
+        """All parameters, the head tied to the embedding, positions included."""
+        return n_params(self)
+
+    @property
+    def micro_steps(self) -> float:
+        """Micro-steps of one card in one iteration."""
+        return max(1.0, self.grad_accum / self.world_size)
+
+    @property
+    def tokens_per_micro_step(self) -> int:
+        return self.batch_size * self.block_size
+
+    @property
+    def tokens_per_iteration(self) -> float:
+        return self.tokens_per_micro_step * self.micro_steps * self.world_size
+
+
+_FIELDS = frozenset(Workload.__dataclass_fields__)
+
+
+def _accumulation(given: Mapping[str, Value], base: Mapping[str, Value]) -> int:
+    """From the tokens of an iteration, where only those are known; else the default."""
+    tokens = given.get("tokens_per_iter")
+    if not isinstance(tokens, int):
+        return int(base["gradient_accumulation_steps"])
+    batch, block = (int(given.get(name, base[name])) for name in ("batch_size", "block_size"))
+    return max(1, round(tokens / (batch * block)))
+
+
+def default_settings() -> Settings:
+    """nanoGPT's defaults as settings, to be laid beneath what the user said."""
+    return Settings.of(Origin.FORMAT_DEFAULT, NANOGPT_DEFAULTS)
+
+
+def n_params(workload: Workload) -> float:
+    if workload.stated_params:
+        return workload.stated_params
+    width, biases = workload.n_embd, 13 * workload.n_embd if workload.bias else 2 * workload.n_embd
+    layers = workload.n_layer * (12 * width * width + biases)
+    norm = 2 * width if workload.bias else width
+    return float(layers + norm + (workload.vocab_size + workload.block_size) * width)
+
+
+def flops_per_iteration(workload: Workload) -> float:
+    """Forward and backward over all cards, as nanoGPT counts: 6 N + 12 L H Q T, positions not counted."""
+    counted = n_params(workload) - workload.block_size * workload.n_embd
+    per_token = 6 * counted + 12 * workload.n_layer * workload.n_embd * workload.block_size
+    return per_token * workload.tokens_per_iteration
+
+
+def least_flops_per_iteration(workload: Workload) -> float:
+    """What no implementation can avoid: the matrix products, and the half of the scores that a causal mask leaves."""
+    width = workload.n_embd
+    products = 6 * (12 * workload.n_layer * width * width + workload.vocab_size * width)
+    return (products + 6 * workload.n_layer * width * workload.block_size) * workload.tokens_per_iteration

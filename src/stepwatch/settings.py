@@ -128,7 +128,7 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-class NotPlain(ValueError):  # noqa: N818 - reads as what it says
+class NotPlain(ValueError):
     """An expression that is more than a literal or simple bounded arithmetic."""
 
 

@@ -296,8 +296,11 @@ def _kaggle_entries(data: bytes) -> bytes:
     """Kaggle writes one entry per line: a file cut short still gives its whole entries."""
     entries: list[object] = []
     for line in data.split(b"\n"):
+        line = line.strip().lstrip(b"[,").rstrip(b"],")
+        if not line.startswith(b"{"):
+            continue
         try:
-            entries.append(json.loads(line.strip().lstrip(b"[,").rstrip(b"],")))
+            entries.append(json.loads(line))
         except (ValueError, RecursionError):
             continue
     return "".join(_kaggle_parts(entries)).encode("utf-8", "replace") or _json_strings(data)

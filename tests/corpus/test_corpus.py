@@ -64,14 +64,14 @@ def test_visible_evaluations_are_found_without_their_lines(phase_scores: phases.
 
 @needs_corpus
 def test_wall_time_is_near_the_measured_one(wall_times: walltime.WallTimes) -> None:
-    assert len(wall_times.runs) == 21
-    assert wall_times.within(0.02) >= 13, walltime.table(wall_times)
-    assert wall_times.within(0.05) >= 17, walltime.table(wall_times)
+    count = len(wall_times.runs)
+    assert wall_times.within(0.02) >= 13 / 21 * count, walltime.table(wall_times)
+    assert wall_times.within(0.05) >= 17 / 21 * count, walltime.table(wall_times)
 
 
 @needs_corpus
 def test_wall_time_intervals_cover_and_are_narrow(wall_times: walltime.WallTimes) -> None:
-    assert wall_times.covered() >= 17, walltime.table(wall_times)
+    assert wall_times.covered() >= 17 / 21 * len(wall_times.runs), walltime.table(wall_times)
     assert wall_times.width() <= 1.1, walltime.table(wall_times)
 
 

@@ -74,16 +74,28 @@ def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
         "ratio": median(times / a.phases.baseline.time_s[rows]), "interval": a.phases.eval_interval,
         "count": int(rows.sum()), "eval": a.costs.eval_s,
     }  # fmt: skip
-    saves = bool(a.phases.of(Phase.EVAL_CHECKPOINT).any())
+    count = int(rows.sum())
     if not a.run.evaluations:
-        text = "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their size are those of an evaluation."
-        yield Finding("silent_evaluations", NOTICE, Message(text, facts))
-    elif saves:
-        text = "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation, and where a checkpoint is written the saving, are in the same printed time. That is normal."
-        yield Finding("evaluation_spikes", INFO, Message(text, facts))
+        yield Finding("silent_evaluations", NOTICE, Message(
+            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one. No line says so, but its number and its size are those of an evaluation.",
+            facts,
+            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their size are those of an evaluation.",
+            count if a.phases.eval_interval else 1,
+        ))  # fmt: skip
+    elif a.phases.of(Phase.EVAL_CHECKPOINT).any():
+        yield Finding("evaluation_spikes", INFO, Message(
+            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the evaluation and the saving of the checkpoint are in the same printed time. That is normal.",
+            facts,
+            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation, and where a checkpoint is written the saving, are in the same printed time. That is normal.",
+            count,
+        ))  # fmt: skip
     else:
-        text = "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal."
-        yield Finding("evaluation_spikes", INFO, Message(text, facts))
+        yield Finding("evaluation_spikes", INFO, Message(
+            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
+            facts,
+            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
+            count,
+        ))  # fmt: skip
 
 
 def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
@@ -114,10 +126,20 @@ def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
     cost = a.costs.pair_s or a.costs.eval_s
     facts = {"at": list(hidden), "cost": cost}
     if cost is None or cost.high <= 0:
-        text = "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log tells their cost."
+        message = Message(
+            "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it, and nothing in this log tells its cost.",
+            facts,
+            "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log tells their cost.",
+            len(hidden),
+        )
     else:
-        text = "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each."
-    yield Finding("hidden_evaluations", NOTICE, Message(text, facts))
+        message = Message(
+            "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it. It is counted here at {cost:range}.",
+            facts,
+            "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each.",
+            len(hidden),
+        )
+    yield Finding("hidden_evaluations", NOTICE, message)
 
 
 def stalls(a: Analysis) -> Iterator[Finding]:
@@ -131,8 +153,8 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     if asleep.any():
         facts = {"at": numbers[asleep].tolist(), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
         yield Finding("sleep", WARNING, Message(
-            "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. This time is counted apart from the speed and the forecast.",
-            facts, "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. This time is counted apart from the speed and the forecast.",
+            "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
+            facts, "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
             facts["count"],
         ))  # fmt: skip
     awake = rows & ~asleep
@@ -148,7 +170,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
             "lost": float(excess[awake].sum()),
         }  # fmt: skip
         yield Finding("stall", NOTICE, Message(
-            "Iteration {at:ints} was {ratio:x} times slower than normal without evaluation or checkpoint: something else held the machine for {lost:time}.",
+            "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else held the machine for {lost:time}.",
             facts,
             "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else held the machine for {lost:time} in all.",
             facts["count"],
@@ -187,9 +209,9 @@ def drift(a: Analysis) -> Iterator[Finding]:
     change = a.regimes.drift
     if change is None:
         return
-    text = "The iterations became {change:pct} slower from the first fifth of the run to the last, little by little, as when a card heats up."
+    text = "The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up."
     if change < 0:
-        text = "The iterations became {change:pct} faster from the first fifth of the run to the last."
+        text = "The iterations became {change:pct} shorter from the first fifth of the run to the last."
     yield Finding("drift", INFO, Message(text, {"change": abs(change)}))
 
 
@@ -230,6 +252,8 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         above = "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
         text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
         yield Finding("mfu_other_card", NOTICE, Message(above if t.reported_mfu > 1 else text, facts))
+    elif t.mfu > 1.25:  # an impossible figure is a finding of its own
+        return
     elif abs(t.peak_flops / A100_FLOPS - 1) > 0.01:
         text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}."
         yield Finding("mfu_other_card", NOTICE, Message(text, facts))

@@ -106,8 +106,11 @@ def _shown(name: str) -> str:
 def _chosen(runs: list[Run], number: int) -> Run:
     if number > len(runs):
         raise UsageError(
-            Message("there is no run {number:n}: the log holds {count:n}", {"number": number, "count": len(runs)}),
-            Message("choose one with --run 1 to --run {count:n}", {"count": len(runs)}),
+            Message(
+                "there is no run {number:n}: the log holds {count:n} run", {"number": number, "count": len(runs)},
+                "there is no run {number:n}: the log holds {count:n} runs", len(runs),
+            ),  # fmt: skip
+            Message("runs are numbered from 1"),
         )
     return runs[number - 1]
 
@@ -119,7 +122,7 @@ def _config_settings(config: Path | None) -> tuple[dict[str, Value], list[Findin
     if not skipped:
         return values, []
     facts = {"names": ", ".join(skipped[:6]), "count": len(skipped)}
-    text = Message("In the config these were not plain values and were left out: {names:word}.", facts)
+    text = Message("These settings of the config are not plain values and were left out: {names:word}.", facts)
     return values, [Finding("config_skipped", NOTICE, text)]
 
 

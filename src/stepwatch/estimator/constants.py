@@ -18,6 +18,7 @@ class Constants:
     """
 
     matmul_efficiency: float
+    no_tensor_cores: float
     attention_efficiency: float
     hopper_attention: float
     unpadded_vocabulary: float

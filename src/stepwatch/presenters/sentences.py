@@ -402,7 +402,7 @@ def in_brief(finding: Finding, a: Analysis) -> Message:
     printed = a.throughput.reported_mfu
     if finding.code != "mfu_other_card" or printed is None:
         return finding.message
-    return Message("The MFU of {printed:pct} in the log is that of an A100, whatever the card.", {"printed": printed})
+    return Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", {"printed": printed})
 
 
 def is_pressing(finding: Finding, a: Analysis) -> bool:

@@ -119,7 +119,7 @@ def _mostly_text(sample: bytes) -> bool:
 
 def _nearest_line(text: bytes) -> str | None:
     """The first of the lines that have most of what an iteration line has."""
-    lines = text[:_SEARCHED_BYTES].split(b"\n")
+    lines = [line for line in text[:_SEARCHED_BYTES].split(b"\n") if line] or [b""]
     best = max(lines, key=lambda line: _nearness(line[:_SEARCHED_LINE_BYTES]))
     if _nearness(best[:_SEARCHED_LINE_BYTES]) < 2:
         return None

@@ -125,7 +125,7 @@ def finish(first_line: int, records: Records) -> None:
 
 def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows: bool) -> None:
     block = Block.of(text)
-    left = np.arange(len(block.starts))
+    left = np.flatnonzero(block.ends > block.starts)
     for template in TEMPLATES:
         lines, found = template.match(block, left)
         fits = _sensible(block, lines, found)

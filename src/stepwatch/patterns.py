@@ -1,0 +1,34 @@
+"""Regular expressions that are compiled when first used: a log needs few of the many that are known."""
+
+from __future__ import annotations
+
+import re
+from typing import AnyStr, Generic
+
+
+class Pattern(Generic[AnyStr]):
+    """As re.compile, at the price of a string until it is needed."""
+
+    __slots__ = ("_compiled", "_flags", "_source")
+
+    def __init__(self, source: AnyStr, flags: int = 0) -> None:
+        self._source, self._flags = source, flags
+        self._compiled: re.Pattern[AnyStr] | None = None
+
+    @property
+    def compiled(self) -> re.Pattern[AnyStr]:
+        if self._compiled is None:
+            self._compiled = re.compile(self._source, self._flags)
+        return self._compiled
+
+    def search(self, text: AnyStr, begin: int = 0) -> re.Match[AnyStr] | None:
+        return self.compiled.search(text, begin)
+
+    def match(self, text: AnyStr, begin: int = 0) -> re.Match[AnyStr] | None:
+        return self.compiled.match(text, begin)
+
+    def fullmatch(self, text: AnyStr) -> re.Match[AnyStr] | None:
+        return self.compiled.fullmatch(text)
+
+    def sub(self, other: AnyStr, text: AnyStr) -> AnyStr:
+        return self.compiled.sub(other, text)

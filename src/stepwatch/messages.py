@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +24,11 @@ class Message:
     def in_english(self) -> str:
         """Plain English without locale formatting: for exceptions and debugging, not for reports."""
         template = self.many if self.many is not None and self.n != 1 else self.key
-        return _Plain().vformat(template, (), dict(self.params))
+        return template.format_map({name: _Plain(value) for name, value in self.params.items()})
 
 
-class _Plain(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        return str(value)
+class _Plain(NamedTuple):
+    value: Any
+
+    def __format__(self, kind: str) -> str:
+        return str(self.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import AnyStr, Generic
 
 
@@ -12,7 +13,8 @@ class Pattern(Generic[AnyStr]):
     __slots__ = ("_compiled", "_flags", "_source")
 
     def __init__(self, source: AnyStr, flags: int = 0) -> None:
-        self._source, self._flags = source, flags
+        self._source: AnyStr = source
+        self._flags = flags
         self._compiled: re.Pattern[AnyStr] | None = None
 
     @property
@@ -32,3 +34,6 @@ class Pattern(Generic[AnyStr]):
 
     def sub(self, other: AnyStr, text: AnyStr) -> AnyStr:
         return self.compiled.sub(other, text)
+
+    def finditer(self, text: AnyStr) -> Iterator[re.Match[AnyStr]]:
+        return self.compiled.finditer(text)

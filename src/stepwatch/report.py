@@ -16,9 +16,9 @@ SCHEMA = "stepwatch.report/1"
 
 # Settings that are always in the JSON, null where unknown.
 STATED = (
-    "log_interval", "eval_interval", "eval_iters", "max_iters", "tokens_per_iter", "n_params", "batch_size", "block_size",
-    "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size", "always_save_checkpoint", "dtype", "compile",
-    "world_size",
+    "log_interval", "eval_interval", "eval_iters", "max_iters", "tokens_per_iter", "n_params", "batch_size",
+    "block_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size",
+    "always_save_checkpoint", "dtype", "compile", "world_size",
 )  # fmt: skip
 # Settings that may name a person, a machine or a place: never in a report.
 PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
@@ -70,12 +70,15 @@ def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
     columns = zip(
         analysis.run.iterations.number.tolist(), analysis.run.iterations.time_s.tolist(),
         analysis.phases.phase.tolist(), analysis.phases.certainty.tolist(), split.step_s.tolist(),
-        split.eval_s.tolist(), split.checkpoint_s.tolist(), split.compile_s.tolist(), split.unexplained_s.tolist(), strict=True,
+        split.eval_s.tolist(), split.checkpoint_s.tolist(), split.compile_s.tolist(), split.unexplained_s.tolist(),
+        strict=True,
     )  # fmt: skip
     return [
         {
             "iter": number, "time_s": time, "phase": PHASE_NAMES[phase], "certainty": CERTAINTY_NAMES[certainty],
-            "parts": {"step": step, "eval": evaluation, "checkpoint": save, "compile": compilation, "unexplained": rest},
+            "parts": {
+                "step": step, "eval": evaluation, "checkpoint": save, "compile": compilation, "unexplained": rest
+            },
         }
         for number, time, phase, certainty, step, evaluation, save, compilation, rest in columns
     ]  # fmt: skip
@@ -97,7 +100,8 @@ def forecast_json(analysis: Analysis) -> dict[str, Any] | None:
     if f.total_s is None:
         return None
     return {
-        "done": f.done, "total_s": interval_json(f.total_s), "remaining_s": interval_json(f.remaining_s), "basis": f.basis,
+        "done": f.done, "total_s": interval_json(f.total_s), "remaining_s": interval_json(f.remaining_s),
+        "basis": f.basis,
         "max_iters": f.max_iters, "last_iteration": f.last_iteration, "evaluations_ahead": f.evals_ahead,
     }  # fmt: skip
 
@@ -120,7 +124,8 @@ def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, i
         "throughput": throughput_json(analysis),
         "goodput": {
             "wall_s": _plain(goodput.wall_s), "wall_interval_s": interval_json(goodput.interval_s),
-            "parts_s": {name: _plain(value) for name, value in goodput.parts_s.items()}, "iterations": goodput.iterations,
+            "parts_s": {name: _plain(value) for name, value in goodput.parts_s.items()},
+            "iterations": goodput.iterations,
             "by_clock": goodput.by_clock,
         },
         "forecast": forecast_json(analysis),

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from tests.house.sentences import SOURCE
 
-GROUND = {"messages", "errors", "units"}
+GROUND = {"patterns", "messages", "errors", "units"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
 MAY_IMPORT: dict[str, set[str]] = {
+    "patterns": set(),
     "messages": set(),
     "errors": {"messages"},
     "units": {"errors", "messages"},

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import a_log, random_truth
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import read
 from stepwatch.run import Iterations
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
-from tests.builders import a_log, random_truth
 
 seeds = st.integers(0, 10_000)
 
@@ -46,7 +46,8 @@ def test_all_times_times_k_gives_costs_times_k(seed: int, k: float) -> None:
     iterations = run.iterations
     slower = replace(run, iterations=Iterations(
         number=iterations.number, time_s=iterations.time_s * k, loss=iterations.loss,
-        reported_mfu=np.where(iterations.reported_mfu < 0, -1.0, iterations.reported_mfu / k), reported_tokens_per_s=iterations.reported_tokens_per_s,
+        reported_mfu=np.where(iterations.reported_mfu < 0, -1.0, iterations.reported_mfu / k),
+        reported_tokens_per_s=iterations.reported_tokens_per_s,
         stamp_s=iterations.stamp_s * k, line=iterations.line,
     ))  # fmt: skip
     one, other = analyse(run), analyse(slower)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.builders import Record, Saves, Truth, a_log, a_run
 
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.costs import NOT_SEPARABLE
@@ -13,7 +14,6 @@ from stepwatch.readers import read
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
-from tests.builders import Record, Saves, Truth, a_log, a_run
 
 from dataclasses import replace  # isort: skip
 
@@ -43,7 +43,8 @@ def test_what_the_lines_say_is_seen() -> None:
     text = (
         "step 0: train loss 4.2, val loss 4.2\niter 0: loss 4.2, time 9000.00ms, mfu -100.00%\n"
         + lines(100, 101, 99, 100, first=10, mfu=", mfu 12.00%")
-        + "step 50: train loss 3.2, val loss 3.2\nsaving checkpoint to out\niter 50: loss 3.1, time 2100.00ms, mfu 11.00%\n"
+        + "step 50: train loss 3.2, val loss 3.2\nsaving checkpoint to out\n"
+        + "iter 50: loss 3.1, time 2100.00ms, mfu 11.00%\n"
         + lines(100, 101, 99, 100, first=60, mfu=", mfu 12.00%")
         + "step 100: train loss 3.1, val loss 3.3\niter 100: loss 3.1, time 1600.00ms, mfu 11.00%\n"
     )
@@ -55,7 +56,9 @@ def test_what_the_lines_say_is_seen() -> None:
 
 
 def test_a_log_that_starts_in_mid_run_has_no_first_iteration() -> None:
-    text = "step 1000: train loss 3, val loss 3\nsaving checkpoint to o\niter 1000: loss 3, time 5726.00ms, mfu 10.16%\n"
+    text = (
+        "step 1000: train loss 3, val loss 3\nsaving checkpoint to o\niter 1000: loss 3, time 5726.00ms, mfu 10.16%\n"
+    )
     phases = phases_of(analysed(text + lines(168, 169, 168, first=1100, interval=100, mfu=", mfu 10.3%")))
     assert phases[1000] == ("eval+checkpoint", "seen")
 
@@ -192,7 +195,8 @@ def test_times_of_zero_are_answered() -> None:
 
 def test_every_row_an_evaluation_leaves_the_step_unknown() -> None:
     text = "".join(
-        f"step {n}: train loss 3, val loss 3\niter {n}: loss 3, time 2000.00ms, mfu 5.00%\n" for n in range(250, 2000, 250)
+        f"step {n}: train loss 3, val loss 3\niter {n}: loss 3, time 2000.00ms, mfu 5.00%\n"
+        for n in range(250, 2000, 250)
     )
     a = analysed(text)
     assert a.costs.how["step_s"] == NOT_SEPARABLE

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.builders import Truth, a_log
+from tests.unit.test_analysis import lines
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis import findings as module
@@ -15,8 +17,6 @@ from stepwatch.gpus import find_gpu
 from stepwatch.i18n import say
 from stepwatch.readers import read
 from stepwatch.sources import from_text
-from tests.builders import Truth, a_log
-from tests.unit.test_analysis import lines
 
 STEADY = lines(*np.random.default_rng(0).normal(100, 0.5, 120), first=10, mfu=", mfu 12.00%")
 FIRST = "step 0: train loss 4, val loss 4\niter 0: loss 4, time 9000.00ms, mfu -100.00%\n"
@@ -38,10 +38,10 @@ LOGS: dict[str, str] = {
     "hidden_evaluations": a_log(Truth(log_interval=200, eval_interval=500, max_iters=6000)),
     "stall": with_slow({100: 700.0}),
     "sleep": with_slow({100: 4e6}),
-    "periodic_slowness": with_slow({row: 400.0 for row in range(36, 300, 37)}) + "step 5000: train loss 3, val loss 3\n",
+    "periodic_slowness": with_slow(dict.fromkeys(range(36, 300, 37), 400.0)) + "step 5000: train loss 3, val loss 3\n",
     "regime_change": lines(*[100.0] * 200, *[240.0] * 150, first=10),
     "drift": lines(*(100 * (1 + 0.1 * np.arange(400) / 400)), first=10),
-    "ddp_artefact": "torchrun --standalone train.py\n" + with_slow({row: 300.0 for row in range(9, 300, 10)}),
+    "ddp_artefact": "torchrun --standalone train.py\n" + with_slow(dict.fromkeys(range(9, 300, 10), 300.0)),
     "unsynchronised": "tokens per iteration will be: 16,384\n" * 4 + FIRST + STEADY,
     "busy_when_logging": FIRST + STEADY.replace("iter", "Gradient norm: 2.1\niter"),
     "mfu_sentinel": FIRST + STEADY,
@@ -76,7 +76,7 @@ def test_findings_about_a_card_need_one() -> None:
 
 
 def test_every_code_in_the_module_is_tested_here() -> None:
-    written = set(re.findall(r'Finding\("(\w+)"', Path(module.__file__).read_text(encoding="utf-8")))
+    written = set(re.findall(r'Finding\(\s*"(\w+)"', Path(module.__file__).read_text(encoding="utf-8")))
     assert written == set(LOGS) | {"impossible_figure", "mfu_smoothed"}
 
 

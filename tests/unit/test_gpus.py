@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -317,7 +318,7 @@ def test_the_peak_is_right_where_public_tables_are_wrong(name: str, bf16_or_fp16
 
 def test_a_refusal_quotes_the_name_and_offers_the_nearest() -> None:
     what, remedy = refusal("RTX 4070 Tii")
-    assert what == 'No card named "RTX 4070 Tii" in the catalogue.'
+    assert what == "there is no card “RTX 4070 Tii” in the catalogue"
     assert "GeForce RTX 4070 Ti," in remedy
     assert "`stepwatch gpus`" in remedy
 
@@ -332,21 +333,25 @@ def test_a_refusal_offers_what_may_have_been_meant(name: str, offered: str) -> N
 
 def test_a_refusal_is_one_short_line_whatever_was_typed() -> None:
     what, _ = refusal("\x1b[31m{evil}\n\t" + "x" * 500)
-    assert what == f'No card named "{("[31m{evil}" + "x" * 60)[:60]}" in the catalogue.'
+    assert what == f"there is no card “{('[31m{evil}' + 'x' * 60)[:60]}” in the catalogue"
 
 
 @given(st.text())
 def test_any_text_is_found_or_refused(name: str) -> None:
     try:
-        assert isinstance(find_gpu(name), Gpu)
-    except UnknownGpu as refused:
-        assert len(refused.what.in_english()) < 100
-        assert refused.remedy is not None and 3 <= refused.remedy.params["nearest"].count(", ") + 1
+        found = find_gpu(name)
+    except UnknownGpu as error:
+        refused = error
+    else:
+        assert isinstance(found, Gpu)
+        return
+    assert len(refused.what.in_english()) < 100
+    assert refused.remedy is not None
+    assert refused.remedy.params["nearest"].count(", ") + 1 >= 3
 
 
 _PIECES = st.sampled_from(
-    ["rtx", "gtx", "a100", "h100", "4070", "ti", "super", "laptop", "max-q", "8x", "x8", "(", ")", "/", "80gb", "40"]
-    + ["g", "sxm4", "pcie", "nvidia", "-", "m3", "d"]
+    "rtx gtx a100 h100 4070 ti super laptop max-q 8x x8 ( ) / 80gb 40 g sxm4 pcie nvidia - m3 d".split()
 )
 
 
@@ -354,10 +359,8 @@ _PIECES = st.sampled_from(
 def test_pieces_of_names_in_any_order_are_found_or_refused(
     name: str, vram_bytes: float | None, sm_count: int | None
 ) -> None:
-    try:
+    with contextlib.suppress(UnknownGpu):
         assert find_gpu(name, vram_bytes=vram_bytes, sm_count=sm_count).name
-    except UnknownGpu:
-        pass
 
 
 # Names in a log.
@@ -440,7 +443,8 @@ def test_the_catalogue_is_complete_and_in_order() -> None:
 @pytest.mark.parametrize("gpu", gpus(), ids=lambda gpu: gpu.name)
 def test_every_card_has_sane_figures_and_a_documented_source(gpu: Gpu) -> None:
     assert gpu.vendor in {"NVIDIA", "AMD", "Intel", "Apple", "Google"}
-    assert gpu.bandwidth_bytes_per_s is not None and 5e10 < gpu.bandwidth_bytes_per_s < 1e13
+    assert gpu.bandwidth_bytes_per_s is not None
+    assert 5e10 < gpu.bandwidth_bytes_per_s < 1e13
     assert gpu.vram_bytes is None or 3 * GIB < gpu.vram_bytes < 300 * GIB
     assert (gpu.compute_capability is not None) == (gpu.vendor == "NVIDIA")
     assert gpu.has_bf16 or gpu.bf16_flops is None
@@ -454,7 +458,9 @@ def test_every_card_has_sane_figures_and_a_documented_source(gpu: Gpu) -> None:
     "gpu", [gpu for gpu in gpus() if gpu.vendor == "NVIDIA" and gpu.boost_hz and gpu.sm_count], ids=lambda gpu: gpu.name
 )
 def test_peaks_agree_with_sm_count_times_clock_times_rate(gpu: Gpu) -> None:
-    assert gpu.compute_capability is not None and gpu.sm_count and gpu.boost_hz
+    assert gpu.compute_capability is not None
+    assert gpu.sm_count
+    assert gpu.boost_hz
     rate = 128 if gpu.compute_capability in {(6, 0), (7, 0), (7, 5), (8, 0)} else 256
     assert gpu.fp32_flops == pytest.approx(gpu.sm_count * gpu.boost_hz * rate, rel=0.06)
     if gpu.is_geforce and gpu.bf16_flops and gpu.fp32_flops:
@@ -541,13 +547,15 @@ def test_what_is_impossible_leaves_room_for_boost(name: str, dtype: str | None, 
 )  # fmt: skip
 def test_what_was_measured_is_not_impossible(name: str, measured_bf16_tflops: float) -> None:
     limit = find_gpu(name).impossible_above_flops("bfloat16")
-    assert limit is not None and measured_bf16_tflops * TERA < limit
+    assert limit is not None
+    assert measured_bf16_tflops * TERA < limit
 
 
 def test_the_cpu_is_accepted_and_nothing_is_claimed_about_it() -> None:
     assert find_gpu("cpu") is find_gpu("CPU") is CPU
     assert CPU.impossible_above_flops() is None
-    assert CPU.vram_bytes is None and CPU.bandwidth_bytes_per_s is None
+    assert CPU.vram_bytes is None
+    assert CPU.bandwidth_bytes_per_s is None
     assert CPU not in gpus()
 
 

@@ -36,9 +36,7 @@ def a_file(folder: Path, data: bytes, name: str = "train.log") -> Path:
 # --- encodings and line ends ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"]
-)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
 def test_every_encoding_gives_the_same_lines(encoding: str) -> None:
     mark = {"utf-16-be": b"\xfe\xff", "utf-32-be": b"\x00\x00\xfe\xff"}.get(encoding, b"")
     assert normalise(mark + LOG.encode(encoding)).decode() == LOG
@@ -215,14 +213,12 @@ class Refusing(io.RawIOBase):
         (PermissionError(13, "Permission denied"), "no permission"),
     ],
 )
-def test_input_that_fails_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, said: str
-) -> None:
+def test_input_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, said: str) -> None:
     monkeypatch.setattr(sys, "stdin", Pipe(Refusing(error)))
     with pytest.raises(UnreadableInput, match=said):
         from_stdin()
     # By a stream of our own: root may read every file.
-    monkeypatch.setattr(Path, "open", lambda path, mode: Refusing(error))
+    monkeypatch.setattr("builtins.open", lambda path, mode: Refusing(error))
     with pytest.raises(UnreadableInput, match=said):
         from_file(tmp_path / "train.log")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ WINDOW = 51  # rows; a slow spell shorter than half of it is a burst of slow ite
 PRINTED_STEP_S = 1e-5  # nanoGPT prints hundredths of a millisecond
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Baseline(NamedTuple):
     """The normal time at every row, and the relative noise of normal rows around it."""
 
     time_s: Floats

@@ -8,7 +8,6 @@ beliefs). They are combined by their noise; where neither tells, the cost is "no
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -36,16 +35,17 @@ _LEVEL_ERROR = 0.004
 _NARROWEST = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class Costs(NamedTuple):
+    """What each part costs; None where it does not occur in the log."""
+
     step_s: Interval
-    eval_s: Interval | None = None
-    checkpoint_s: Interval | None = None
-    compile_s: Interval | None = None
-    how: dict[str, str] = field(default_factory=dict)
-    mean_ratio: float = 1.0
+    eval_s: Interval | None
+    checkpoint_s: Interval | None
+    compile_s: Interval | None
+    how: dict[str, str]
+    mean_ratio: float
     """Mean over median of the normal rows: sums need the mean."""
-    pair_s: Interval | None = None
+    pair_s: Interval | None
     """Evaluation and checkpoint together, as measured where every evaluation saves."""
 
 
@@ -73,7 +73,9 @@ def find_costs(run: Run, phases: Phases) -> Costs:
     beliefs = _beliefs(run, step.mid)
 
     first = excess[phases.of(Phase.FIRST)]
-    bound = float(first[0]) / level.at_first if len(first) and phases.first_evaluates and not phases.first_saves else None
+    bound = (
+        float(first[0]) / level.at_first if len(first) and phases.first_evaluates and not phases.first_saves else None
+    )
     evaluation, checkpoint, pair = _evaluation_and_checkpoint(
         _location(alone, noise), _location(saving, noise), beliefs, bound, how
     )
@@ -84,9 +86,7 @@ def find_costs(run: Run, phases: Phases) -> Costs:
     if len(first) and phases.baseline is None:
         evaluation, compilation = _nothing_but_first(run, phases, evaluation, how)
     elif len(first):
-        evaluation, compilation = _first(
-            float(first[0]), level, phases, evaluation, checkpoint, beliefs, noise, how
-        )
+        evaluation, compilation = _first(float(first[0]), level, phases, evaluation, checkpoint, beliefs, noise, how)
     evaluation = _unseen_evaluation(phases, evaluation, beliefs, how)
     checkpoint = _unseen_checkpoint(run, checkpoint, evaluation, how)
     return Costs(
@@ -109,7 +109,9 @@ def _step(run: Run, phases: Phases, how: dict[str, str]) -> tuple[Interval, floa
     middle = median(times)
     ratio = _mean_ratio(times, phases, normal)
     mean = _mean(times, phases, normal)
-    error = _STEP_Z * standard_error(times) if len(times) > 4 else t_quantile(max(len(times) - 1, 1)) * _small_error(times)
+    error = (
+        _STEP_Z * standard_error(times) if len(times) > 4 else t_quantile(max(len(times) - 1, 1)) * _small_error(times)
+    )
     error += 0.5e-5  # the last printed digit
     low, high = min(middle, mean), max(middle, mean)
     return Interval(max(low - error, 0.0), (low + high) / 2, high + error), ratio
@@ -145,7 +147,7 @@ def _mean_ratio(times: Floats, phases: Phases, normal: np.ndarray) -> float:
 
 
 class _Level(NamedTuple):
-    """The speed of the machine at each row, over its mean at all evaluations: what slows steps slows evaluations alike."""
+    """The speed at each row over its mean at all evaluations: what slows steps slows evaluations alike."""
 
     rows: Floats
     at_first: float
@@ -173,7 +175,7 @@ def _level(run: Run, phases: Phases) -> _Level:
 
 
 def _at_start(local: Floats, window: int) -> float:
-    """The level at the first iteration: a straight line through the first two windows, since a drift is steepest there."""
+    """The level at the first iteration: a line through the first two windows, since a drift is steepest there."""
     half = window // 2
     if len(local) < 3 * half or half == 0:
         return float(local[0])
@@ -198,9 +200,7 @@ def _at_one_level(phases: Phases, excess: Floats, level: Floats) -> tuple[Floats
 
 def _noise(run: Run, phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float, float]:
     """Relative noise of one evaluation, the degrees of freedom behind it, and the absolute noise of its step."""
-    deviations = [
-        (group - median(group)) / max(median(group), 1e-9) for group in (alone, saving) if len(group) > 1
-    ]
+    deviations = [(group - median(group)) / max(median(group), 1e-9) for group in (alone, saving) if len(group) > 1]
     degrees = float(sum(len(group) - 1 for group in deviations))
     weight = PRIOR_DEGREES * PRIOR_NOISE**2
     if deviations:
@@ -208,7 +208,10 @@ def _noise(run: Run, phases: Phases, alone: Floats, saving: Floats) -> tuple[flo
         # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
         own = spread(together) * math.sqrt(len(together) / max(degrees, 1.0))
         if len(together) < 6:
-            own = max(own, float(np.sqrt(np.mean(np.minimum(together**2, 0.05))) * math.sqrt(len(together) / max(degrees, 1.0))))
+            own = max(
+                own,
+                float(np.sqrt(np.mean(np.minimum(together**2, 0.05))) * math.sqrt(len(together) / max(degrees, 1.0))),
+            )
         weight += degrees * own**2
     relative = math.sqrt(weight / (PRIOR_DEGREES + degrees))
     step_noise = 0.0
@@ -339,7 +342,11 @@ def _split_by_first(saving: _Location, bound: float | None, how: dict[str, str])
         whole = max(total + saving.half_width, 1e-9)
         return Interval(0.0, 0.85 * total, whole), Interval(0.0, 0.15 * total, whole)
     how["eval_s"] = how["checkpoint_s"] = COMBINED
-    low, mid, high = max(bound - _LONGEST_WARM_UP_S, 0.2 * bound), max(bound - _WARM_UP_S, 0.6 * bound), bound * (1 + _COOL_CARD)
+    low, mid, high = (
+        max(bound - _LONGEST_WARM_UP_S, 0.2 * bound),
+        max(bound - _WARM_UP_S, 0.6 * bound),
+        bound * (1 + _COOL_CARD),
+    )
     slack = saving.half_width
     return Interval(low, mid, high), Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
 

@@ -48,7 +48,9 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     if a.costs.how.get("compile_s") == NOT_SEPARABLE:
         text = "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed."
     elif a.costs.compile_s.mid <= 0:
-        text = "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it."
+        text = (
+            "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it."
+        )
     elif a.phases.first_saves:
         text = "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed."
     elif a.phases.first_evaluates and a.costs.eval_s is not None:
@@ -61,7 +63,13 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
 def warm_up(a: Analysis) -> Iterator[Finding]:
     if a.regimes.stable_from is not None:
         facts = {"at": a.regimes.stable_from}
-        yield Finding("warm_up", INFO, Message("The times are stable from iteration {at:n} on; before that the machine was still warming up.", facts))
+        yield Finding(
+            "warm_up",
+            INFO,
+            Message(
+                "The times are stable from iteration {at:n} on; before that the machine was still warming up.", facts
+            ),
+        )
 
 
 def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
@@ -108,7 +116,11 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
         text = "Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}."
         yield Finding("checkpoint_cost", NOTICE, Message(text, facts))
     elif how == NOT_SEPARABLE:
-        yield Finding("checkpoint_cost", NOTICE, Message("Checkpoints were written, but nothing in this log shows what one costs.", facts))
+        yield Finding(
+            "checkpoint_cost",
+            NOTICE,
+            Message("Checkpoints were written, but nothing in this log shows what one costs.", facts),
+        )
     elif how in (MODELLED, COMBINED):
         text = "A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage."
         yield Finding("checkpoint_cost", INFO, Message(text, facts))
@@ -160,7 +172,12 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     awake = rows & ~asleep
     if a.phases.periodic is not None:
         on_period = awake & (numbers % a.phases.periodic == 0)
-        facts = {"period": a.phases.periodic, "ratio": median(ratio[on_period]), "at": numbers[on_period].tolist(), "lost": float(excess[on_period].sum())}
+        facts = {
+            "period": a.phases.periodic,
+            "ratio": median(ratio[on_period]),
+            "at": numbers[on_period].tolist(),
+            "lost": float(excess[on_period].sum()),
+        }
         yield Finding("periodic_slowness", NOTICE, Message(
             "Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: look for work of your own at that interval.", facts))  # fmt: skip
         awake &= ~on_period
@@ -247,7 +264,14 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
     t = a.throughput
     if t.reported_mfu is None or a.run.format != "nanogpt":
         return
-    facts = {"printed": t.reported_mfu, "mfu": t.mfu, "peak": t.peak_flops, "gpu": t.gpu.name if t.gpu else None, "achieved": t.achieved_flops, "a100": A100_FLOPS}
+    facts = {
+        "printed": t.reported_mfu,
+        "mfu": t.mfu,
+        "peak": t.peak_flops,
+        "gpu": t.gpu.name if t.gpu else None,
+        "achieved": t.achieved_flops,
+        "a100": A100_FLOPS,
+    }
     if t.peak_flops is None or t.mfu is None:
         above = "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
         text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
@@ -293,7 +317,9 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
     fault = next((fault.kind for fault in reversed(a.run.faults) if fault.line > last_line), None)
     facts = {"last": last, "end": end}
     if fault == "interrupted":
-        yield Finding("ended_early", NOTICE, Message("The run was interrupted by hand after iteration {last:n}.", facts))
+        yield Finding(
+            "ended_early", NOTICE, Message("The run was interrupted by hand after iteration {last:n}.", facts)
+        )
     elif fault == "out of memory":
         yield Finding("ended_early", WARNING, Message("The run ran out of memory after iteration {last:n}.", facts))
     elif fault == "killed":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ LATER_EVALUATIONS = 0.02
 RECENT_ROWS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(NamedTuple):
     """Time to the end of the run, or per thousand iterations where its length is unknown."""
 
     done: bool = False
@@ -94,9 +93,7 @@ def _wander(times: np.ndarray) -> float:
     return float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12)) if len(blocks) > 1 else 0.0
 
 
-def _span(
-    run: Run, phases: Phases, costs: Costs, step: Interval, last: int, end: int
-) -> tuple[Interval, int, float]:
+def _span(run: Run, phases: Phases, costs: Costs, step: Interval, last: int, end: int) -> tuple[Interval, int, float]:
     """Iterations last+1 to end inclusive (nanoGPT runs the last one too), with the evaluations among them."""
     steps = step.scaled(end - last)
     if phases.trailing is not None:
@@ -121,7 +118,9 @@ def _evaluations_ahead(costs: Costs, share: Interval) -> Interval:
         return alone.widened(down=LATER_EVALUATIONS, up=LATER_EVALUATIONS)
     both = costs.pair_s or alone + costs.checkpoint_s
     if costs.how.get("eval_s") != MEASURED:  # no published log has a checkpoint above half of the two together
-        alone = Interval(max(alone.low, 0.5 * both.low), max(alone.mid, 0.5 * both.low), max(alone.high, 0.5 * both.low))
+        alone = Interval(
+            max(alone.low, 0.5 * both.low), max(alone.mid, 0.5 * both.low), max(alone.high, 0.5 * both.low)
+        )
     low = min(alone.low, both.low) * (1 - share.low) + both.low * share.low
     mid = alone.mid * (1 - share.mid) + both.mid * share.mid
     high = min(alone.high, both.high) * (1 - share.high) + both.high * share.high
@@ -129,17 +128,19 @@ def _evaluations_ahead(costs: Costs, share: Interval) -> Interval:
 
 
 def _evaluates(run: Run, phases: Phases) -> bool:
-    return bool(run.evaluations) or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()) or not phases.eval_interval_inferred
+    return (
+        bool(run.evaluations)
+        or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
+        or not phases.eval_interval_inferred
+    )
 
 
-# Where nothing tells how often a run evaluates: nanoGPT's own configs say 250 for small models, 1000 and 2000 for large.
+# Where nothing tells how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
 
 
-def _with_unknown_evaluations(
-    run: Run, phases: Phases, costs: Costs, steps: Interval, last: int, end: int
-) -> Interval:
-    """Only the evaluation of the first iteration was seen: the next ones come at an unknown interval, above what was seen."""
+def _with_unknown_evaluations(run: Run, phases: Phases, costs: Costs, steps: Interval, last: int, end: int) -> Interval:
+    """Only the evaluation of the first iteration was seen: the next come at an unknown, longer interval."""
     if not phases.first_evaluates or costs.eval_s is None:
         return steps
     seen = max(last - int(run.iterations.number[0]), 1)
@@ -174,6 +175,8 @@ def _saved_flags(run: Run, phases: Phases) -> np.ndarray:
     """For each evaluation seen after the first iteration: did it save. One that ends the log is not known to."""
     saves = {save.at for save in run.checkpoints}
     if run.evaluations:
-        return np.array([e.at in saves for e in run.evaluations if e.at > 0 and (e.at in saves or e.at != phases.trailing)])
+        return np.array(
+            [e.at in saves for e in run.evaluations if e.at > 0 and (e.at in saves or e.at != phases.trailing)]
+        )
     rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
     return np.asarray(phases.phase[rows] == Phase.EVAL_CHECKPOINT)

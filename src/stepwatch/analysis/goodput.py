@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,7 @@ Floats = npt.NDArray[np.float64]
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(NamedTuple):
     """The time of every row by part; the parts sum to the time, none is negative."""
 
     step_s: Floats
@@ -28,8 +27,7 @@ class Split:
     unexplained_s: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goodput:
+class Goodput(NamedTuple):
     """Sums to wall_s; covers the iterations and the evaluations that were not logged."""
 
     wall_s: float
@@ -73,7 +71,11 @@ def _ceiling(costs: Costs, both: np.ndarray) -> Floats:
     if costs.eval_s is None:
         return np.full(len(both), np.inf)
     alone = 1.5 * costs.eval_s.high
-    together = 1.5 * (costs.pair_s.high if costs.pair_s else costs.eval_s.high + (costs.checkpoint_s.high if costs.checkpoint_s else 0.0))
+    together = 1.5 * (
+        costs.pair_s.high
+        if costs.pair_s
+        else costs.eval_s.high + (costs.checkpoint_s.high if costs.checkpoint_s else 0.0)
+    )
     return np.where(both, together, alone)
 
 
@@ -104,9 +106,7 @@ def _unlogged_steps(run: Run, phases: Phases) -> Floats:
     return np.asarray(np.where(phases.covers[1:] > 1, 0, gaps), dtype=np.float64)
 
 
-def _add_unlogged_evaluations(
-    run: Run, phases: Phases, costs: Costs, parts: dict[str, float], step_s: float
-) -> None:
+def _add_unlogged_evaluations(run: Run, phases: Phases, costs: Costs, parts: dict[str, float], step_s: float) -> None:
     evals = len(phases.unlogged_evals)
     saves = len(phases.unlogged_saves)
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +46,7 @@ class Certainty(IntEnum):
 CERTAINTY_NAMES = ("seen", "deduced", "guessed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phases:
+class Phases(NamedTuple):
     """A phase and a certainty per row, and what was learned on the way."""
 
     phase: npt.NDArray[np.int8]
@@ -58,12 +58,12 @@ class Phases:
     first_saves: bool
     covers: npt.NDArray[np.int64]
     """How many iterations the time of each row is about: 1, or the log interval where times are averages."""
-    unlogged_evals: tuple[int, ...] = ()
-    unlogged_saves: tuple[int, ...] = ()
-    trailing: int | None = None
+    unlogged_evals: tuple[int, ...]
+    unlogged_saves: tuple[int, ...]
+    trailing: int | None
     """The iteration of an evaluation after the last logged row, when the log ends with it."""
-    artefact: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    periodic: int | None = None
+    artefact: Mask
+    periodic: int | None
     """The period of slow iterations that nothing explains."""
 
     def of(self, *phases: Phase) -> Mask:
@@ -177,7 +177,7 @@ def _first_holds(run: Run, first: int | None, phase: npt.NDArray[np.int8], inter
         return any(e.at <= run.iterations.number[first] for e in run.evaluations), False
     told = any(e.at == number for e in run.evaluations)
     if number == 0:
-        # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log that does not have it is a fork's.
+        # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
         evaluates = told or not (run.has_header and run.evaluations)
     else:
         evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
@@ -261,7 +261,7 @@ def _candidate_periods(numbers: npt.NDArray[np.int64]) -> list[int]:
         return []
     gaps = np.diff(numbers)
     found = {*numbers[:60].tolist(), *sorted(set(gaps.tolist()))[:60], int(np.gcd.reduce(numbers))}
-    found |= {math.gcd(int(a), int(b)) for a, b in zip(numbers[:-1], numbers[1:], strict=True)}
+    found |= {math.gcd(int(a), int(b)) for a, b in itertools.pairwise(numbers)}
     return sorted(value for value in found if value >= 2)
 
 
@@ -322,7 +322,11 @@ def _mark_stalls(
     period = _period(run, spikes, baseline, first) if int(spikes.sum()) >= 3 else None
     on_hundred = (run.iterations.number % DDP_PERIOD == 0) & spikes & (ratio < DDP_LARGEST_RATIO)
     hundreds = (run.iterations.number % DDP_PERIOD == 0) & (phase == Phase.STEP)
-    if int(on_hundred.sum()) >= 3 and on_hundred.sum() >= 0.75 * hundreds.sum() and (spikes & ~on_hundred).sum() <= on_hundred.sum():
+    if (
+        int(on_hundred.sum()) >= 3
+        and on_hundred.sum() >= 0.75 * hundreds.sum()
+        and (spikes & ~on_hundred).sum() <= on_hundred.sum()
+    ):
         artefact = on_hundred
         period = None
     slow = spikes & ~artefact & (ratio > max(STALL_RATIO, math.exp(min(STALL_NOISES * baseline.noise, 5.0))))
@@ -344,7 +348,9 @@ def _unlogged(
         inside = np.array([e.at for e in run.evaluations if begin < e.at < end], np.int64)
         hidden = inside[numbers[np.searchsorted(numbers, inside)] != inside]
         last = run.evaluations[-1].at
-        return tuple(hidden.tolist()), last if last > end and last - end <= 10 * (run.settings.count("log_interval") or 1) else None
+        return tuple(hidden.tolist()), last if last > end and last - end <= 10 * (
+            run.settings.count("log_interval") or 1
+        ) else None
     found = bool(((phase == Phase.EVAL) | (phase == Phase.EVAL_CHECKPOINT)).any())
     if not interval or not (found or not inferred):
         return (), None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -29,8 +28,7 @@ class Regime(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regimes:
+class Regimes(NamedTuple):
     regimes: tuple[Regime, ...] = ()
     drift: float | None = None
     """Relative change of the step time from the first to the last fifth, where it is a slow one."""

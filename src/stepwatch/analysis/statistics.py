@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -45,10 +46,12 @@ def spread(values: Floats) -> float:
 
 
 def t_quantile(degrees: float) -> float:
-    """95 % quantile of Student's t (two-sided 90 %): its table at the start, then an expansion of the normal's 1.645."""
+    """95 % quantile of Student's t (two-sided 90 %): its table first, then an expansion of the normal's 1.645."""
     z = 1.6448536
     if degrees < 4:
-        return float(np.exp(np.interp(max(degrees, 1.0), (1, 1.5, 2, 3, 4), np.log((6.314, 3.847, 2.920, 2.353, 2.132)))))
+        return float(
+            np.exp(np.interp(max(degrees, 1.0), (1, 1.5, 2, 3, 4), np.log((6.314, 3.847, 2.920, 2.353, 2.132))))
+        )
     g1 = (z**3 + z) / 4
     g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
@@ -75,7 +78,7 @@ def running_median(values: Floats, window: int, most_points: int = 2_000) -> Flo
 def block_medians(values: Floats, blocks: int) -> Floats:
     """Medians of consecutive blocks of nearly equal size."""
     edges = np.linspace(0, len(values), min(blocks, len(values)) + 1).astype(int)
-    return np.array([median(values[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+    return np.array([median(values[a:b]) for a, b in itertools.pairwise(edges)])
 
 
 def standard_error(values: Floats) -> float:

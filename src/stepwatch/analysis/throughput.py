@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ MFU_DECAY = 0.9  # nanoGPT's moving average over logged iterations
 _FITTED_ROWS = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
+class Throughput(NamedTuple):
     tokens_per_s: float | None = None
     effective_tokens_per_s: float | None = None
     achieved_flops: float | None = None

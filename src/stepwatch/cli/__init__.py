@@ -47,7 +47,9 @@ class _Commands(click.Group):
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except StepwatchError as error:
-            _complain(error)
+            from stepwatch.cli.errors import complain
+
+            complain(error, error.language)
             sys.exit(error.exit_code)
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
@@ -73,13 +75,3 @@ def main() -> None:
 
     `stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input.
     """
-
-
-def _complain(error: StepwatchError) -> None:
-    """One line for what is wrong, one for what to do, both in the reader's language."""
-    from stepwatch.i18n import language_from_environment, say
-
-    language = error.language or language_from_environment()
-    click.echo("stepwatch: " + say(error.what, language), err=True)
-    if error.remedy is not None:
-        click.echo("  " + say(error.remedy, language), err=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.cli.errors import complain
 from stepwatch.cli.options import format_options, language_option, speaking, write
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.i18n import say
@@ -30,20 +31,36 @@ if TYPE_CHECKING:
 @click.argument("logs", nargs=-1, metavar="[LOG]...")
 @click.option("--gpu", metavar="NAME", help="The card the run used: 4070, rtx4090, a100-80gb, cpu, …")
 @language_option()
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE.py", help="The nanoGPT config of the run; read, never executed.")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting the log does not tell, such as max_iters=6000.")
+@click.option(
+    "--config",
+    metavar="FILE.py",
+    help="The nanoGPT config of the run; read, never executed.",
+)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting the log does not tell, such as max_iters=6000.",
+)
 @click.option("--full", is_flag=True, help="Everything, not only the first screen.")
 @click.option("--run", "chosen", type=click.IntRange(min=1), metavar="N", help="Explain only the N-th run of the log.")
 @click.option("--no-iterations", is_flag=True, help="Leave the list of iterations out of the JSON.")
 @click.option("--with-lines", is_flag=True, help="Show lines of the log that were not understood.")
 @click.option("--front-matter", is_flag=True, help="Begin the Markdown with front matter for a site.")
 @click.option("--log-format", metavar="NAME", help="Do not detect the format of the log: it is this one.")
-@click.option("--max-size", type=click.IntRange(min=1), metavar="BYTES", default=LARGEST_EXPANSION_BYTES, help="Largest log to read, after expansion (default: 2 GB).")
+@click.option(
+    "--max-size",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    default=LARGEST_EXPANSION_BYTES,
+    help="Largest log to read, after expansion (default: 2 GB).",
+)
 @format_options("terminal", "md", "json")
 def command(
-    logs: tuple[str, ...], gpu: str | None, lang: str | None, config: Path | None, assignments: tuple[str, ...],
+    logs: tuple[str, ...], gpu: str | None, lang: str | None, config: str | None, assignments: tuple[str, ...],
     full: bool, chosen: int | None, no_iterations: bool, with_lines: bool, front_matter: bool, log_format: str | None,
-    max_size: int, form: str, output: Path | None,
+    max_size: int, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Explain the log of a training run.
 
@@ -82,7 +99,7 @@ def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, languag
             if len(logs) < 2:
                 raise
             failed = True
-            click.echo("stepwatch: " + say(error.what, language), err=True)
+            complain(error, language)
     if not runs:
         sys.exit(1)
     return runs, failed
@@ -91,7 +108,7 @@ def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, languag
 def _source(name: str, limit: int, language: str) -> Source:
     if name != "-":
         return from_file(name, limit=limit)
-    if sys.stdin.isatty():
+    if sys.stdin is not None and sys.stdin.isatty():
         end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
         click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
     return from_stdin(limit=limit)
@@ -99,23 +116,25 @@ def _source(name: str, limit: int, language: str) -> Source:
 
 def _shown(name: str) -> str:
     """A relative path is as typed; of any other only the name, since a report is made to be passed on."""
-    path = Path(name)
-    return name if not path.is_absolute() and not {"..", "~"} & set(path.parts) else path.name
+    parts = set(name.replace("\\", "/").split("/"))
+    return os.path.basename(name) if os.path.isabs(name) or {"..", "~"} & parts else name
 
 
 def _chosen(runs: list[Run], number: int) -> Run:
     if number > len(runs):
         raise UsageError(
             Message(
-                "there is no run {number:n}: the log holds {count:n} run", {"number": number, "count": len(runs)},
-                "there is no run {number:n}: the log holds {count:n} runs", len(runs),
-            ),  # fmt: skip
+                "there is no run {number:n}: the log holds {count:n} run",
+                {"number": number, "count": len(runs)},
+                "there is no run {number:n}: the log holds {count:n} runs",
+                len(runs),
+            ),
             Message("runs are numbered from 1"),
         )
     return runs[number - 1]
 
 
-def _config_settings(config: Path | None) -> tuple[dict[str, Value], list[Finding]]:
+def _config_settings(config: str | None) -> tuple[dict[str, Value], list[Finding]]:
     if config is None:
         return {}, []
     values, skipped = read_config(from_file(config).text.decode("utf-8", "replace"))
@@ -164,7 +183,9 @@ def _card(run: Run, card: Gpu | None) -> tuple[Gpu | None, str | None]:
 def _contradictions(runs: list[Run], user: Settings) -> list[Finding]:
     found = []
     for name, setting in user.items():
-        told = next((r.settings[name] for r in runs if name in r.settings and r.settings[name].origin is Origin.LOG), None)
+        told = next(
+            (r.settings[name] for r in runs if name in r.settings and r.settings[name].origin is Origin.LOG), None
+        )
         if told is not None and told.value != setting.value:
             facts = {"name": name, "told": told.value, "given": setting.value}
             text = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", facts)

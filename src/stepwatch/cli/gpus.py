@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from stepwatch.cli.options import format_options, language_option, speaking, write
@@ -15,7 +13,7 @@ from stepwatch.presenters.cards import card_details, cards_json, cards_table
 @click.argument("name", required=False)
 @language_option()
 @format_options("terminal", "md", "json")
-def command(name: str | None, lang: str | None, form: str, output: Path | None) -> None:
+def command(name: str | None, lang: str | None, form: str, output: str | None) -> None:
     """List the cards that stepwatch knows, or show one.
 
     NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX 4070 Laptop

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -27,10 +27,24 @@ def format_options(*names: str) -> Decorator:
     """--format with its short forms --json, --md, and -o."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        function = click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of the screen.")(function)
+        function = click.option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write to a file instead of the screen.",
+        )(function)
         for short in reversed([name for name in names if name != "terminal"]):
-            function = click.option(f"--{short}", "form", flag_value=short, help=f"Short for --format {short}.")(function)
-        return click.option("--format", "form", type=click.Choice(names), default="terminal", show_default=True, help="Form of the answer.")(function)
+            function = click.option(f"--{short}", "form", flag_value=short, help=f"Short for --format {short}.")(
+                function
+            )
+        return click.option(
+            "--format",
+            "form",
+            type=click.Choice(names),
+            default="terminal",
+            show_default=True,
+            help="Form of the answer.",
+        )(function)
 
     return decorate
 
@@ -46,16 +60,17 @@ def speaking(language: str | None) -> Iterator[str]:
         raise
 
 
-def write(text: str, output: Path | None) -> None:
+def write(text: str, output: str | None) -> None:
     """To the file that was asked for, or to standard output, which carries the answer alone."""
     if output is None:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a Windows console may not know every character
         click.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        with open(output, "w", encoding="utf-8") as stream:
+            stream.write(text)
     except OSError as error:
-        reason = {"name": output.name, "reason": error.strerror or type(error).__name__}
+        reason = {"name": os.path.basename(output), "reason": error.strerror or type(error).__name__}
         raise UnreadableInput(
             Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another file with -o")
         ) from error

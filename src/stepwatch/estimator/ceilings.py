@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from stepwatch.gpus import Gpu
+from stepwatch.gpus import Gpu, gpus
 from stepwatch.units import TERA
 
 # ln(measured / advertised) = ANCHORS[compute capability] + SLOPE x ln(advertised TFLOPS per watt), least squares over
@@ -23,6 +24,7 @@ OTHER_SHARE = 0.75  # cards of other makers: RX 7900 XT and XTX reach 0.74 to 0.
 # Medians of the table: fp32 without tensor cores, and bf16 emulated by cards before compute capability 8.
 FP32_SHARE, FP32_SHARE_SHARED_PIPES = 0.9, 0.68
 EMULATED_SHARE = 0.56
+_MEMORY = re.compile(r" \d+GB$")
 HALF = {"float16": "bfloat16", "bfloat16": "float16"}
 
 
@@ -35,17 +37,33 @@ class Ceiling(NamedTuple):
 
 def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     """The ceiling for a dtype; None where not even a peak is known."""
-    measured = measured_ceilings().get((gpu.name, dtype))
+    measured = _measured(gpu, dtype)
     if measured is not None:
         return Ceiling(measured, True)
     if dtype == "bfloat16" and not gpu.has_bf16:
         single = matmul_ceiling(gpu, "float32")
         return single and Ceiling(single.flops * EMULATED_SHARE, False)
-    twin = measured_ceilings().get((gpu.name, HALF.get(dtype, "")))
+    twin = _measured(gpu, HALF.get(dtype, ""))
     if twin is not None:
         return Ceiling(twin, True)
     derived = _derived(gpu, dtype)
     return Ceiling(derived, False) if derived else None
+
+
+def _measured(gpu: Gpu, dtype: str) -> float | None:
+    """Of this card, or of the same chip with another amount of memory."""
+    exactly = measured_ceilings().get((gpu.name, dtype))
+    return exactly or _measured_chips().get((*_chip(gpu), dtype))
+
+
+def _chip(gpu: Gpu) -> tuple[str, int | None]:
+    return _MEMORY.sub("", gpu.name), gpu.sm_count
+
+
+@cache
+def _measured_chips() -> dict[tuple[str, int | None, str], float]:
+    cards = {gpu.name: gpu for gpu in gpus()}
+    return {(*_chip(cards[name]), dtype): flops for (name, dtype), flops in measured_ceilings().items()}
 
 
 def _derived(gpu: Gpu, dtype: str) -> float | None:
@@ -76,6 +94,6 @@ def _share(gpu: Gpu, peak: float) -> float:
 
 @cache
 def measured_ceilings() -> dict[tuple[str, str], float]:
-    """Best square products (1024 to 10240), the upper median of what owners measured. Source marks: docs/gpus-sources.md."""
+    """Best square products of 1024 to 10240, the upper median over owners ([GEMM] in docs/gpus-sources.md)."""
     _, *lines = Path(__file__).with_name("matmul_ceilings.tsv").read_text(encoding="utf-8").splitlines()
     return {(name, dtype): float(tflops) * TERA for name, dtype, tflops, *_ in (line.split("\t") for line in lines)}

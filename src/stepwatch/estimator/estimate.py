@@ -44,7 +44,7 @@ EAGER_START = Interval(0.2, 1.0, 4.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Intervals hold the truth in 90 % of the cases; `terms` sum to the middle of `step_s`, unless the floor raised it."""
+    """Intervals hold the truth in 90 % of the cases; `terms` sum to `step_s.mid`, unless the floor is higher."""
 
     step_s: Interval
     eval_s: Interval
@@ -82,7 +82,7 @@ def estimate(
 
 
 def floor_step_s(workload: Workload, gpu: Gpu, n_gpus: int | None = None) -> float | None:
-    """No honest step is shorter: the least FLOPs at the highest clock that such a card reaches (docs/gpus-sources.md)."""
+    """No honest step is shorter: the least FLOPs at the highest clock that such a card reaches."""
     if n_gpus is not None:
         workload = replace(workload, world_size=n_gpus)
     peak = _nominal_flops(workload, gpu)
@@ -140,7 +140,8 @@ def _compilation(workload: Workload) -> Interval:
 
 
 def _bound(terms: tuple[Term, ...]) -> Bound:
-    """What takes most; launches bind where the card waits for them at all and they are most of the rest."""
+    """What takes most of the step; launches count only where the card waits for them."""
+
     def total(bound: Bound) -> float:
         return sum(term.seconds for term in terms if term.name in _BOUNDS[bound])
 

@@ -11,7 +11,7 @@ from stepwatch.units import GIGA, Interval
 
 # NANOGPT 5. Autocast keeps a two-byte copy of each weight while the graph needs it.
 AUTOCAST_BYTES_PER_PARAM = 2.0
-# Per token, layer and unit of width under autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8.
+# Per token, layer and unit of width, autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8.
 LAYER_BYTES, LAYER_BYTES_FP32 = 36.0, 56.0
 DROPOUT_BYTES = 6.0  # masks of one byte, and the outputs that they force to be kept
 COMPILED_SHARE = 0.85  # inductor recomputes pointwise results: 0.6 to 0.85, the upper end as the 4070 at batch 16 asks

@@ -1,7 +1,7 @@
 """Seconds of one training step, term by term: what is multiplied, what is moved, what is launched, what is sent.
 
-    micro-step = max(products on the measured ceiling + bytes over bandwidth, launches)
-    step       = micro-steps + optimizer + iteration + what of the all-reduce is not hidden behind the backward pass
+micro-step = max(products on the measured ceiling + bytes over bandwidth, launches)
+step       = micro-steps + optimizer + iteration + what of the all-reduce is not hidden behind the backward pass
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stepwatch.units import GIGA
 
 # Ada and the GeForce and RTX PRO cards of Blackwell keep much of the activations in their large L2 (24 to 128 MB).
 LARGE_CACHE = frozenset({(8, 9), (12, 0)})
-# FlashAttention-2 reaches half to three quarters of an A100's peak, yet 35 % of an H100's (arXiv 2307.08691, 2407.08608).
+# FlashAttention-2 reaches 50 to 73 % of an A100's peak, yet 35 % of an H100's (arXiv 2307.08691, 2407.08608).
 SLOW_FLASH = frozenset({(9, 0), (10, 0)})
 TENSOR_CORES_SINCE = (7, 0)
 PADDING = 64  # vocabulary sizes that are no multiple of it miss the fast kernels ...
@@ -91,7 +91,7 @@ def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> 
     if n_gpus > CARDS_PER_NODE and link != "nvlink":
         return BETWEEN_NODES_BYTES_PER_S
     bridged = gpu.link is not None and "bridge" in gpu.link
-    if gpu.link_bytes_per_s and link != "pcie" and not (gpu.is_geforce or bridged and n_gpus > CARDS_PER_BRIDGE):
+    if gpu.link_bytes_per_s and link != "pcie" and not (gpu.is_geforce or (bridged and n_gpus > CARDS_PER_BRIDGE)):
         return gpu.link_bytes_per_s / 2  # the catalogue counts both directions
     generation, _, lanes = (gpu.pcie or "4.0 x16").partition(" ")
     name = f"pcie{generation[0]}" + ("x8" if lanes == "x8" else "")
@@ -125,8 +125,10 @@ def _micro_step(workload: Workload, machine: Machine, constants: Constants) -> t
     head, head_bytes = _head(workload, constants)
     matmul = 72 * depth_width * workload.n_embd * again + head
     efficiency = constants.matmul_efficiency * (1.0 if machine.tensor_cores else constants.no_tensor_cores)
-    scores = 0.0 if workload.flash is not False else (
-        constants.score_bytes * workload.n_layer * workload.n_head * workload.block_size
+    scores = (
+        0.0
+        if workload.flash is not False
+        else (constants.score_bytes * workload.n_layer * workload.n_head * workload.block_size)
     )
     return (
         Term("matmul", tokens * matmul / (efficiency * machine.matmul_flops)),

@@ -29,6 +29,7 @@ NANOCHAT_BYTES_PER_PARAM = 10.0
 _HALF = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16", "half": "float16"}
 _SINGLE = {"float32": "float32", "fp32": "float32", "float": "float32", "tf32": "tf32"}
 DTYPES = {**_HALF, **_SINGLE}
+_COUNTS = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "grad_accum", "world_size")
 
 
 def nanochat(depth: int) -> dict[str, Value]:
@@ -63,7 +64,7 @@ class Workload:
     static_bytes_per_param: float = ADAM_BYTES_PER_PARAM
 
     def __post_init__(self) -> None:
-        for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "grad_accum", "world_size"):
+        for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be above zero")
         if self.n_embd % self.n_head:

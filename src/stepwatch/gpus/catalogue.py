@@ -159,7 +159,7 @@ def _scaled(figure: str, unit: float) -> float | None:
 
 
 def _upper_end(watts: str) -> float | None:
-    """Laptop makers choose a limit within a range such as 35-115; the peaks in the catalogue are those of its upper end."""
+    """Laptop makers choose a limit within a range such as 35-115; the peaks in the catalogue are of its upper end."""
     return float(watts.rpartition("-")[2]) if watts else None
 
 

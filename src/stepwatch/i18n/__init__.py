@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import gettext
 import os
-import re
-import string
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 
 __all__ = ["LANGUAGES", "language_from_environment", "say"]
 
 LANGUAGES = ("en", "fr", "de", "es")
-_CATALOGUES = Path(__file__).parent / "locales"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
+_CONTROL = Pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _LONGEST_WORD = 120
 
 
@@ -28,7 +26,7 @@ def say(message: Message, language: str = "en") -> str:
         template = catalogue.ngettext(message.key, message.many, message.n)
     else:
         template = catalogue.gettext(message.key)
-    return _Speaker(language).vformat(template, (), dict(message.params))
+    return template.format_map({name: _Spoken(value, language) for name, value in message.params.items()})
 
 
 def language_from_environment(environment: dict[str, str] | os._Environ[str] = os.environ) -> str:
@@ -48,17 +46,16 @@ def _catalogue(language: str) -> gettext.NullTranslations:
     return gettext.translation("stepwatch", _CATALOGUES, [language])
 
 
-class _Speaker(string.Formatter):
-    """Fills the placeholders; the kind after the colon tells how a value is written in the locale."""
+class _Spoken(NamedTuple):
+    """A value for a placeholder; the kind after the colon tells how it is written in the locale."""
 
-    def __init__(self, language: str) -> None:
-        self.language = language
+    value: Any
+    language: str
 
-    def format_field(self, value: Any, format_spec: str) -> str:
-        kind = _KINDS.get(format_spec)
-        if kind is None:
-            raise ValueError(f"unknown kind of placeholder: {format_spec!r}")
-        return kind(value, self.language)
+    def __format__(self, kind: str) -> str:
+        if kind not in _KINDS:
+            raise ValueError(f"unknown kind of placeholder: {kind!r}")
+        return _KINDS[kind](self.value, self.language)
 
 
 def clean(text: object) -> str:
@@ -76,7 +73,11 @@ def _ints(values: Sequence[int], language: str) -> str:
     shown = [numbers.integer(value, language) for value in values]
     if len(shown) > 5:
         shown = [*shown[:3], "…", shown[-1]]
-    return (", " if language == "en" or all("," not in text for text in shown) else "; ").join(shown).replace(", …,", ", …,")
+    return (
+        (", " if language == "en" or all("," not in text for text in shown) else "; ")
+        .join(shown)
+        .replace(", …,", ", …,")
+    )
 
 
 _KINDS: dict[str, Callable[[Any, str], str]] = {

@@ -79,7 +79,11 @@ def duration(seconds: float, language: str) -> str:
 
 
 def _two_units(seconds: float, language: str) -> str:
-    for big, small, names in ((DAY_S, HOUR_S, (_DAY[language], "h")), (HOUR_S, MINUTE_S, ("h", "min")), (MINUTE_S, 1.0, ("min", "s"))):
+    for big, small, names in (
+        (DAY_S, HOUR_S, (_DAY[language], "h")),
+        (HOUR_S, MINUTE_S, ("h", "min")),
+        (MINUTE_S, 1.0, ("min", "s")),
+    ):
         if seconds >= big - small / 2:
             whole, rest = divmod(round(seconds / small), round(big / small))
             text = with_unit(integer(whole, language), names[0], language)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
 from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.report import Report, settings_json
 from stepwatch.settings import Origin
 from stepwatch.units import Interval
@@ -25,7 +25,7 @@ WORTH_CHANGING = 0.03
 SMALLEST_SHOWN = 0.0005
 SMALLEST_STALLS = 0.005
 SLOW_RATIO = 1.2
-_PLAIN_ARGUMENT = re.compile(r"[\w.+-]+(?: [\w.+-]+)*")
+_PLAIN_ARGUMENT = Pattern(r"[\w.+-]+(?: [\w.+-]+)*")
 _LONGEST_NAME = 60
 
 PART_NAMES = {
@@ -61,7 +61,7 @@ _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
 
 
 def step_known(a: Analysis) -> bool:
-    return a.costs.how.get("step_s") != NOT_SEPARABLE
+    return bool(a.costs.how.get("step_s") != NOT_SEPARABLE)
 
 
 def share_of(a: Analysis, *parts: str) -> float:
@@ -402,7 +402,9 @@ def in_brief(finding: Finding, a: Analysis) -> Message:
     printed = a.throughput.reported_mfu
     if finding.code != "mfu_other_card" or printed is None:
         return finding.message
-    return Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", {"printed": printed})
+    return Message(
+        "The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", {"printed": printed}
+    )
 
 
 def is_pressing(finding: Finding, a: Analysis) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.statistics import median, quantile
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.presenters import sentences
 from stepwatch.presenters.lines import Cell, Line, Table, painted, plain
 from stepwatch.report import Report
@@ -39,7 +39,7 @@ _MARKS = {WARNING: ("!", "bold red"), NOTICE: ("•", "yellow")}
 _MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 # A figure stays with its unit at the end of a line, and `3 min 15 s` stays whole.
-_HELD = re.compile(
+_HELD = Pattern(
     r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS|tokens/s|[kMGT]?[Bo])(?!\w))|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)"
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Protocol
 
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers import nanogpt
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
@@ -21,10 +21,10 @@ _SAMPLED_BYTES = 1 << 16
 _SEARCHED_BYTES = 2_000_000
 _SEARCHED_LINE_BYTES = 400
 _MARKS = (
-    (re.compile(rb"(?i)\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
-    (re.compile(rb"(?i)\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
-    (re.compile(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
-    (re.compile(rb"(?i)\b(?:iter|time|dt)"), 1),
+    (Pattern(rb"(?i)\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
+    (Pattern(rb"(?i)\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
+    (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
+    (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
 _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 

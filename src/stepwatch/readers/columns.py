@@ -8,7 +8,7 @@ lines of a block together, eight bytes at a time. Lines that do not fit are left
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,7 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 _TENS = 10.0 ** np.arange(9)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Whole lines as bytes, with every line's start and end and a view of eight bytes at any offset."""
 
     words: Words

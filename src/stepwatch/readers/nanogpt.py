@@ -12,6 +12,7 @@ from itertools import islice
 
 import numpy as np
 
+from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
@@ -27,48 +28,48 @@ TEMPLATES = (
 )
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
-_ITERATION = re.compile(r"(?<![\w*])iter(?:ation)?\s+(?P<number>\d{1,12})\s*:(?P<body>.*)")
-_TIME = re.compile(r"(?<!total )\btime:?\s*(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*(?P<unit>ms|s|sec|seconds?)\b")
-_AVERAGE = re.compile(r"(?<![\d.-])(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*ms/iter\b")
-_LOSS = re.compile(rf"\bloss:?\s*(?P<value>{_NUMBER})")
-_MFU = re.compile(r"\bmfu:?\s*(?P<value>-?\d{1,12}(?:\.\d{1,12})?)\s*%")
-_TOKENS_PER_S = re.compile(r"\b(?:tokens/s|tok/s|tokens/sec|tok/sec):?\s*(?P<value>\d[\d,]{0,20}(?:\.\d{1,12})?)")
-_EVALUATION = re.compile(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
-_FORK_EVALUATION = re.compile(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
-_SAVING = re.compile(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
-_SAVED_NUMBER = re.compile(r"(?:ckpt|checkpoint|iter|step)[_\-]?(?P<at>\d{1,12})\.(?:pt|pth|ckpt|safetensors)\b")
-_TRAIN_LOSS = re.compile(rf"\btrain(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
-_VAL_LOSS = re.compile(rf"\b(?:val|test|valid|validation)(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
-_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>\S.*)")
+_ITERATION = Pattern(r"(?<![\w*])iter(?:ation)?\s+(?P<number>\d{1,12})\s*:(?P<body>.*)")
+_TIME = Pattern(r"(?<!total )\btime:?\s*(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*(?P<unit>ms|s|sec|seconds?)\b")
+_AVERAGE = Pattern(r"(?<![\d.-])(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*ms/iter\b")
+_LOSS = Pattern(rf"\bloss:?\s*(?P<value>{_NUMBER})")
+_MFU = Pattern(r"\bmfu:?\s*(?P<value>-?\d{1,12}(?:\.\d{1,12})?)\s*%")
+_TOKENS_PER_S = Pattern(r"\b(?:tokens/s|tok/s|tokens/sec|tok/sec):?\s*(?P<value>\d[\d,]{0,20}(?:\.\d{1,12})?)")
+_EVALUATION = Pattern(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
+_FORK_EVALUATION = Pattern(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
+_SAVING = Pattern(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
+_SAVED_NUMBER = Pattern(r"(?:ckpt|checkpoint|iter|step)[_\-]?(?P<at>\d{1,12})\.(?:pt|pth|ckpt|safetensors)\b")
+_TRAIN_LOSS = Pattern(rf"\btrain(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
+_VAL_LOSS = Pattern(rf"\b(?:val|test|valid|validation)(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
+_ASSIGNMENT = Pattern(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>\S.*)")
 # What a terminal copy leaves of a line that it breaks: a beginning, a time without all of its mfu, half an evaluation.
-_BEGINNING = re.compile(r"(?<![\w*])(?:i|it|ite|iter(?:\s+\d{0,12})?|s|st|ste|step(?:\s+\d{0,12})?)\s*$")
-_MFU_TO_COME = re.compile(r",?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
-_MFU_COMPLETE = re.compile(r",\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
-_HALF_EVALUATION = re.compile(r"(?<![\w*])step\s+\d{1,12}:\s*(?:t|tr|tra|trai|train\b.{0,60})?$")
-_WHOLE_EVALUATION = re.compile(
+_BEGINNING = Pattern(r"(?<![\w*])(?:i|it|ite|iter(?:\s+\d{0,12})?|s|st|ste|step(?:\s+\d{0,12})?)\s*$")
+_MFU_TO_COME = Pattern(r",?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
+_MFU_COMPLETE = Pattern(r",\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
+_HALF_EVALUATION = Pattern(r"(?<![\w*])step\s+\d{1,12}:\s*(?:t|tr|tra|trai|train\b.{0,60})?$")
+_WHOLE_EVALUATION = Pattern(
     rf"(?<![\w*])step\s+\d{{1,12}}:\s*train\s+loss\s+(?:{_NUMBER})[^,]{{0,12}},\s*(?:val|test)\s+loss\s+(?:{_NUMBER})"
 )
-_END_OF_WORD = re.compile(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
+_END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
 
 _FAULTS = (
-    (re.compile(r"\bKeyboardInterrupt\b"), "interrupted"),
-    (re.compile(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
-    (re.compile(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
-    (re.compile(r"^Traceback \(most recent call last\)"), "traceback"),
+    (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
+    (Pattern(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
+    (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
+    (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
 )
 
 # Header lines: what they say, under which name, and whether they mark the start of a process.
 _HEADER = (
-    (re.compile(r"tokens per iteration will be:?\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
-    (re.compile(r"\[train\]\s+tokens/iter\s*=\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
-    (re.compile(r"number of parameters:?\s*(?P<value>[\d.,]+\s*[KMB]?)"), "n_params", True),
-    (re.compile(r"num decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "decayed", False),
-    (re.compile(r"num non-decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "non_decayed", False),
-    (re.compile(r"found vocab_size = (?P<value>\d+)"), "vocab_size", False),
-    (re.compile(r"defaulting to vocab_size of GPT-2 to (?P<value>\d+)"), "vocab_size", False),
+    (Pattern(r"tokens per iteration will be:?\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
+    (Pattern(r"\[train\]\s+tokens/iter\s*=\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
+    (Pattern(r"number of parameters:?\s*(?P<value>[\d.,]+\s*[KMB]?)"), "n_params", True),
+    (Pattern(r"num decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "decayed", False),
+    (Pattern(r"num non-decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "non_decayed", False),
+    (Pattern(r"found vocab_size = (?P<value>\d+)"), "vocab_size", False),
+    (Pattern(r"defaulting to vocab_size of GPT-2 to (?P<value>\d+)"), "vocab_size", False),
 )
 _MARKS = (
     ("Overriding config with", "config", True),
@@ -79,20 +80,20 @@ _MARKS = (
     ("[train] compiling model", "compiling", False),
     ("compiling the model", "compiling", False),
 )
-_DISTRIBUTED = re.compile(
+_DISTRIBUTED = Pattern(
     r"torch[./]distributed[./]run|OMP_NUM_THREADS environment variable for each process|\btorchrun\b|nproc_per_node"
     r"|\[rank[1-9]\d*\]|deepspeed",
     re.IGNORECASE,
 )
-_CARD = re.compile(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
+_CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
-_TIMED = re.compile(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
+_TIMED = Pattern(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
 # Patterns that begin with plain letters: only these are searched for at the speed of a text search.
-_NUMBERED = re.compile(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
-_OWN_WORDS = tuple(re.compile(words) for words in (rb"tokens per iteration will be", rb"step \d{1,12}: train loss"))
-_TRACES = tuple(re.compile(words) for words in (rb"mfu -?\d", rb"time \d[\d.]{0,12}ms\b"))
+_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
+_OWN_WORDS = tuple(Pattern(words) for words in (rb"tokens per iteration will be", rb"step \d{1,12}: train loss"))
+_TRACES = tuple(Pattern(words) for words in (rb"mfu -?\d", rb"time \d[\d.]{0,12}ms\b"))
 _MOST_SNIFFED = 200
 
 
@@ -300,9 +301,7 @@ def _read_saving(rest: str, prefix: str, number: int, records: Records) -> bool:
     if not found:
         return False
     named = _SAVED_NUMBER.search(found["body"])
-    records.events.append(
-        Checkpoint(line=number, at=int(named["at"]) if named else None, stamp_s=stamp_of(prefix))
-    )
+    records.events.append(Checkpoint(line=number, at=int(named["at"]) if named else None, stamp_s=stamp_of(prefix)))
     return True
 
 

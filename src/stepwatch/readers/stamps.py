@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from stepwatch.patterns import Pattern
+
 _TIME_OF_DAY = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
-_DATE_TIME = re.compile(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
-_GLOG = re.compile(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
+_DATE_TIME = Pattern(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
+_GLOG = Pattern(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_SYSLOG = re.compile(
+_SYSLOG = Pattern(
     r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
     rf"(?P<name>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) {_TIME_OF_DAY}(?: \d{{4}}\b(?!-))?"
 )
-_CLOCK = re.compile(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
-_EPOCH = re.compile(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
+_CLOCK = Pattern(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
+_EPOCH = Pattern(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
 _CLOCKS = (_DATE_TIME, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
-_AFTER_CLOCK = re.compile(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
+_AFTER_CLOCK = Pattern(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
 
 # Launchers, loggers and copies put these in front of a line. Only what cannot be the program's own words.
-_PIECES = re.compile(
+_PIECES = Pattern(
     r"""(?:\s+
     |>\s?
     |"(?=\S)
@@ -41,6 +43,8 @@ _PIECES = re.compile(
 )
 _MOST_PIECES = 12
 _LONGEST_PREFIX = 160
+
+_PLAIN_STARTS = ("step ", "saving ", "iter ")  # nothing stands before most lines
 
 
 def stamp_of(prefix: str) -> float | None:
@@ -70,6 +74,8 @@ def _seconds(parts: dict[str, str | None]) -> float | None:
 
 def strip_prefix(line: str) -> tuple[str, str]:
     """A line without its launcher and timestamp prefix, and that prefix."""
+    if line.startswith(_PLAIN_STARTS):
+        return line, ""
     begin = 0
     for _ in range(_MOST_PIECES):
         end = _end_of_piece(line, begin)

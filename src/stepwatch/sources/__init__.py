@@ -8,38 +8,31 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
-import re
+import os
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 
 LARGEST_EXPANSION_BYTES = 2 * 1024**3
 _GZIP_MAGIC = b"\x1f\x8b"
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
-_ANSI = re.compile(
-    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])"
-)
+_ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
 _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
-_JSON_STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
 _READ_BYTES = 1 << 20
-_LONGEST_KAGGLE_S = 86400  # sessions end after half a day
 _EXPANDED_BYTES = 1 << 24
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A named text, already normalised."""
 
     name: str
@@ -50,13 +43,13 @@ def from_text(text: str, name: str = "-") -> Source:
     return Source(name, normalise(text.encode("utf-8", "surrogatepass")))
 
 
-def from_file(path: str | Path, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    path = Path(path)
+def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    path = os.fspath(path)
     try:
-        if path.is_dir():  # which Windows would call a lack of permission
+        if os.path.isdir(path):  # which Windows would call a lack of permission
             raise IsADirectoryError
-        with path.open("rb") as stream:
-            return Source(_printable(path.name), normalise(_read(stream, limit)))
+        with open(path, "rb") as stream:
+            return Source(_printable(os.path.basename(path)), normalise(_read(stream, limit)))
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -67,7 +60,7 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     try:
         return Source("-", normalise(_read(sys.stdin.buffer, limit)))
     except OSError as error:
-        raise _unreadable(Path("-"), error) from error
+        raise _unreadable("-", error) from error
 
 
 def _printable(name: str) -> str:
@@ -75,8 +68,8 @@ def _printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
 
 
-def _unreadable(path: Path, error: OSError) -> UnreadableInput:
-    name = {"name": path.name or str(path)}
+def _unreadable(path: str, error: OSError) -> UnreadableInput:
+    name = {"name": os.path.basename(path.rstrip("/\\")) or path}
     if isinstance(error, FileNotFoundError):
         return UnreadableInput(
             Message("there is no file “{name:word}”", name),
@@ -225,82 +218,8 @@ def _overstrike(line: bytes) -> bytes:
 
 def _unpack_json(data: bytes) -> bytes:
     """The text inside a notebook file or Kaggle's JSON log; anything else as it is."""
-    head = data[:4000].lstrip()
-    if not head.startswith((b"{", b"[")):
+    if not data[:4000].lstrip().startswith((b"{", b"[")):
         return data
-    looks_like_notebook = head.startswith(b"{") and b'"cells"' in data
-    looks_like_kaggle = head.startswith(b"[") and b'"stream_name"' in head
-    if not (looks_like_notebook or looks_like_kaggle):
-        return data
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError, MemoryError):
-        return _kaggle_entries(data) if looks_like_kaggle else _json_strings(data)
-    text = "".join(_notebook_parts(document) if looks_like_notebook else _kaggle_parts(document))
-    return text.encode("utf-8", "replace") or data
+    from stepwatch.sources.notebooks import unpack  # few logs are JSON
 
-
-def _json_strings(data: bytes) -> bytes:
-    """The lines among the strings of a document that is cut short or nested too deeply to be read as a whole."""
-    lines = []
-    for string in _JSON_STRING.finditer(data):
-        try:
-            text = json.loads(b'"%s"' % string[1])
-        except ValueError:
-            text = string[1].decode("utf-8", "replace")
-        lines.append(text if text.endswith("\n") else text + "\n")
-    return "".join(lines).encode("utf-8", "replace") or data
-
-
-def _notebook_parts(document: object) -> Iterator[str]:
-    cells = document.get("cells") if isinstance(document, dict) else None
-    for cell in cells if isinstance(cells, list) else []:
-        outputs = cell.get("outputs") if isinstance(cell, dict) else None
-        for output in outputs if isinstance(outputs, list) else []:
-            yield from _output_text(output)
-            yield "\n"
-
-
-def _output_text(output: object) -> Iterator[str]:
-    if not isinstance(output, dict):
-        return
-    data = output.get("data")
-    for text in (output.get("text"), data.get("text/plain") if isinstance(data, dict) else None):
-        if isinstance(text, str):
-            yield text
-        elif isinstance(text, list):
-            yield from (part for part in text if isinstance(part, str))
-    traceback = output.get("traceback")
-    if isinstance(traceback, list):
-        yield "\n".join(part for part in traceback if isinstance(part, str))
-
-
-def _kaggle_parts(document: object) -> Iterator[str]:
-    """The text of the entries; each line that begins in one carries its clock, as from a launcher."""
-    begins_line = True
-    for entry in document if isinstance(document, list) else []:
-        text = entry.get("data") if isinstance(entry, dict) else None
-        if isinstance(text, str) and text:
-            yield _clock(entry.get("time")) + text if begins_line else text
-            begins_line = text.endswith(("\n", "\r"))
-
-
-def _clock(seconds: object) -> str:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < _LONGEST_KAGGLE_S:
-        return ""
-    minutes, rest = divmod(round(seconds, 3), 60)
-    return f"{int(minutes) // 60:02d}:{int(minutes) % 60:02d}:{rest:06.3f} "
-
-
-def _kaggle_entries(data: bytes) -> bytes:
-    """Kaggle writes one entry per line: a file cut short still gives its whole entries."""
-    entries: list[object] = []
-    for line in data.split(b"\n"):
-        line = line.strip().lstrip(b"[,").rstrip(b"],")
-        if not line.startswith(b"{"):
-            continue
-        try:
-            entries.append(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
-    return "".join(_kaggle_parts(entries)).encode("utf-8", "replace") or _json_strings(data)
+    return unpack(data)

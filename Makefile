@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml
 	echo "setting up $(VENV) with $$($$found --version)"; \
 	$$found -m venv --clear $(VENV) || { echo "$$found cannot create a virtual environment (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m compileall -q src  # some environments forbid Python to do it when it first needs to
 	@touch $(STAMP)
 
 demo: setup  ## Explain an example log.

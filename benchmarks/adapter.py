@@ -48,8 +48,9 @@ def corpus_or_exit() -> Path:
 
 def environment() -> dict[str, str]:
     """The environment of a child: the installed stepwatch, or the one in src/."""
-    old = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": os.pathsep.join(part for part in (old, str(SOURCE)) if part)}
+    # A user's Python keeps what it has compiled, whatever this environment says.
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return own | {"PYTHONPATH": os.pathsep.join(part for part in (own.get("PYTHONPATH"), str(SOURCE)) if part)}
 
 
 def command(*args: str) -> list[str]:

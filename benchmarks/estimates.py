@@ -96,8 +96,8 @@ def _communication() -> str:
     silent = np.median(np.abs([one.silent_error for one in pool]))
     return (
         f"Several cards, held out ({len(pool)} rows): median error {heard:.1%} with the communication term, "
-        f"{silent:.1%} without it. Five forms of the term were tried on these few rows, with medians from 11.7% to "
-        "13.1%; the differences are chance, and the one kept was not chosen for its median."
+        f"{silent:.1%} without it. Six forms were tried on these few rows, with medians from 11.7% to "
+        "13.3%; the differences are chance, and the one kept was not chosen for its median."
     )
 
 

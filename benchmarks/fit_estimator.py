@@ -7,11 +7,11 @@ card held out in turn. `--write` puts the constants into src/stepwatch/estimator
 posteriori: absolute log errors, and a log-normal prior around the published starting value of each constant, so that
 a constant which few rows can tell stays where its source puts it.
 
-What the held-out figures do not show: the form of the model was chosen with the table in view. Six forms were tried on
-the single-card rows (a term for SM clocks and one for starved power limits were dropped). For several cards, five: the
-loss to waiting per doubling of cards (12.9 %) or per doubling of nodes (11.7 %); then, with the latter, logits at 12
-instead of 8 bytes (12.1 %, kept: that is the count of what must be moved), and `hopper_attention` fitted (13.1 %) or
-dropped (12.3 %). With fifteen rows these differ by chance; expect 12 to 13 %.
+What the held-out figures do not show: the form of the model was chosen with the table in view. About ten forms were
+tried on the single-card rows (terms for SM clocks and for starved power limits were dropped). For several cards, six:
+one adapter per ring between nodes (13.3 %), a node's adapters shared (12.9 %), waiting per doubling of nodes instead of
+cards (11.7 %); then logits at 12 instead of 8 bytes (12.1 %, kept: that is the count of what must be moved), and
+`hopper_attention` fitted (13.1 %) or dropped (12.3 %). With fifteen rows these differ by chance; expect 12 to 13 %.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ def _row(raw: Mapping[str, str]) -> Row:
 
 def _workload(raw: Mapping[str, str]) -> Workload:
     cards = int(raw["n_gpus"])
-    shape: dict[str, Any] = {name: int(raw[name]) for name in ("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size")}
+    shape: dict[str, Any] = {
+        name: int(raw[name]) for name in ("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size")
+    }
     said = {"yes": True, "no": False}
     return Workload(
         **shape, world_size=cards, grad_accum=int(raw["grad_accum"] or 1) * cards,
@@ -321,7 +323,7 @@ def of_group(group: str) -> list[Judged]:
 # --- intervals ------------------------------------------------------------------------------------------------------
 
 LOW, HIGH = 0.05, 0.95
-UNKNOWN_CARD = 1.25  # how much wider without a measured ceiling: THROUGHPUT 5, +-30 % against +-20 %
+UNKNOWN_CARD = 1.25  # how much wider for a card without measured kin: THROUGHPUT 5, +-30 % against +-20 %
 
 
 def interval_widths() -> dict[str, tuple[float, float]]:

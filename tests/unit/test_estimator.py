@@ -172,6 +172,13 @@ def test_an_unknown_stack_widens_the_interval() -> None:
     assert unknown.step_s.high / unknown.step_s.low > known.step_s.high / known.step_s.low
 
 
+def test_a_card_without_kin_gets_a_wider_interval() -> None:
+    ours, foreign = (estimate(GPT2, find_gpu(name)) for name in ("4070", "MI300X"))
+    assert ours is not None
+    assert foreign is not None
+    assert ours.step_s.high / ours.step_s.low < 1.8 < foreign.step_s.high / foreign.step_s.low
+
+
 def test_nothing_is_said_of_a_cpu() -> None:
     assert estimate(GPT2, find_gpu("cpu")) is None
     assert floor_step_s(GPT2, find_gpu("cpu")) is None
@@ -249,7 +256,7 @@ def test_the_same_chip_with_other_memory_has_the_same_ceiling() -> None:
     small, large = (matmul_ceiling(find_gpu(f"4060 Ti {size}GB"), "bfloat16") for size in (8, 16))
     assert small == large
     assert large is not None
-    assert large.measured
+    assert large.basis == "measured"
 
 
 def test_the_estimator_loads_neither_numpy_nor_torch() -> None:

@@ -11,8 +11,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW, spread_over
+from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import Floats, median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
@@ -65,14 +66,13 @@ class _Location(NamedTuple):
 def find_costs(run: Run, phases: Phases) -> Costs:
     how: dict[str, str] = {}
     step, mean_ratio = _step(run, phases, how)
-    excess = phases.excess_s(run, mean_ratio)
     level = _level(run, phases)
-    alone, saving = _at_one_level(phases, excess, level.rows)
-    lone_saves = excess[phases.of(Phase.CHECKPOINT)]
+    alone, saving = _at_one_level(run, phases, mean_ratio, level)
+    lone_saves = phases.excess_s(run, phases.of(Phase.CHECKPOINT), mean_ratio)
     noise = _noise(run, phases, alone, saving)
     beliefs = _beliefs(run, step.mid)
 
-    first = excess[phases.of(Phase.FIRST)]
+    first = phases.excess_s(run, phases.of(Phase.FIRST), mean_ratio)
     bound = (
         float(first[0]) / level.at_first if len(first) and phases.first_evaluates and not phases.first_saves else None
     )
@@ -147,18 +147,22 @@ def _mean_ratio(times: Floats, phases: Phases, normal: np.ndarray) -> float:
 
 
 class _Level(NamedTuple):
-    """The speed at each row over its mean at all evaluations: what slows steps slows evaluations alike."""
+    """The speed over its mean at all evaluations: what slows steps slows evaluations alike."""
 
-    rows: Floats
+    places: npt.NDArray[np.int64]
+    """Rows at which it is known; between them it is on a straight line."""
+    values: Floats
     at_first: float
     doubt_at_first: float
+
+    def at(self, rows: npt.NDArray[np.int64]) -> Floats:
+        return np.asarray(np.interp(rows, self.places, self.values))
 
 
 def _level(run: Run, phases: Phases) -> _Level:
     normal = phases.normal
-    count = len(phases.phase)
     if phases.baseline is None or int(normal.sum()) < 8:
-        return _Level(np.ones(count), 1.0, 0.0)
+        return _Level(np.zeros(1, np.int64), np.ones(1), 1.0, 0.0)
     noise = phases.baseline.noise
     # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
     window = max(_NARROWEST, min(WINDOW, math.ceil((1.25 * noise / _LEVEL_ERROR) ** 2)))
@@ -168,10 +172,10 @@ def _level(run: Run, phases: Phases) -> _Level:
     chance = (1.25 * noise) ** 2 / window
     kept = max(0.0, 1 - chance / max(float(np.var(local)), 1e-30))
     local = 1 + kept * (local - 1)
-    rows = spread_over(local, normal)
     start = _at_start(local, window)
-    mean = float(np.mean(_levels_of_evaluations(run, phases, rows, start)))
-    return _Level(rows / mean, start / mean, 0.5 * abs(start - 1) / mean)
+    level = _Level(np.flatnonzero(normal), local, start, 0.5 * abs(start - 1))
+    mean = float(np.mean(_levels_of_evaluations(run, phases, level)))
+    return _Level(level.places, local / mean, start / mean, level.doubt_at_first / mean)
 
 
 def _at_start(local: Floats, window: int) -> float:
@@ -182,20 +186,21 @@ def _at_start(local: Floats, window: int) -> float:
     return float(local[half] - (local[2 * half] - local[half]))
 
 
-def _levels_of_evaluations(run: Run, phases: Phases, rows: Floats, start: float) -> list[float]:
-    evaluated = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
-    levels = rows[evaluated].tolist() or [1.0]
-    levels += np.interp(phases.unlogged_evals, run.iterations.number, rows).tolist()
-    return [*levels, start] if phases.first_evaluates else levels
+def _levels_of_evaluations(run: Run, phases: Phases, level: _Level) -> list[float]:
+    evaluated = np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    levels = level.at(evaluated).tolist() or [1.0]
+    levels += level.at(np.searchsorted(run.iterations.number, phases.unlogged_evals)).tolist()
+    return [*levels, level.at_first] if phases.first_evaluates else levels
 
 
-def _at_one_level(phases: Phases, excess: Floats, level: Floats) -> tuple[Floats, Floats]:
+def _at_one_level(run: Run, phases: Phases, mean_ratio: float, level: _Level) -> tuple[Floats, Floats]:
     """Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card."""
-    rows, both = phases.of(Phase.EVAL), phases.of(Phase.EVAL_CHECKPOINT)
-    alone = excess[rows] / level[rows]
+    rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    alone = phases.excess_s(run, rows, mean_ratio) / level.at(rows)
+    saving = phases.excess_s(run, both, mean_ratio)
     if not len(alone):
-        return alone, excess[both] / level[both]
-    return alone, excess[both] - median(alone) * (level[both] - 1)
+        return alone, saving / level.at(both)
+    return alone, saving - median(alone) * (level.at(both) - 1)
 
 
 def _noise(run: Run, phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float, float]:

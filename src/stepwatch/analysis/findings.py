@@ -155,13 +155,13 @@ def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
 
 
 def stalls(a: Analysis) -> Iterator[Finding]:
-    rows = a.phases.of(Phase.STALL)
-    if not rows.any() or a.phases.baseline is None:
+    rows = np.flatnonzero(a.phases.of(Phase.STALL))
+    if not len(rows) or a.phases.baseline is None:
         return
-    excess = a.phases.excess_s(a.run)
-    ratio = a.phases.baseline.ratio(a.run.iterations)
-    asleep = rows & (excess > SLEEP_S) & (ratio > SLEEP_RATIO)
-    numbers = a.run.iterations.number
+    excess = a.phases.excess_s(a.run, rows)
+    ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
+    asleep = (excess > SLEEP_S) & (ratio > SLEEP_RATIO)
+    numbers = a.run.iterations.number[rows]
     if asleep.any():
         facts = {"at": numbers[asleep].tolist(), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
         yield Finding("sleep", WARNING, Message(
@@ -169,7 +169,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
             facts, "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
             facts["count"],
         ))  # fmt: skip
-    awake = rows & ~asleep
+    awake = ~asleep
     if a.phases.periodic is not None:
         on_period = awake & (numbers % a.phases.periodic == 0)
         facts = {
@@ -183,7 +183,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
         awake &= ~on_period
     if awake.any():
         facts = {
-            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": len(numbers),
+            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": len(a.run.iterations),
             "lost": float(excess[awake].sum()),
         }  # fmt: skip
         yield Finding("stall", NOTICE, Message(

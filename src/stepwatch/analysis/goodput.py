@@ -83,22 +83,33 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     numbers = run.iterations.number
     covers = phases.covers
     parts = dict.fromkeys(PARTS, 0.0)
-    artefact = phases.artefact if len(phases.artefact) else np.zeros(len(numbers), bool)
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(numbers), costs.step_s.mid)
-    parts["step"] = float((np.where(artefact, usual * costs.mean_ratio, split.step_s) * covers).sum())
-    parts["eval"] = float((split.eval_s * covers).sum())
-    parts["checkpoint"] = float((split.checkpoint_s * covers).sum())
-    parts["compile"] = float((split.compile_s * covers).sum())
-    stalls = phases.of(Phase.STALL)
-    parts["stall"] = float((split.unexplained_s * covers)[stalls].sum())
-    parts["unexplained"] = float((split.unexplained_s * covers)[~stalls].sum())
+    artefact = np.flatnonzero(phases.artefact)  # no time is lost in it
+    parts["step"] = _total(split.step_s, covers) - _total(
+        split.step_s[artefact] - costs.mean_ratio * usual[artefact], covers[artefact]
+    )
+    parts["eval"] = _total(split.eval_s, covers)
+    parts["checkpoint"] = _total(split.checkpoint_s, covers)
+    parts["compile"] = _total(split.compile_s, covers)
+    stalls = np.flatnonzero(phases.phase == Phase.STALL)
+    parts["stall"] = _total(split.unexplained_s[stalls], covers[stalls])
+    parts["unexplained"] = max(_total(split.unexplained_s, covers) - parts["stall"], 0.0)
 
     unlogged = _unlogged_steps(run, phases)
-    local = np.minimum(usual[1:], usual[:-1]) / 2 + np.maximum(usual[1:], usual[:-1]) / 2
-    parts["step"] += float((unlogged * local).sum()) * costs.mean_ratio
+    missing = float(unlogged.sum())
+    if missing:
+        parts["step"] += float((unlogged * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
     _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
-    iterations = int(covers.sum() + unlogged.sum())
-    return _with_clock(run, phases, costs, parts, iterations, float(unlogged.sum()))
+    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), missing)
+
+
+def _total(seconds: Floats, covers: npt.NDArray[np.int64]) -> float:
+    return float(seconds.sum() if _are_ones(covers) else (seconds * covers).sum())
+
+
+def _are_ones(covers: npt.NDArray[np.int64]) -> bool:
+    """Whether each time is of one iteration: then there is nothing to multiply."""
+    return not len(covers) or covers.strides == (0,) or bool((covers == 1).all())
 
 
 def _unlogged_steps(run: Run, phases: Phases) -> Floats:

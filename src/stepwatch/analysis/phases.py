@@ -77,11 +77,12 @@ class Phases(NamedTuple):
         """Rows whose time is a training step and nothing else."""
         return np.asarray((self.phase == Phase.STEP) & ~self.artefact)
 
-    def excess_s(self, run: Run, mean_ratio: float = 1.0) -> Floats:
-        """What each row took beyond a normal step; with heavy tails the mean step is above the median one."""
+    def excess_s(self, run: Run, rows: npt.NDArray[np.generic], mean_ratio: float = 1.0) -> Floats:
+        """What these rows took beyond a normal step; with heavy tails the mean step is above the median one."""
+        times = run.iterations.time_s[rows]
         if self.baseline is None:
-            return np.zeros(len(run.iterations))
-        return np.asarray((run.iterations.time_s - mean_ratio * self.baseline.time_s) * self.covers)
+            return np.zeros(len(times))
+        return np.asarray((times - mean_ratio * self.baseline.time_s[rows]) * self.covers[rows])
 
 
 def find_phases(run: Run) -> Phases:
@@ -128,7 +129,7 @@ def _again(run: Run, baseline: Baseline | None, before: Mask, now: Mask) -> tupl
 def _covers(run: Run) -> npt.NDArray[np.int64]:
     numbers = run.iterations.number
     if run.timing is not Timing.SPANS_LOG_INTERVAL:
-        return np.ones(len(numbers), np.int64)
+        return np.broadcast_to(np.int64(1), len(numbers))
     before = np.concatenate(([max(0, numbers[0] - (run.settings.count("log_interval") or 1))], numbers[:-1]))
     return np.maximum(numbers - before, 1)
 

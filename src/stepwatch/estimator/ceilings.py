@@ -6,7 +6,7 @@ import math
 import re
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from stepwatch.gpus import Gpu, gpus
 from stepwatch.units import TERA
@@ -29,25 +29,25 @@ HALF = {"float16": "bfloat16", "bfloat16": "float16"}
 
 
 class Ceiling(NamedTuple):
-    """FLOP/s of large matrix products, and whether somebody measured them on this card."""
+    """FLOP/s of large matrix products, and how they are known: of this card, of its kin, or by a mere rule of thumb."""
 
     flops: float
-    measured: bool
+    basis: Literal["measured", "kin", "guess"]
 
 
 def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     """The ceiling for a dtype; None where not even a peak is known."""
     measured = _measured(gpu, dtype)
     if measured is not None:
-        return Ceiling(measured, True)
+        return Ceiling(measured, "measured")
     if dtype == "bfloat16" and not gpu.has_bf16:
         single = matmul_ceiling(gpu, "float32")
-        return single and Ceiling(single.flops * EMULATED_SHARE, False)
+        return single and Ceiling(single.flops * EMULATED_SHARE, "kin")
     twin = _measured(gpu, HALF.get(dtype, ""))
     if twin is not None:
-        return Ceiling(twin, True)
+        return Ceiling(twin, "measured")
     derived = _derived(gpu, dtype)
-    return Ceiling(derived, False) if derived else None
+    return Ceiling(derived, "kin" if gpu.compute_capability in ANCHORS else "guess") if derived else None
 
 
 def _measured(gpu: Gpu, dtype: str) -> float | None:

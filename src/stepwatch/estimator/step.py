@@ -48,7 +48,7 @@ class Machine:
     """What the model needs to know of a card, for one dtype."""
 
     matmul_flops: float
-    ceiling_measured: bool
+    ceiling_known: bool
     bandwidth_bytes_per_s: float
     large_cache: bool
     slow_flash: bool
@@ -72,7 +72,7 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ma
         return None
     return Machine(
         matmul_flops=ceiling.flops,
-        ceiling_measured=ceiling.measured,
+        ceiling_known=ceiling.basis != "guess",
         bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
         large_cache=gpu.compute_capability in LARGE_CACHE,
         slow_flash=gpu.compute_capability in SLOW_FLASH,

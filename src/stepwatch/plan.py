@@ -1,0 +1,288 @@
+"""Before a run: what a config will take on a card, and whether a claimed figure is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from stepwatch.errors import InputError, UsageError
+from stepwatch.estimator.estimate import Estimate, estimate, fits, flops_per_iteration, largest_batch_size
+from stepwatch.estimator.workload import DTYPES, MODELS, Workload, nanochat
+from stepwatch.gpus import Gpu
+from stepwatch.messages import Message
+from stepwatch.settings import Origin, Settings, Value
+from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
+
+SCHEMA = "stepwatch.plan/1"
+# Where only a better validation loss saves: early evaluations mostly improve, late ones mostly do not.
+SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
+_USUAL_BATCH = 12  # nanoGPT's default
+_SHAPE = ("n_layer", "n_head", "n_embd")
+_LARGEST = {
+    "n_layer": 1000, "n_head": 1000, "n_embd": 1_000_000, "block_size": 10_000_000, "vocab_size": 10_000_000,
+    "batch_size": 1_000_000, "gradient_accumulation_steps": 10_000_000, "max_iters": 10**12, "eval_iters": 10**9,
+    "eval_interval": 10**12, "world_size": 100_000, "tokens_per_iter": 10**12, "n_params": 10**14,
+}  # fmt: skip
+
+Verdict = Literal["impossible", "implausible", "plausible"]
+
+
+class Claim(NamedTuple):
+    """A figure that somebody promised, and what it would take."""
+
+    text: str
+    step_s: float
+    needs_flops: float
+    """Of each card."""
+    of_peak: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run is expected to take; intervals hold the truth in nine of ten cases."""
+
+    settings: Settings
+    workload: Workload
+    gpu: Gpu
+    gpu_origin: str
+    n_gpus: int
+    estimate: Estimate
+    total_s: Interval
+    step_part_s: Interval
+    evaluations: int
+    saves: Interval
+    flops_per_iter: float
+    peak_flops: float
+    fits: bool | None
+    largest_batch_size: int | None
+    claim: Claim | None = None
+    shape_guessed: bool = False
+    emulated: bool = False
+    """bfloat16 was asked for on a card that has none: it computes in software, slower than in float16."""
+
+    @property
+    def tokens_per_s(self) -> Interval:
+        return _over(self.workload.tokens_per_iteration, self.estimate.step_s)
+
+    @property
+    def mfu(self) -> Interval:
+        return _over(self.flops_per_iter / self.n_gpus / self.peak_flops, self.estimate.step_s)
+
+
+def _over(amount: float, time_s: Interval) -> Interval:
+    return Interval(amount / time_s.high, amount / time_s.mid, amount / time_s.low)
+
+
+def plan(
+    settings: Settings, gpu: Gpu, *, gpu_origin: str = "user", n_gpus: int | None = None,
+    link: str | float | None = None, claim: str | None = None,
+) -> Plan:  # fmt: skip
+    """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
+    settings, guessed = _with_shape(_with_batch(settings))
+    workload, complete = _workload(settings, gpu, n_gpus)
+    found = estimate(workload, gpu, link=link)
+    peak = gpu.peak_flops(workload.dtype).flops
+    if found is None or not peak:
+        raise InputError(
+            Message("nothing is known of the speed of “{name:word}”", {"name": gpu.name}),
+            Message("name a graphics card with --gpu; `stepwatch gpus` lists them"),
+        )
+    flops = _counted_flops(workload, guessed)
+    total, steps, evaluations, saves = _total(found, complete)
+    result = Plan(
+        settings=complete, workload=workload, gpu=gpu, gpu_origin=gpu_origin, n_gpus=workload.world_size, estimate=found,
+        total_s=total, step_part_s=steps, evaluations=evaluations, saves=saves, flops_per_iter=flops, peak_flops=peak,
+        fits=fits(workload, gpu), largest_batch_size=largest_batch_size(workload, gpu), shape_guessed=guessed,
+        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
+    )  # fmt: skip
+    return result if claim is None else replace(result, claim=judge(claim, result))
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+def named_shape(model: str | None, depth: int | None) -> dict[str, Value]:
+    """The shape behind a model's name, or behind nanochat's --depth."""
+    if depth is not None:
+        return nanochat(depth)
+    return dict(MODELS[model]) if model is not None else {}
+
+
+def _with_shape(settings: Settings) -> tuple[Settings, bool]:
+    """Only the number of parameters is known: a GPT of that size, as deep as GPTs of its size are."""
+    n_params = settings.number("n_params")
+    if n_params is None or any(name in settings for name in _SHAPE) or settings.text("init_from") in MODELS:
+        return settings, False
+    vocabulary = settings.count("vocab_size") or 50304
+
+    def size(depth: int) -> float:
+        width = 64 * depth
+        return 12.0 * depth * width * width + vocabulary * width
+
+    depth = min(range(2, 200), key=lambda layers: abs(size(layers) - n_params))
+    guess: dict[str, Value] = {"n_layer": depth, "n_head": depth, "n_embd": 64 * depth}
+    return settings.beneath(Settings.of(Origin.INFERRED, guess)), True
+
+
+def _with_batch(settings: Settings) -> Settings:
+    """Only the tokens of an iteration are known: a micro-batch that divides them, and as many as it takes."""
+    tokens = settings.count("tokens_per_iter")
+    if tokens is None or "batch_size" in settings or "gradient_accumulation_steps" in settings:
+        return settings
+    sequences = max(tokens // (settings.count("block_size") or 1024), 1)
+    batch = next(size for size in range(_USUAL_BATCH, 0, -1) if sequences % size == 0)
+    guess: dict[str, Value] = {"batch_size": batch, "gradient_accumulation_steps": sequences // batch}
+    return settings.beneath(Settings.of(Origin.INFERRED, guess))
+
+
+def _workload(settings: Settings, gpu: Gpu, n_gpus: int | None) -> tuple[Workload, Settings]:
+    _check(settings)
+    if n_gpus is not None:
+        settings = settings.beneath(Settings.of(Origin.USER, {"world_size": n_gpus}))
+    try:
+        workload, assumed = Workload.from_settings(settings, has_bf16=gpu.has_bf16)
+    except ValueError as error:
+        raise _nonsense(settings, error) from error
+    return workload, Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(settings)
+
+
+def _check(settings: Settings) -> None:
+    for name, largest in _LARGEST.items():
+        value = settings.number(name)
+        if value is not None and not 1 <= value <= largest:
+            raise UsageError(
+                Message("{name:word} = {value:word} makes no sense", {"name": name, "value": settings[name].value}),
+                Message("{name:word} is between 1 and {largest:n}", {"name": name, "largest": largest}),
+            )
+    dtype = settings.text("dtype")
+    if dtype is not None and dtype.removeprefix("torch.") not in DTYPES:
+        raise UsageError(
+            Message("“{value:word}” is not a value for {name:word}", {"value": dtype, "name": "dtype"}),
+            Message("dtype is one of {names:word}", {"names": "bfloat16, float16, float32"}),
+        )
+
+
+def _nonsense(settings: Settings, error: ValueError) -> UsageError:
+    width, heads = settings.count("n_embd") or 768, settings.count("n_head") or 12
+    if width % heads:
+        return UsageError(
+            Message(
+                "n_embd = {width:n} cannot be divided among n_head = {heads:n} heads", {"width": width, "heads": heads}
+            ),
+            Message("choose n_embd as a multiple of n_head, for example 64 times it"),
+        )
+    return UsageError(
+        Message("these settings make no sense: {reason:word}", {"reason": error}), Message("check the config")
+    )
+
+
+def _counted_flops(workload: Workload, guessed: bool) -> float:
+    """As nanoGPT counts; without a shape only what the parameters need, attention left out."""
+    if guessed and workload.stated_params:
+        return 6.0 * workload.stated_params * workload.tokens_per_iteration
+    return flops_per_iteration(workload)
+
+
+# --- the whole run ----------------------------------------------------------------------------------------------
+
+
+def _total(found: Estimate, settings: Settings) -> tuple[Interval, Interval, int, Interval]:
+    """nanoGPT runs iterations 0 to max_iters, evaluates at each multiple of eval_interval and never saves at 0."""
+    last = settings.count("max_iters") or 600_000
+    interval = settings.count("eval_interval") or 2000
+    evaluations = last // interval + 1
+    saves = Interval.exactly(1.0).scaled(evaluations - 1)
+    if settings.flag("always_save_checkpoint") is False:
+        saves = SHARE_THAT_SAVES.scaled(evaluations - 1)
+    steps = found.step_s.scaled(last + 1)
+    # One model makes step and evaluation, so their errors go together; disk and compiler err on their own.
+    computed = _together(steps, found.eval_s.scaled(evaluations))
+    saved = Interval(
+        saves.low * found.checkpoint_s.low, saves.mid * found.checkpoint_s.mid, saves.high * found.checkpoint_s.high
+    )
+    return computed + saved + found.compile_s, steps, evaluations, saves
+
+
+def _together(one: Interval, other: Interval) -> Interval:
+    return Interval(one.low + other.low, one.mid + other.mid, one.high + other.high)
+
+
+# --- claims -----------------------------------------------------------------------------------------------------
+
+_UNITS = {
+    "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": MINUTE_S, "minutes": MINUTE_S, "minute": MINUTE_S, "m": MINUTE_S,
+    "h": HOUR_S, "hour": HOUR_S, "hours": HOUR_S, "d": DAY_S, "day": DAY_S, "days": DAY_S,
+}  # fmt: skip
+_PER_ITERATION = frozenset({"ms", "s", "sec"})
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+
+
+def judge(text: str, of: Plan) -> Claim:
+    """`100ms` or `2s` is an iteration, `20min`, `3h` or `2d` the whole run, `2M-tokens/s` a rate."""
+    step_s = _claimed_step_s(text, of)
+    needs = of.flops_per_iter / of.n_gpus / step_s
+    verdict: Verdict = "plausible"
+    if step_s < of.estimate.floor_step_s:
+        verdict = "impossible"
+    elif step_s < of.estimate.step_s.low:
+        verdict = "implausible"
+    return Claim(text, step_s, needs, needs / of.peak_flops, verdict)
+
+
+def _claimed_step_s(text: str, of: Plan) -> float:
+    plain = text.strip().lower().replace(" ", "").replace("-", "").replace("_", "")
+    digits = len(plain) - len(plain.lstrip("0123456789.,"))
+    unit = plain[digits:]
+    try:
+        value = float(plain[:digits].replace(",", "."))
+    except ValueError:
+        raise _unreadable(text) from None
+    if not 0 < value < 1e15:
+        raise _unreadable(text)
+    for ending in ("tokens/s", "tok/s", "tokens/sec", "tok/sec", "t/s"):
+        if unit.endswith(ending) and unit.removesuffix(ending) in _SCALES:
+            return of.workload.tokens_per_iteration / (value * _SCALES[unit.removesuffix(ending)])
+    if unit not in _UNITS:
+        raise _unreadable(text)
+    seconds = value * _UNITS[unit]
+    return seconds if unit in _PER_ITERATION else seconds / ((of.settings.count("max_iters") or 600_000) + 1)
+
+
+def _unreadable(text: str) -> UsageError:
+    return UsageError(
+        Message("the claim “{text:word}” cannot be read", {"text": text}),
+        Message("for example: --claim 100ms (an iteration), 2M-tokens/s, 20min (the whole run)"),
+    )
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------
+
+
+def plan_json(of: Plan) -> dict[str, Any]:
+    found, claim = of.estimate, of.claim
+    return {
+        "schema": SCHEMA, "gpu": of.gpu.name, "gpu_origin": of.gpu_origin, "n_gpus": of.n_gpus,
+        "settings": {name: setting.value for name, setting in of.settings.items()},
+        "origins": {name: setting.origin.value for name, setting in of.settings.items()},
+        "n_params": of.workload.n_params, "tokens_per_iter": of.workload.tokens_per_iteration,
+        "flops_per_iter": of.flops_per_iter, "step_s": _json(found.step_s), "eval_s": _json(found.eval_s),
+        "checkpoint_s": _json(found.checkpoint_s), "compile_s": _json(found.compile_s), "total_s": _json(of.total_s),
+        "step_part_s": _json(of.step_part_s), "evaluations": of.evaluations, "saves": _json(of.saves),
+        "floor_step_s": found.floor_step_s, "tokens_per_s": _json(of.tokens_per_s), "mfu": _json(of.mfu),
+        "peak_tflops": of.peak_flops / TERA, "bound": found.bound, "vram_bytes": _json(found.vram_bytes), "fits": of.fits,
+        "largest_batch_size": of.largest_batch_size, "claim": None if claim is None else _claim_json(claim),
+        "terms_s": {term.name: term.seconds for term in found.terms}, "advice": [],
+    }  # fmt: skip
+
+
+def _claim_json(claim: Claim) -> Mapping[str, Any]:
+    return {
+        "text": claim.text, "step_s": claim.step_s, "needs_tflops": claim.needs_flops / TERA, "of_peak": claim.of_peak,
+        "verdict": claim.verdict,
+    }  # fmt: skip
+
+
+def _json(interval: Interval) -> dict[str, float]:
+    return {"low": interval.low, "mid": interval.mid, "high": interval.high}

@@ -8,15 +8,14 @@ from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.estimator.estimate import Estimate, estimate, fits, flops_per_iteration, largest_batch_size
+from stepwatch.estimator.total import DEFAULT_MAX_ITERS, total
 from stepwatch.estimator.workload import DTYPES, MODELS, Workload, nanochat
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
-from stepwatch.settings import Origin, Settings, Value
+from stepwatch.settings import PRIVATE, Origin, Settings, Value
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"
-# Where only a better validation loss saves: early evaluations mostly improve, late ones mostly do not.
-SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
 _USUAL_BATCH = 12  # nanoGPT's default
 _SHAPE = ("n_layer", "n_head", "n_embd")
 _LARGEST = {
@@ -90,10 +89,11 @@ def plan(
             Message("name a graphics card with --gpu; `stepwatch gpus` lists them"),
         )
     flops = _counted_flops(workload, guessed)
-    total, steps, evaluations, saves = _total(found, complete)
+    whole = total(found, complete)
     result = Plan(
-        settings=complete, workload=workload, gpu=gpu, gpu_origin=gpu_origin, n_gpus=workload.world_size, estimate=found,
-        total_s=total, step_part_s=steps, evaluations=evaluations, saves=saves, flops_per_iter=flops, peak_flops=peak,
+        settings=complete, workload=workload, gpu=gpu, gpu_origin=gpu_origin, n_gpus=workload.world_size,
+        estimate=found, total_s=whole.total_s, step_part_s=whole.step_part_s, evaluations=whole.evaluations,
+        saves=whole.saves, flops_per_iter=flops, peak_flops=peak,
         fits=fits(workload, gpu), largest_batch_size=largest_batch_size(workload, gpu), shape_guessed=guessed,
         emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
     )  # fmt: skip
@@ -185,30 +185,6 @@ def _counted_flops(workload: Workload, guessed: bool) -> float:
     return flops_per_iteration(workload)
 
 
-# --- the whole run ----------------------------------------------------------------------------------------------
-
-
-def _total(found: Estimate, settings: Settings) -> tuple[Interval, Interval, int, Interval]:
-    """nanoGPT runs iterations 0 to max_iters, evaluates at each multiple of eval_interval and never saves at 0."""
-    last = settings.count("max_iters") or 600_000
-    interval = settings.count("eval_interval") or 2000
-    evaluations = last // interval + 1
-    saves = Interval.exactly(1.0).scaled(evaluations - 1)
-    if settings.flag("always_save_checkpoint") is False:
-        saves = SHARE_THAT_SAVES.scaled(evaluations - 1)
-    steps = found.step_s.scaled(last + 1)
-    # One model makes step and evaluation, so their errors go together; disk and compiler err on their own.
-    computed = _together(steps, found.eval_s.scaled(evaluations))
-    saved = Interval(
-        saves.low * found.checkpoint_s.low, saves.mid * found.checkpoint_s.mid, saves.high * found.checkpoint_s.high
-    )
-    return computed + saved + found.compile_s, steps, evaluations, saves
-
-
-def _together(one: Interval, other: Interval) -> Interval:
-    return Interval(one.low + other.low, one.mid + other.mid, one.high + other.high)
-
-
 # --- claims -----------------------------------------------------------------------------------------------------
 
 _UNITS = {
@@ -239,7 +215,7 @@ def _claimed_step_s(text: str, of: Plan) -> float:
         value = float(plain[:digits].replace(",", "."))
     except ValueError:
         raise _unreadable(text) from None
-    if not 0 < value < 1e15:
+    if text.strip().startswith("-") or not 0 < value < 1e15:
         raise _unreadable(text)
     for ending in ("tokens/s", "tok/s", "tokens/sec", "tok/sec", "t/s"):
         if unit.endswith(ending) and unit.removesuffix(ending) in _SCALES:
@@ -247,7 +223,7 @@ def _claimed_step_s(text: str, of: Plan) -> float:
     if unit not in _UNITS:
         raise _unreadable(text)
     seconds = value * _UNITS[unit]
-    return seconds if unit in _PER_ITERATION else seconds / ((of.settings.count("max_iters") or 600_000) + 1)
+    return seconds if unit in _PER_ITERATION else seconds / ((of.settings.count("max_iters") or DEFAULT_MAX_ITERS) + 1)
 
 
 def _unreadable(text: str) -> UsageError:
@@ -264,15 +240,16 @@ def plan_json(of: Plan) -> dict[str, Any]:
     found, claim = of.estimate, of.claim
     return {
         "schema": SCHEMA, "gpu": of.gpu.name, "gpu_origin": of.gpu_origin, "n_gpus": of.n_gpus,
-        "settings": {name: setting.value for name, setting in of.settings.items()},
-        "origins": {name: setting.origin.value for name, setting in of.settings.items()},
+        "settings": {name: setting.value for name, setting in of.settings.items() if name not in PRIVATE},
+        "origins": {name: setting.origin.value for name, setting in of.settings.items() if name not in PRIVATE},
         "n_params": of.workload.n_params, "tokens_per_iter": of.workload.tokens_per_iteration,
         "flops_per_iter": of.flops_per_iter, "step_s": _json(found.step_s), "eval_s": _json(found.eval_s),
         "checkpoint_s": _json(found.checkpoint_s), "compile_s": _json(found.compile_s), "total_s": _json(of.total_s),
         "step_part_s": _json(of.step_part_s), "evaluations": of.evaluations, "saves": _json(of.saves),
         "floor_step_s": found.floor_step_s, "tokens_per_s": _json(of.tokens_per_s), "mfu": _json(of.mfu),
-        "peak_tflops": of.peak_flops / TERA, "bound": found.bound, "vram_bytes": _json(found.vram_bytes), "fits": of.fits,
-        "largest_batch_size": of.largest_batch_size, "claim": None if claim is None else _claim_json(claim),
+        "peak_tflops": of.peak_flops / TERA, "bound": found.bound, "vram_bytes": _json(found.vram_bytes),
+        "fits": of.fits, "largest_batch_size": of.largest_batch_size,
+        "claim": None if claim is None else _claim_json(claim),
         "terms_s": {term.name: term.seconds for term in found.terms}, "advice": [],
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Any
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
+from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, Interval
 
 SCHEMA = "stepwatch.report/1"
@@ -20,8 +21,6 @@ STATED = (
     "block_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size",
     "always_save_checkpoint", "dtype", "compile", "world_size",
 )  # fmt: skip
-# Settings that may name a person, a machine or a place: never in a report.
-PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,8 @@ def throughput_json(analysis: Analysis) -> dict[str, Any]:
         "peak_tflops": _number(t.peak_flops / TERA) if t.peak_flops else None, "dtype": t.peak_dtype,
         "achieved_tflops": _number(t.achieved_flops / TERA) if t.achieved_flops else None, "flops_from": t.flops_from,
         "mfu": _number(t.mfu), "reported_mfu": _number(t.reported_mfu), "tokens_per_s": _number(t.tokens_per_s),
-        "effective_tokens_per_s": _number(t.effective_tokens_per_s), "expected_step_s": None,
+        "effective_tokens_per_s": _number(t.effective_tokens_per_s),
+        "expected_step_s": interval_json(analysis.expected.step_s if analysis.expected else None),
     }  # fmt: skip
 
 

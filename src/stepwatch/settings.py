@@ -41,6 +41,9 @@ KINDS: Mapping[str, type] = {
     "n_params": float,
 }  # fmt: skip
 
+# Settings that may name a person, a machine or a place: never in a report.
+PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
+
 # Counts of which zero or less makes no sense; everything else may be zero.
 POSITIVE = frozenset({
     "n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size", "gradient_accumulation_steps",

@@ -11,13 +11,25 @@ from typing import NamedTuple
 
 from tests.house.sentences import ROOT
 
-PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/gpus.md")
+PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/gpus.md")
 _BLOCK = re.compile(r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL)
 OUTPUTS = {
     "short": ("examples/short.log", "--gpu", "4070"),
     "resumed": ("examples/resumed.log", "--gpu", "4070"),
     "laptop-sleep": ("examples/laptop-sleep.log",),
     "4070": ("gpus", "4070"),
+    "estimate": ("estimate", "examples/train_gpt2_small.py", "--gpu", "4070"),
+    "claim": (
+        "estimate",
+        "--gpu",
+        "4070",
+        "--set",
+        "n_params=40e6",
+        "--set",
+        "tokens_per_iter=524288",
+        "--claim",
+        "100ms",
+    ),
 }
 
 

@@ -23,10 +23,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readers": {"run", "settings", "sources"},
     "estimator": {"gpus", "settings"},
     "analysis": {"estimator", "gpus", "run", "settings"},
+    "plan": {"estimator", "gpus", "settings"},
     "report": {"analysis", "run", "settings"},
     "i18n": set(),
-    "presenters": {"analysis", "gpus", "i18n", "report", "run", "settings"},
-    "cli": {"analysis", "estimator", "gpus", "i18n", "presenters", "readers", "report", "run", "settings", "sources"},
+    "presenters": {"analysis", "estimator", "gpus", "i18n", "plan", "report", "run", "settings"},
+    "cli": {
+        "analysis",
+        "estimator",
+        "gpus",
+        "i18n",
+        "plan",
+        "presenters",
+        "readers",
+        "report",
+        "run",
+        "settings",
+        "sources",
+    },
 }
 FACADE = {"__init__", "__main__"}
 FILES = sorted(SOURCE.rglob("*.py"))

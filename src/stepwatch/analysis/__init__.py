@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stepwatch.analysis import begun
 from stepwatch.analysis.costs import Costs, find_costs
+from stepwatch.analysis.expected import find_expected
 from stepwatch.analysis.findings import Finding, find_findings
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
@@ -15,6 +17,7 @@ from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run
 
 if TYPE_CHECKING:
+    from stepwatch.estimator.estimate import Estimate
     from stepwatch.gpus import Gpu
 
 __all__ = ["Analysis", "Costs", "Finding", "Forecast", "Goodput", "Phases", "Regimes", "Split", "Throughput", "analyse"]
@@ -32,21 +35,40 @@ class Analysis:
     goodput: Goodput
     throughput: Throughput
     forecast: Forecast
+    expected: Estimate | None = None
+    """What the estimator expects of this run on this card, where the log tells enough."""
     findings: tuple[Finding, ...] = field(default=())
 
 
 def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:
     """Explains a run; `gpu` is the card it ran on, where it is known."""
+    if not len(run.iterations):
+        return _analyse_header(run, gpu, gpu_origin)
     phases = find_phases(run)
     costs = find_costs(run, phases)
     regimes = find_regimes(run, phases)
     split = split_rows(run, phases, costs)
     goodput = find_goodput(run, phases, costs, split)
     throughput = find_throughput(run, phases, costs, goodput, gpu, gpu_origin)
-    forecast = find_forecast(run, phases, costs, goodput)
+    expected = find_expected(run, gpu)
+    forecast = find_forecast(run, phases, costs, goodput, expected)
     values = {
         "run": run, "phases": phases, "costs": costs, "regimes": regimes, "split": split, "goodput": goodput,
-        "throughput": throughput, "forecast": forecast,
+        "throughput": throughput, "forecast": forecast, "expected": expected,
     }  # fmt: skip
     bare = Analysis(**values)  # type: ignore[arg-type]
     return Analysis(**values, findings=find_findings(bare))  # type: ignore[arg-type]
+
+
+def _analyse_header(run: Run, gpu: Gpu | None, gpu_origin: str | None) -> Analysis:
+    """Raises NoIterations where not even an expectation can be had."""
+    expected = find_expected(run, gpu)
+    if expected is None:
+        raise begun.too_little(gpu is not None)
+    phases, costs, goodput = begun.no_phases(run), begun.expected_costs(expected), begun.no_goodput()
+    bare = Analysis(
+        run=run, phases=phases, costs=costs, regimes=Regimes(), split=begun.no_split(), goodput=goodput,
+        throughput=find_throughput(run, phases, costs, goodput, gpu, gpu_origin),
+        forecast=begun.expected_forecast(run, expected), expected=expected,
+    )  # fmt: skip
+    return replace(bare, findings=find_findings(bare))

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 INFO, NOTICE, WARNING = "info", "notice", "warning"
 
+ONLY_BEGUN = Message(
+    "The log has no iteration yet: every figure is what the estimator expects of this card, none was measured."
+)
 SLEEP_S = 300.0
 SLEEP_RATIO = 50.0
 
@@ -30,6 +33,8 @@ class Finding(NamedTuple):
 
 
 def find_findings(analysis: Analysis) -> tuple[Finding, ...]:
+    if not len(analysis.run.iterations):
+        return (Finding("only_begun", NOTICE, ONLY_BEGUN),)
     return tuple(finding for rule in RULES for finding in rule(analysis))
 
 
@@ -286,6 +291,24 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         yield Finding("mfu_smoothed", INFO, Message(text, facts))
 
 
+def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
+    """Is this normal?"""
+    if a.expected is None or a.costs.how.get("step_s") == NOT_SEPARABLE or a.throughput.gpu is None:
+        return
+    step, expected = a.costs.step_s.mid, a.expected.step_s
+    facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": a.throughput.gpu.name}
+    if step > expected.high:
+        yield Finding("slower_than_expected", NOTICE, Message(
+            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.",
+            facts))  # fmt: skip
+    elif step < expected.low:
+        yield Finding("faster_than_expected", INFO, Message(
+            "A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts))  # fmt: skip
+    else:
+        yield Finding("speed_is_normal", INFO, Message(
+            "Your {step:time} per step is what a {gpu:word} gives for this model: {expected:range} was to be expected.", facts))  # fmt: skip
+
+
 def impossible_figures(a: Analysis) -> Iterator[Finding]:
     t = a.throughput
     if t.gpu is None or t.achieved_flops is None:
@@ -336,6 +359,7 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
-    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_sentinel, impossible_figures, loss_nan, ended_early,
+    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_sentinel,
+    speed_against_expectation, impossible_figures, loss_nan, ended_early,
     averaged_times,
 )  # fmt: skip

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stepwatch.analysis.costs import MEASURED, Costs
+from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
+from stepwatch.analysis.expected import ENOUGH_ROWS, combined
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import block_medians, median
 from stepwatch.run import Run
 from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.estimate import Estimate
 
 # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their length.
 # Things get slower more often than faster.
@@ -36,12 +40,23 @@ class Forecast(NamedTuple):
     assumed_no_evals: bool = False
 
 
-def find_forecast(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> Forecast:
+def find_forecast(
+    run: Run, phases: Phases, costs: Costs, goodput: Goodput, expected: Estimate | None = None
+) -> Forecast:
     last = int(run.iterations.number[-1])
+    rows = int(phases.normal.sum())
     step = _future_step(run, phases, costs, goodput)
+    basis = "log"
+    if expected is not None and rows < ENOUGH_ROWS:
+        # The log outweighs the model as soon as it has shown a few normal iterations.
+        step = combined(step, rows, expected.step_s) if rows else expected.step_s
+        costs = _filled_in(costs, expected)
+        basis = "both" if rows else "estimate"
     end = run.settings.count("max_iters")
     if end is None:
-        return Forecast(per_thousand_s=_span(run, phases, costs, step, last, last + 1000)[0], last_iteration=last)
+        return Forecast(
+            per_thousand_s=_span(run, phases, costs, step, last, last + 1000)[0], last_iteration=last, basis=basis
+        )
     if last >= end:
         return Forecast(
             done=True, total_s=goodput.interval_s, remaining_s=Interval.exactly(0.0), last_iteration=last, max_iters=end
@@ -51,8 +66,17 @@ def find_forecast(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> F
     blind = phases.eval_interval is None and phases.first_evaluates
     return Forecast(
         total_s=total, remaining_s=remaining, last_iteration=last, max_iters=end, evals_ahead=evals, saves_ahead=saves,
-        assumed_no_evals=blind,
+        assumed_no_evals=blind, basis=basis,
     )  # fmt: skip
+
+
+def _filled_in(costs: Costs, expected: Estimate) -> Costs:
+    """What the log does not tell of evaluation and checkpoint yet, from the estimator."""
+    if costs.eval_s is None or costs.how.get("eval_s") == NOT_SEPARABLE:
+        costs = costs._replace(eval_s=expected.eval_s)
+    if costs.checkpoint_s is None:
+        costs = costs._replace(checkpoint_s=expected.checkpoint_s, pair_s=None)
+    return costs
 
 
 def _sum_with_past(goodput: Goodput, remaining: Interval) -> Interval:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stepwatch.analysis.costs import Costs
+from stepwatch.analysis.costs import MEASURED, Costs
 from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
@@ -42,7 +42,7 @@ def find_throughput(
     run: Run, phases: Phases, costs: Costs, goodput: Goodput, gpu: Gpu | None, gpu_origin: str | None
 ) -> Throughput:
     step = costs.step_s.mid
-    known = "step_s" not in costs.how or costs.how["step_s"] != "not separable"
+    known = costs.how.get("step_s") == MEASURED
     tokens = tokens_per_iteration(run)
     cards = run.settings.count("world_size") or 1
     flops, source = _flops_per_iteration(run, tokens, cards)

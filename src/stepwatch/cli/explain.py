@@ -11,6 +11,7 @@ import click
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.cli.cards import named_card
 from stepwatch.cli.errors import complain
 from stepwatch.cli.options import format_options, language_option, speaking, write
 from stepwatch.errors import StepwatchError, UsageError
@@ -69,7 +70,7 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
-        card = _named_card(gpu)
+        card = named_card(gpu)
         user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
         from_config, remarks = _config_settings(config)
         runs, failed = _read_all(logs, log_format, max_size, language)
@@ -146,7 +147,7 @@ def _config_settings(config: str | None) -> tuple[dict[str, Value], list[Finding
 
 
 def _report(
-    runs: list[Run], card: Gpu | None, from_config: dict[str, Value], user: Settings, remarks: list[Finding]
+    runs: list[Run], card: tuple[Gpu, str] | None, from_config: dict[str, Value], user: Settings, remarks: list[Finding]
 ) -> Report:
     if len(runs) > 1:
         facts = {"count": len(runs)}
@@ -161,17 +162,9 @@ def _report(
     return Report(analyses=tuple(analyses), remarks=tuple(remarks))
 
 
-def _named_card(name: str | None) -> Gpu | None:
-    if not name:
-        return None
-    from stepwatch.gpus import find_gpu  # the catalogue is loaded only where a card is named
-
-    return find_gpu(name)
-
-
-def _card(run: Run, card: Gpu | None) -> tuple[Gpu | None, str | None]:
+def _card(run: Run, card: tuple[Gpu, str] | None) -> tuple[Gpu | None, str | None]:
     if card is not None:
-        return card, Origin.USER.value
+        return card
     if not run.gpu_text:
         return None, None
     from stepwatch.gpus import find_gpu_in_text

@@ -88,7 +88,7 @@ class _Note:
 
     def normal(self, a: Analysis) -> Iterator[str]:
         facts = {"step": a.costs.step_s, "normal": int(a.phases.normal.sum()), "rows": len(a.run.iterations)}
-        if sentences.step_known(a):
+        if sentences.step_known(a) and len(a.run.iterations):
             yield self.say(Message(
                 "Of {rows:n} logged iterations {normal:n} did nothing but a training step, in {step:range}.", facts
             ))  # fmt: skip
@@ -119,6 +119,8 @@ class _Note:
         yield from self.about(a, _ABOUT_SPEED)
 
     def time(self, a: Analysis) -> Iterator[str]:
+        if not a.goodput.iterations:
+            return
         yield self.say(sentences.time_spent(a))
         head = (Message("Part"), Message("Time"), Message("Share"))
         cells = [

@@ -102,6 +102,8 @@ def headline(a: Analysis) -> Message:
         "step": a.costs.step_s.mid, "most": a.costs.step_s, "interval": a.phases.eval_interval,
         "period": a.phases.periodic, "lost": a.goodput.parts_s["stall"], "share": share_of(a, "stall"),
     }  # fmt: skip
+    if a.expected is not None and a.throughput.gpu is not None and len(a.run.iterations) < 2:
+        return _headline_of_a_beginning(a, a.expected.step_s, a.throughput.gpu.name)
     if not step_known(a):
         if len(a.run.iterations) == 1:
             return Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
@@ -115,6 +117,13 @@ def headline(a: Analysis) -> Message:
     if len(a.regimes.regimes) > 1:
         return _headline_of_regimes(a)
     return _headline_of_evaluations(a, facts) or _headline_without(a, facts)
+
+
+def _headline_of_a_beginning(a: Analysis, step: Interval, gpu: str) -> Message:
+    facts = {"step": step, "gpu": gpu}
+    if not len(a.run.iterations):
+        return Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", facts)
+    return Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
 
 
 def _headline_of_regimes(a: Analysis) -> Message:
@@ -261,6 +270,8 @@ def share_text(share: float) -> Message:
 
 def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
     """`short` is for a line with a label in front, otherwise whole sentences."""
+    if not len(a.run.iterations):
+        return (Message("Nothing is measured yet."),)
     said = (*_tokens_short(a), *_compute_short(a)) if short else (*_tokens(a), *_compute(a))
     return said or (
         Message(
@@ -340,6 +351,8 @@ def _compute(a: Analysis) -> Iterator[Message]:
 
 
 def time_spent(a: Analysis) -> Message:
+    if not a.goodput.iterations:
+        return Message("No iteration is done yet.")
     facts = {
         "wall": a.goodput.wall_s, "count": a.goodput.iterations, "share": share_of(a, "step"),
     }  # fmt: skip
@@ -361,6 +374,8 @@ def forecast(a: Analysis) -> Message:
     }  # fmt: skip
     if f.done:
         return Message("The run reached its last iteration, {end:n}.", facts)
+    if f.basis == "estimate" and f.total_s is not None:
+        return Message("The whole run should take {total:range}, as far as can be told before it runs.", facts)
     if f.remaining_s is not None and f.total_s is not None:
         return Message(
             "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",

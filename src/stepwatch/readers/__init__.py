@@ -11,9 +11,10 @@ from stepwatch.readers import nanogpt
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
 from stepwatch.run import Run, Timing
+from stepwatch.settings import Settings
 from stepwatch.sources import Source
 
-__all__ = ["READERS", "Reader", "detect", "read"]
+__all__ = ["READERS", "Reader", "detect", "read", "settings_of"]
 
 BLOCK_BYTES = 1 << 22
 _SNIFFED_BYTES = 1 << 20
@@ -74,9 +75,24 @@ def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
     if name is None:
         raise _nothing_found(source)
     runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
-    if not runs:
+    return runs or _begun(source, name)
+
+
+def _begun(source: Source, name: str) -> tuple[Run, ...]:
+    """The last header of a log without iterations: a run that has only begun."""
+    begun = [run for run in _parse(source, READERS[name]) if run.has_header]
+    if not begun:
         raise _nothing_found(source)
-    return runs
+    return (begun[-1],)
+
+
+def settings_of(source: Source) -> Settings:
+    """What a log says of its settings, whether or not it has iterations yet."""
+    name = detect(source)
+    runs = _parse(source, READERS[name]) if name is not None else ()
+    if not runs or not (runs[0].has_header or len(runs[0].iterations)):
+        raise _nothing_found(source)
+    return runs[0].settings
 
 
 def _parse(source: Source, reader: Reader) -> tuple[Run, ...]:

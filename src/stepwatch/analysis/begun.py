@@ -1,0 +1,71 @@
+"""A run that has only begun: its header is there, no iteration yet. All that can be said is what is to be expected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stepwatch.analysis.costs import MODELLED, Costs
+from stepwatch.analysis.forecast import Forecast
+from stepwatch.analysis.goodput import PARTS, Goodput, Split
+from stepwatch.analysis.phases import Phases
+from stepwatch.errors import NoIterations
+from stepwatch.messages import Message
+from stepwatch.run import Run
+from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.estimate import Estimate
+
+_NOTHING = np.zeros(0)
+
+
+def too_little(gpu_known: bool) -> NoIterations:
+    """Neither iterations nor enough to expect anything."""
+    what = Message("the log has a header but no iteration yet")
+    if not gpu_known:
+        return NoIterations(
+            what, Message("name the card with --gpu to hear what to expect, or wait for the first lines")
+        )
+    return NoIterations(what, Message("the header tells too little of the model; wait for the first lines"))
+
+
+def no_phases(run: Run) -> Phases:
+    return Phases(
+        phase=_NOTHING.astype(np.int8), certainty=_NOTHING.astype(np.int8), baseline=None,
+        eval_interval=run.settings.count("eval_interval"), eval_interval_inferred=False, first_evaluates=False,
+        first_saves=False, covers=_NOTHING.astype(np.int64), unlogged_evals=(), unlogged_saves=(), trailing=None,
+        artefact=_NOTHING.astype(bool), periodic=None,
+    )  # fmt: skip
+
+
+def expected_costs(expected: Estimate) -> Costs:
+    how = dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s"), MODELLED)
+    return Costs(
+        step_s=expected.step_s, eval_s=expected.eval_s, checkpoint_s=expected.checkpoint_s,
+        compile_s=expected.compile_s, how=how, mean_ratio=1.0, pair_s=None,
+    )  # fmt: skip
+
+
+def no_split() -> Split:
+    return Split(step_s=_NOTHING, eval_s=_NOTHING, checkpoint_s=_NOTHING, compile_s=_NOTHING, unexplained_s=_NOTHING)
+
+
+def no_goodput() -> Goodput:
+    return Goodput(
+        wall_s=0.0, interval_s=Interval.exactly(0.0), parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False
+    )
+
+
+def expected_forecast(run: Run, expected: Estimate) -> Forecast:
+    from stepwatch.estimator.total import total
+
+    end = run.settings.count("max_iters")
+    if end is None:
+        return Forecast(per_thousand_s=expected.step_s.scaled(1000), basis="estimate")
+    whole = total(expected, run.settings)
+    return Forecast(
+        total_s=whole.total_s, remaining_s=whole.total_s, basis="estimate", max_iters=end,
+        evals_ahead=whole.evaluations, saves_ahead=whole.saves.mid,
+    )  # fmt: skip

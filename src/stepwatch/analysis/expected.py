@@ -1,0 +1,81 @@
+"""What the estimator expects of this run on this card: for "is my speed normal?" and for a run that has only begun."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepwatch.run import Run
+from stepwatch.settings import Origin, Settings
+from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.workload import Workload
+    from stepwatch.gpus import Gpu
+
+_SHAPE = ("n_layer", "n_head", "n_embd")
+_SAME_SIZE = 0.03
+_Z90 = 1.6449
+# How far the first normal iterations of a log may be from the later ones: a card is not warm, a compiler not done.
+EARLY_DOUBT = 0.10
+ENOUGH_ROWS = 20
+
+
+def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
+    """None where the log tells too little of the model, or the card is unknown."""
+    if gpu is None or run.format != "nanogpt" or not _tells_its_work(run):
+        return None
+    from stepwatch.estimator.estimate import estimate
+    from stepwatch.estimator.workload import Workload
+
+    try:
+        workload, _ = Workload.from_settings(_settings(run), has_bf16=gpu.has_bf16)
+        workload = _with_unknown_stack(run, workload)
+        return estimate(workload, gpu) if _agrees(run, workload) else None
+    except (ValueError, OverflowError, ZeroDivisionError):  # settings that no model can have
+        return None
+
+
+def _tells_its_work(run: Run) -> bool:
+    """The tokens of an iteration, and a shape: stated, or nanoGPT's default that its parameter count confirms."""
+    settings = run.settings
+    batch = settings.count("batch_size") and settings.count("gradient_accumulation_steps")
+    tokens = settings.count("tokens_per_iter") or batch
+    shape = all(settings.count(name) for name in _SHAPE) or settings.number("n_params")
+    return bool(tokens and shape)
+
+
+def _settings(run: Run) -> Settings:
+    """nanoGPT says so when it compiles; a header that does not means that it did not."""
+    settings = run.settings
+    if run.has_header and settings.flag("compile") is None:
+        settings = settings.beneath(Settings.of(Origin.INFERRED, {"compile": False}))
+    return settings
+
+
+def _with_unknown_stack(run: Run, workload: Workload) -> Workload:
+    if run.has_header or run.settings.flag("compile") is not None:
+        return workload
+    return replace(workload, compile=None)
+
+
+def _agrees(run: Run, workload: Workload) -> bool:
+    """The shape that was filled in has the number of parameters that the log prints (positions not counted)."""
+    stated = run.settings.number("n_params")
+    if not stated:
+        return True
+    counted = replace(workload, stated_params=None).n_params - workload.block_size * workload.n_embd
+    return abs(counted / stated - 1) < _SAME_SIZE
+
+
+def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
+    """A step seen on few rows and the estimator's, weighed by how well each is known (both as log-normal)."""
+    own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / _Z90
+    seen = math.hypot(own, EARLY_DOUBT / rows**0.7)
+    believed = math.log(expected.high / expected.low) / 2 / _Z90
+    weight = seen**-2 / (seen**-2 + believed**-2)
+    mid = math.exp(weight * math.log(max(measured.mid, 1e-12)) + (1 - weight) * math.log(expected.mid))
+    spread = _Z90 * (seen**-2 + believed**-2) ** -0.5
+    return Interval(mid * math.exp(-spread), mid, mid * math.exp(spread))

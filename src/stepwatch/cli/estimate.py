@@ -1,0 +1,114 @@
+"""`stepwatch estimate`: how long a config will take on a card, before it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from stepwatch.cli.cards import card_of_this_machine, named_card
+from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.errors import UsageError
+from stepwatch.messages import Message
+from stepwatch.plan import Plan, named_shape, plan, plan_json
+from stepwatch.settings import Origin, Settings, parse_assignment, read_config
+from stepwatch.sources import from_file
+
+IMPOSSIBLE = 3
+MODEL_NAMES = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
+
+
+@click.command(
+    name="estimate", context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True}
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
+@click.option("--gpu", metavar="NAME", help="The card: 4070, rtx4090, a100-80gb, …; `this` or nothing asks the driver.")
+@click.option("--gpus", "n_gpus", type=click.IntRange(min=1), metavar="N", help="Train on N cards with DDP.")
+@click.option("--link", metavar="NAME", help="How the cards are connected: nvlink, pcie3, pcie4, pcie5, infiniband, …")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting, over what the config says.")
+@click.option("--model", type=click.Choice(MODEL_NAMES), help="The shape of a model by its name.")
+@click.option("--depth", type=click.IntRange(1, 200), metavar="N", help="The shape that nanochat's --depth N means.")
+@click.option(
+    "--claim", metavar="FIGURE", help="Is this possible? 100ms or 2s: an iteration; 20min: the run; 2M-tokens/s."
+)
+@click.option("--why", is_flag=True, help="Show the terms that the step time is the sum of.")
+@language_option()
+@format_options("terminal", "md", "json")
+def command(
+    arguments: tuple[str, ...], gpu: str | None, n_gpus: int | None, link: str | None, assignments: tuple[str, ...],
+    model: str | None, depth: int | None, claim: str | None, why: bool, lang: str | None, form: str, output: str | None,
+) -> None:  # fmt: skip
+    """Estimate what a config will take on a card, before the run.
+
+    Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether it fits: each
+    as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose header tells the settings; what
+    is missing is nanoGPT's default, and said to be. Settings may be given as train.py takes them: --batch_size=8.
+    With --claim it tells whether a promised figure is possible; exit code 3 when it is not.
+    """
+    with speaking(lang) as language:
+        settings, remarks = _settings(arguments, assignments, model, depth)
+        card, origin = named_card(gpu) or card_of_this_machine()
+        answer = plan(settings, card, gpu_origin=origin, n_gpus=n_gpus, link=_link(link), claim=claim)
+        write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
+    if answer.claim is not None and answer.claim.verdict == "impossible":
+        sys.exit(IMPOSSIBLE)
+
+
+def _settings(
+    arguments: tuple[str, ...], assignments: tuple[str, ...], model: str | None, depth: int | None
+) -> tuple[Settings, tuple[Message, ...]]:
+    files = [argument for argument in arguments if not argument.startswith("-")]
+    if len(files) > 1:
+        raise UsageError(
+            Message("one config at a time, not {count:n}", {"count": len(files)}),
+            Message("name a single CONFIG.py; further settings go as --key=value"),
+        )
+    own = [argument for argument in arguments if argument.startswith("-")]
+    given = Settings.of(Origin.USER, dict(parse_assignment(text) for text in (*own, *assignments)))
+    shape = Settings.of(Origin.USER, named_shape(model, depth))
+    from_file_, remarks = _from_file(files[0]) if files else (Settings({}), ())
+    return from_file_.beneath(shape).beneath(given), remarks
+
+
+def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:
+    source = from_file(name)
+    if not name.lower().endswith(".py"):
+        from stepwatch.readers import settings_of  # a log tells its settings too
+
+        return settings_of(source), ()
+    values, skipped = read_config(source.text.decode("utf-8", "replace"))
+    if not skipped:
+        return Settings.of(Origin.CONFIG, values), ()
+    told = Message(
+        "These settings of the config are not plain values and were left out: {names:word}.",
+        {"names": ", ".join(skipped[:6])},
+    )
+    return Settings.of(Origin.CONFIG, values), (told,)
+
+
+def _link(name: str | None) -> str | None:
+    if name is None:
+        return None
+    from stepwatch.estimator.step import LINKS_BYTES_PER_S
+
+    known = ("nvlink", "pcie", *LINKS_BYTES_PER_S)
+    if name.lower() not in known:
+        raise UsageError(
+            Message("there is no link “{name:word}”", {"name": name}),
+            Message("links: {names:word}", {"names": ", ".join(known)}),
+        )
+    return name.lower()
+
+
+def _render(answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool) -> str:
+    if form == "json":
+        from stepwatch.i18n import say
+
+        said = [say(remark, language) for remark in remarks]
+        return json.dumps({**plan_json(answer), "language": language, "remarks": said}, ensure_ascii=False) + "\n"
+    from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
+
+    if form == "md":
+        return PlanMarkdown(why=why).render(answer, remarks, language)
+    return PlanTerminal(why=why, colour=False if to_file else None).render(answer, remarks, language)

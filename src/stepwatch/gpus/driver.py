@@ -1,0 +1,302 @@
+"""The card in this machine, as NVIDIA's driver reports it through nvidia-ml-py.
+
+Every figure may fail by itself, on laptops, under WSL, in containers: then it is None and the rest still counts.
+"""
+
+# ruff: noqa: N802, the functions bear NVIDIA's own names
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeVar, cast
+
+from stepwatch.errors import UnknownGpu
+from stepwatch.gpus.catalogue import BOOST_SLACK, Gpu
+from stepwatch.gpus.formula import FIRST_WITH_BF16, cores_per_sm, gpu_by_formula, plain_name, segment
+from stepwatch.gpus.names import find_gpu
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.units import MEGA
+
+_T = TypeVar("_T")
+
+_MILLI = 1e-3
+_BITS_PER_BYTE = 8
+_TRANSFERS_PER_CLOCK = 2  # every kind of memory since GDDR3; a 4090: 384 bit x 2 x 10501 MHz = 1008 GB/s
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
+_NOT_AVAILABLE = 2**32 - 1  # NVML_VALUE_NOT_AVAILABLE
+_MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
+_VRAM_TOLERANCE = 0.1  # as in names.py: drivers report up to 7 % less than the nominal memory
+
+_MIG = Pattern(r" +MIG +(\S+)$")
+_PEAKS = (
+    "fp32_flops", "tf32_flops", "fp16_flops", "fp16_accumulate16_flops", "bf16_flops", "fp8_flops",
+    "fp8_accumulate16_flops", "int8_ops",
+)  # fmt: skip
+
+
+class DriverLibrary(Protocol):
+    """What we use of the module `pynvml`."""
+
+    def nvmlInit(self) -> object: ...
+    def nvmlShutdown(self) -> object: ...
+    def nvmlSystemGetDriverVersion(self) -> str | bytes: ...
+    def nvmlDeviceGetCount(self) -> int: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Any: ...
+    def nvmlDeviceGetName(self, handle: Any, /) -> str | bytes: ...
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, /) -> Any: ...
+    def nvmlDeviceGetCudaComputeCapability(self, handle: Any, /) -> tuple[int, int]: ...
+    def nvmlDeviceGetNumGpuCores(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetMemoryBusWidth(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int, /) -> int: ...
+    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int, /) -> int: ...
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetPowerManagementLimit(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: int, /) -> Any: ...
+    def nvmlDeviceGetAttributes(self, handle: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThisCard:
+    """A card in this machine and the state it is in; None where the driver does not say.
+
+    The peaks of `gpu` are nominal: a power limit below the default makes the card slower than they promise.
+    """
+
+    gpu: Gpu
+    name: str  # as the driver spells it
+    count: int  # of cards in the machine, whatever they are
+    vram_bytes: float | None = None
+    free_vram_bytes: float | None = None
+    power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
+    max_sm_clock_hz: float | None = None
+    current_sm_clock_hz: float | None = None
+    driver_version: str | None = None
+
+
+def this_card(library: DriverLibrary | None = None) -> ThisCard:
+    """The card that training would use here: the fastest, CUDA's first. Raises UnknownGpu where there is none."""
+    if library is None:
+        library = _installed()
+    try:
+        library.nvmlInit()
+    except Exception as error:
+        raise _no_card() from error
+    try:
+        cards = _cards(library)
+    finally:
+        _asked(library.nvmlShutdown)
+    if not cards:
+        raise _no_card()
+    return max(cards, key=lambda card: card.gpu.peak_flops().flops or 0.0)
+
+
+def _installed() -> DriverLibrary:
+    from importlib import import_module
+
+    try:
+        return cast(DriverLibrary, import_module("pynvml"))
+    except ImportError as error:
+        raise _no_card() from error
+
+
+def _no_card() -> UnknownGpu:
+    return UnknownGpu(
+        Message("no NVIDIA card was found in this machine"),
+        Message("name a graphics card with --gpu; `stepwatch gpus` lists them"),
+    )
+
+
+def _asked(question: Callable[[], _T]) -> _T | None:
+    """The answer or None; besides NVMLError there are names that are no text, and functions that are missing."""
+    try:
+        return question()
+    except Exception:
+        return None
+
+
+def _figure(question: Callable[[], float], unit: float = 1.0) -> float | None:
+    value = _asked(question)
+    return value * unit if value is not None and 0 < value != _NOT_AVAILABLE else None
+
+
+def _text(question: Callable[[], str | bytes]) -> str | None:
+    value = _asked(question)
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return (text or "").strip() or None
+
+
+class _Device:
+    """A device of the driver, a whole card or a MIG part of one, in our units."""
+
+    def __init__(self, library: DriverLibrary, handle: object) -> None:
+        self.library = library
+        self.handle = handle
+
+    @cached_property
+    def name(self) -> str | None:
+        return _text(lambda: self.library.nvmlDeviceGetName(self.handle))
+
+    @cached_property
+    def vram_bytes(self) -> float | None:
+        return _figure(lambda: float(self.library.nvmlDeviceGetMemoryInfo(self.handle).total))
+
+    @property
+    def free_vram_bytes(self) -> float | None:
+        return _asked(lambda: float(self.library.nvmlDeviceGetMemoryInfo(self.handle).free))
+
+    @cached_property
+    def compute_capability(self) -> tuple[int, int] | None:
+        found = _asked(lambda: self.library.nvmlDeviceGetCudaComputeCapability(self.handle))
+        return (found[0], found[1]) if found is not None else None
+
+    @cached_property
+    def sm_count(self) -> int | None:
+        """The driver counts SMs only for MIG parts, and cores only for whole cards."""
+        counted = _figure(lambda: self.library.nvmlDeviceGetAttributes(self.handle).multiprocessorCount)
+        if counted is not None:
+            return int(counted)
+        cores = _figure(lambda: self.library.nvmlDeviceGetNumGpuCores(self.handle))
+        each = cores_per_sm(self.compute_capability) if self.compute_capability is not None else None
+        return int(cores // each) if cores is not None and each is not None and cores % each == 0 else None
+
+    @cached_property
+    def max_sm_clock_hz(self) -> float | None:
+        return _figure(lambda: self.library.nvmlDeviceGetMaxClockInfo(self.handle, _SM_CLOCK), MEGA)
+
+    @property
+    def current_sm_clock_hz(self) -> float | None:
+        return _figure(lambda: self.library.nvmlDeviceGetClockInfo(self.handle, _SM_CLOCK), MEGA)
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None:
+        clock_hz = _figure(lambda: self.library.nvmlDeviceGetMaxClockInfo(self.handle, _MEMORY_CLOCK), MEGA)
+        bits = _figure(lambda: self.library.nvmlDeviceGetMemoryBusWidth(self.handle))
+        return None if clock_hz is None or bits is None else clock_hz * _TRANSFERS_PER_CLOCK * bits / _BITS_PER_BYTE
+
+    @property
+    def power_limit_w(self) -> float | None:
+        """The limit in force; laptops often tell no other."""
+        enforced = _figure(lambda: self.library.nvmlDeviceGetEnforcedPowerLimit(self.handle), _MILLI)
+        return enforced or _figure(lambda: self.library.nvmlDeviceGetPowerManagementLimit(self.handle), _MILLI)
+
+    @cached_property
+    def default_power_limit_w(self) -> float | None:
+        return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), _MILLI)
+
+    def first_part(self) -> _Device | None:
+        """The MIG part that a process gets; the places of parts that were never made are empty."""
+        places = _asked(lambda: self.library.nvmlDeviceGetMaxMigDeviceCount(self.handle)) or 0
+        for place in range(places):
+            handle = _asked(partial(self.library.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, place))
+            if handle is not None:
+                return _Device(self.library, handle)
+        return None
+
+
+def _cards(library: DriverLibrary) -> list[ThisCard]:
+    count = _asked(library.nvmlDeviceGetCount) or 0
+    handles = [_asked(partial(library.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+    devices = [_Device(library, handle) for handle in handles if handle is not None]
+    version = _text(library.nvmlSystemGetDriverVersion)
+    return [_card(device, device.name, count, version) for device in devices if device.name is not None]
+
+
+def _card(device: _Device, name: str, count: int, driver_version: str | None) -> ThisCard:
+    gpu = _gpu(device, _MIG.sub("", name))
+    used = device if _MIG.search(name) else device.first_part()
+    if used is not None:
+        name = used.name or name
+        gpu = _part_of(gpu, name, used)
+    used = used or device
+    return ThisCard(
+        gpu=gpu,
+        name=name,
+        count=count,
+        vram_bytes=used.vram_bytes,
+        free_vram_bytes=used.free_vram_bytes,
+        power_limit_w=device.power_limit_w,
+        default_power_limit_w=device.default_power_limit_w,
+        max_sm_clock_hz=device.max_sm_clock_hz,
+        current_sm_clock_hz=device.current_sm_clock_hz,
+        driver_version=driver_version,
+    )
+
+
+def _gpu(device: _Device, name: str) -> Gpu:
+    """From the catalogue, else computed, else with what little the driver tells: unknown peaks stay unknown."""
+    is_whole = device.name == name
+    vram_bytes, sm_count = (device.vram_bytes, device.sm_count) if is_whole else (None, None)
+    try:
+        gpu = find_gpu(name, vram_bytes=vram_bytes, sm_count=sm_count)
+    except UnknownGpu:
+        return _computed(device, name) or Gpu(
+            name=plain_name(name),
+            vendor="NVIDIA",
+            segment=segment(name),
+            compute_capability=device.compute_capability,
+            sm_count=sm_count,
+            vram_bytes=vram_bytes,
+            bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
+            tdp_w=device.default_power_limit_w,
+            has_bf16=device.compute_capability is not None and device.compute_capability >= FIRST_WITH_BF16,
+        )
+    return _as_reported(gpu, vram_bytes, sm_count)
+
+
+def _computed(device: _Device, name: str) -> Gpu | None:
+    if device.compute_capability is None or device.sm_count is None or device.max_sm_clock_hz is None:
+        return None
+    # Only data-centre cards advertise their highest clock (A100: 1410 MHz both). Others advertise about as much less as
+    # they may boost: an RTX 3090 1695 of 2100 MHz, an RTX A6000 1800 of 2100. So what is impossible stays impossible.
+    slack = 1.0 if segment(name) == "datacentre" else BOOST_SLACK
+    return gpu_by_formula(
+        name,
+        compute_capability=device.compute_capability,
+        sm_count=device.sm_count,
+        sm_clock_hz=device.max_sm_clock_hz / slack,
+        vram_bytes=device.vram_bytes,
+        bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
+        tdp_w=device.default_power_limit_w,
+    )
+
+
+def _as_reported(gpu: Gpu, vram_bytes: float | None, sm_count: int | None) -> Gpu:
+    """Some names are borne by cards that the catalogue has not: an RTX 3050 Laptop GPU with 20 SMs and 6 GB, say."""
+    if vram_bytes and gpu.vram_bytes and abs(vram_bytes / gpu.vram_bytes - 1) > _VRAM_TOLERANCE:
+        gpu = replace(gpu, vram_bytes=vram_bytes)
+    return gpu if sm_count is None or gpu.sm_count in (None, sm_count) else _with_sm_count(gpu, sm_count)
+
+
+def _with_sm_count(gpu: Gpu, sm_count: int | None) -> Gpu:
+    """Peaks in proportion to the SMs, none without their number; another name, since what was measured is not of it."""
+    share = sm_count / gpu.sm_count if sm_count and gpu.sm_count else None
+    changes: dict[str, Any] = {peak: _share_of(getattr(gpu, peak), share) for peak in _PEAKS}
+    sources = f"{gpu.sources}; computed for {sm_count or '?'} of {gpu.sm_count or '?'} SMs"
+    name = f"{gpu.name} ({sm_count or '?'} SMs)"
+    return replace(gpu, **changes, name=name, sm_count=sm_count, confidence="C", sources=sources)
+
+
+def _part_of(gpu: Gpu, name: str, part: _Device) -> Gpu:
+    """A MIG part has its own SMs and memory slices, yet neither a link nor a power limit of its own."""
+    share = part.vram_bytes / gpu.vram_bytes if part.vram_bytes and gpu.vram_bytes else None
+    slices = None if share is None else round(share * _MEMORY_SLICES) / _MEMORY_SLICES
+    profile = _MIG.search(name)
+    return replace(
+        _with_sm_count(gpu, part.sm_count),
+        name=f"{gpu.name} MIG {profile[1]}" if profile else f"{gpu.name} MIG",
+        vram_bytes=part.vram_bytes,
+        bandwidth_bytes_per_s=_share_of(gpu.bandwidth_bytes_per_s, slices),
+        link_bytes_per_s=None,
+        link=None,
+        tdp_w=None,
+        aliases=(),
+    )
+
+
+def _share_of(whole: float | None, share: float | None) -> float | None:
+    return None if whole is None or share is None else whole * share

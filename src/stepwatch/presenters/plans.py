@@ -1,0 +1,309 @@
+"""A plan on a terminal, in one screen of 25 lines, and as a note; with `why` also how the figures come about.
+
+Nothing here loads numpy, nor what explains a log: an estimate is to be answered at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.plan import Plan
+from stepwatch.presenters import plan_sentences as sentences
+from stepwatch.presenters.lines import GAP, Cell, Line, Table, painted, plain
+
+SCREEN_LINES = 25
+PIPE_WIDTH = 80
+WIDEST = 100
+NARROWEST = 40
+_NARROWEST_NAME = 12
+
+_WARNING, _NOTICE = ("!", "bold red"), ("•", "yellow")
+# A figure stays with its unit at the end of a line, and `3 min 15 s` stays whole.
+_HELD = Pattern(
+    r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
+    r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTerminal:
+    why: bool = False
+    colour: bool | None = None
+    """None: as standard output can take it. False for an answer that goes into a file."""
+    name: str = "terminal"
+    suffix: str = ".txt"
+
+    def render(self, plan: Plan, remarks: tuple[Message, ...], language: str) -> str:
+        tty = sys.stdout is not None and sys.stdout.isatty()
+        width = max(NARROWEST, min(_terminal_width(), WIDEST)) if tty else PIPE_WIDTH
+        page = _Page(plan, remarks, language, width)
+        lines = list(page.everything()) if self.why else page.screen()
+        styled = tty if self.colour is None else self.colour
+        text = painted(lines, width, colour="NO_COLOR" not in os.environ) if styled else plain(lines)
+        return _printable(text)
+
+
+class _Block(NamedTuple):
+    """Finished lines; where the screen is short of room, those of the highest rank go first."""
+
+    rank: int
+    lines: list[Line]
+
+
+class _Parts(Table):
+    """Where the width is short, the names are wrapped before the figures are."""
+
+    def _widths(self, rows: list[list[Cell]], width: int) -> list[int]:
+        widths = [max(len(row[i].text) for row in rows) for i in range(len(self.sides))]
+        widths[0] = min(widths[0], width - sum(widths[1:]) - len(GAP) * (len(widths) - 1))
+        return widths if widths[0] >= _NARROWEST_NAME else super()._widths(rows, width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    plan: Plan
+    remarks: tuple[Message, ...]
+    language: str
+    width: int
+
+    # --- the first screen -----------------------------------------------------------------------------------
+
+    def screen(self) -> list[Line]:
+        """All that there is room for, in order."""
+        blocks = list(self.blocks())
+        while sum(len(block.lines) for block in blocks) > SCREEN_LINES:
+            last = max(range(len(blocks)), key=lambda index: (blocks[index].rank, index))
+            if blocks[last].rank == 0:
+                break
+            del blocks[last]
+        return _without_double_gaps(line for block in blocks for line in block.lines)
+
+    def blocks(self) -> Iterator[_Block]:
+        """Ranks: what must stay, speed and memory, warnings, remarks, assumptions, gaps, what is good to know."""
+        plan, gap = self.plan, [Line()]
+        yield from (_Block(0, self.answer()), _Block(5, gap), _Block(0, self.parts()), _Block(5, gap))
+        yield from (_Block(rank, lines) for rank, lines in zip((1, 1, 4), self.facts(), strict=False))
+        yield _Block(6, gap)
+        yield from (_Block(2, self.marked(_WARNING, text)) for text in sentences.warnings(plan))
+        yield from (_Block(3, self.marked(_NOTICE, text)) for text in self.remarks)
+        yield from (_Block(7, self.marked(_NOTICE, text)) for text in sentences.notices(plan))
+        yield from (_Block(6, gap), _Block(0, self.next(why=False)))
+
+    def answer(self) -> list[Line]:
+        """The verdict on a claim before all else."""
+        verdict = " ".join(self.say(message) for message in sentences.verdict(self.plan))
+        told = [Line(line, style="bold") for line in _wrapped(verdict, self.width)] if verdict else []
+        return [*told, *self.paragraph(sentences.headline(self.plan), style="" if told else "bold")]
+
+    def parts(self) -> list[Line]:
+        table = _Parts(
+            (self.say(Message("Part")), "left"), (self.say(Message("Each")), "right"),
+            (self.say(Message("Count")), "right"), (self.say(Message("Total")), "right"),
+        )  # fmt: skip
+        for row in sentences.part_rows(self.plan):
+            cells = ("" if cell is None else self.say(cell) for cell in row)
+            table.add(*cells, style="bold" if row.each is None else "")
+        return table.lines(self.width)
+
+    def facts(self) -> list[list[Line]]:
+        """Speed, memory and what was assumed, if anything was."""
+        return self.labelled_rows([
+            (Message("Speed"), sentences.speed(self.plan)),
+            (Message("Memory"), sentences.memory(self.plan)),
+            (Message("Assumed"), sentences.assumed(self.plan)),
+        ])  # fmt: skip
+
+    def next(self, *, why: bool) -> list[Line]:
+        ask = sentences.next_option(self.plan, why=why)
+        if ask is None:
+            return []
+        return [*self.paragraph(ask.why, style="dim"), Line("  " + ask.option, style="bold green")]
+
+    # --- how the figures come about ---------------------------------------------------------------------------
+
+    def everything(self) -> Iterator[Line]:
+        yield from [*self.answer(), Line(), *self.parts(), Line()]
+        yield from (line for block in self.facts() for line in block)
+        notices = (*self.remarks, *sentences.notices(self.plan))
+        told = [self.marked(_WARNING, text) for text in sentences.warnings(self.plan)]
+        told += [self.marked(_NOTICE, text) for text in notices]
+        yield from ([Line()] if told else [])
+        yield from (line for block in told for line in block)
+        yield from self.heading(Message("The sum behind one iteration"))
+        yield from self.terms()
+        yield Line()
+        yield from (line for block in self.labelled_rows(sentences.reckoning(self.plan)) for line in block)
+        yield from self.heading(Message("Settings"))
+        yield from self.settings()
+        end = self.next(why=True)
+        yield from ([Line(), *end] if end else [])
+
+    def terms(self) -> list[Line]:
+        table = Table(
+            (self.say(Message("Term")), "left"), (self.say(Message("Time")), "right"),
+            (self.say(Message("Share")), "right"),
+        )  # fmt: skip
+        for row in sentences.term_rows(self.plan):
+            table.add(*(self.say(cell) for cell in row))
+        return table.lines(self.width)
+
+    def settings(self) -> list[Line]:
+        table = Table(("", "left"), ("", "left"), ("", "left"))
+        for row in sentences.known_settings(self.plan):
+            table.add(*(self.say(cell) for cell in row))
+        return table.lines(self.width)
+
+    # --- lines ------------------------------------------------------------------------------------------------
+
+    def say(self, message: Message) -> str:
+        return say(message, self.language)
+
+    def paragraph(self, message: Message, *, style: str = "") -> list[Line]:
+        return [Line(line, style=style) for line in _wrapped(self.say(message), self.width)]
+
+    def heading(self, message: Message) -> list[Line]:
+        return [Line(), Line(self.say(message), style="bold underline")]
+
+    def marked(self, mark: tuple[str, str], message: Message) -> list[Line]:
+        return self.labelled(mark[0], self.say(message), 2, mark[1])
+
+    def labelled_rows(self, rows: Iterable[tuple[Message, tuple[Message, ...]]]) -> list[list[Line]]:
+        """One block for each label that has anything to say, all indented alike."""
+        said = [(self.say(label), " ".join(map(self.say, texts))) for label, texts in rows if texts]
+        indent = max((len(label) for label, _ in said), default=0) + 2
+        return [self.labelled(label, text, indent, "bold") for label, text in said]
+
+    def labelled(self, label: str, text: str, indent: int, style: str) -> list[Line]:
+        lines = _wrapped(text, self.width - indent)
+        first = Line(label, style=style).append(" " * max(indent - len(label), 1)).append(lines[0])
+        return [first, *(Line(" " * indent + line) for line in lines[1:])]
+
+
+def _without_double_gaps(lines: Iterable[Line]) -> list[Line]:
+    kept: list[Line] = []
+    for line in lines:
+        if line.text or (kept and kept[-1].text):
+            kept.append(line)
+    return kept
+
+
+def _terminal_width() -> int:
+    try:
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        return PIPE_WIDTH
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    held = _HELD.sub("\u00a0", text)
+    lines = textwrap.wrap(held, max(width, 20), break_on_hyphens=False) or [""]
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _printable(text: str) -> str:
+    """Lone surrogates of an odd setting cannot be written to any output."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+# --- the note ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMarkdown:
+    why: bool = False
+    front_matter: bool = False
+    name: str = "md"
+    suffix: str = ".md"
+
+    def render(self, plan: Plan, remarks: tuple[Message, ...], language: str) -> str:
+        note = _Note(plan, remarks, language)
+        text = "\n\n".join(note.blocks(why=self.why)) + "\n"
+        return _printable((note.head() if self.front_matter else "") + text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """Yields blocks: headings, paragraphs, lists and tables, to be joined by empty lines."""
+
+    plan: Plan
+    remarks: tuple[Message, ...]
+    language: str
+
+    def head(self) -> str:
+        quoted = json.dumps(say(sentences.TITLE, self.language), ensure_ascii=False)
+        return f'---\ntitle: {quoted}\nlang: "{self.language}"\nlayout: post\ntype: note\n---\n\n'
+
+    def blocks(self, *, why: bool) -> Iterator[str]:
+        plan = self.plan
+        yield "# " + self.say(sentences.TITLE)
+        verdict = sentences.verdict(plan)
+        if verdict:
+            yield f"**{self.text(verdict)}**"
+        yield f"**{self.say(sentences.headline(plan))}**"
+        for heading, blocks in (
+            (Message("What it takes"), [self.parts(), self.say(sentences.RANGES)]),
+            (Message("How fast it is"), [self.text(sentences.speed(plan))]),
+            (Message("Whether it fits"), [self.text(sentences.memory(plan))]),
+            (Message("What was assumed"), [self.bullets(map(self.say, sentences.assumed(plan)))]),
+            (Message("What else to know"), [self.bullets(self.told())]),
+            (Message("The sum behind one iteration"), [self.terms(), self.reckoning()] if why else []),
+            (Message("Settings"), [self.settings()] if why else []),
+            (Message("What to ask next"), self.next(why=why)),
+        ):
+            content = [block for block in blocks if block]
+            if content:
+                yield "## " + self.say(heading)
+                yield from content
+
+    def told(self) -> Iterator[str]:
+        for text in sentences.warnings(self.plan):
+            yield f"**{self.say(Message('Warning'))}:** {self.say(text)}"
+        yield from map(self.say, (*self.remarks, *sentences.notices(self.plan)))
+
+    def parts(self) -> str:
+        head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
+        return self.table(head, "lrrr", sentences.part_rows(self.plan))
+
+    def terms(self) -> str:
+        return self.table((Message("Term"), Message("Time"), Message("Share")), "lrr", sentences.term_rows(self.plan))
+
+    def reckoning(self) -> str:
+        rows = sentences.reckoning(self.plan)
+        return self.bullets(f"**{self.say(label)}:** {self.text(texts)}" for label, texts in rows)
+
+    def settings(self) -> str:
+        head = (Message("Setting"), Message("Value"), Message("Origin"))
+        return self.table(head, "lll", sentences.known_settings(self.plan))
+
+    def next(self, *, why: bool) -> list[str]:
+        ask = sentences.next_option(self.plan, why=why)
+        return [] if ask is None else [f"{self.say(ask.why)} `{ask.option}`"]
+
+    # --- sentences --------------------------------------------------------------------------------------------
+
+    def say(self, message: Message) -> str:
+        from stepwatch.presenters.markdown import escaped  # loads numpy, which the terminal can do without
+
+        return escaped(say(message, self.language))
+
+    def text(self, messages: tuple[Message, ...]) -> str:
+        return " ".join(map(self.say, messages))
+
+    def bullets(self, texts: Iterable[str]) -> str:
+        return "\n".join("- " + text for text in texts)
+
+    def table(self, head: tuple[Message, ...], align: str, rows: Iterable[tuple[Message | None, ...]]) -> str:
+        rule = "|".join({"r": "---:", "l": "---"}[side] for side in align)
+        lines = [f"| {' | '.join(map(self.say, head))} |", f"|{rule}|"]
+        for row in rows:
+            lines.append(f"| {' | '.join('' if cell is None else self.say(cell) for cell in row)} |")
+        return "\n".join(lines)

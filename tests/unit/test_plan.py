@@ -1,0 +1,148 @@
+"""Before the run: totals, counts, memory, claims, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwatch.errors import InputError, UsageError
+from stepwatch.gpus import find_gpu
+from stepwatch.plan import Plan, named_shape, plan, plan_json
+from stepwatch.settings import Origin, Settings, Value
+
+GPT2_ON_4070: dict[str, Value] = {
+    "n_layer": 12, "n_head": 12, "n_embd": 768, "batch_size": 8, "gradient_accumulation_steps": 64, "max_iters": 12000,
+    "eval_interval": 500,
+}  # fmt: skip
+
+
+def planned(gpu: str = "4070", claim: str | None = None, n_gpus: int | None = None, **values: Value) -> Plan:
+    return plan(Settings.of(Origin.USER, {**GPT2_ON_4070, **values}), find_gpu(gpu), claim=claim, n_gpus=n_gpus)
+
+
+def test_a_published_run_lies_in_the_interval() -> None:
+    """GPT-2 124M with these settings took 9.35 s per iteration on a 4070 (published log)."""
+    assert planned().estimate.step_s.holds(9.35)
+    assert planned().fits is True
+
+
+def test_iteration_0_evaluates_and_does_not_save() -> None:
+    found = planned()
+    assert found.evaluations == 25
+    assert found.saves.mid == 24
+
+
+def test_saves_only_on_improvement_are_fewer() -> None:
+    assert planned(always_save_checkpoint=False).saves.mid < 24
+
+
+def test_the_parts_sum_to_the_total() -> None:
+    found = planned()
+    parts = found.step_part_s.mid + found.evaluations * found.estimate.eval_s.mid
+    parts += found.saves.mid * found.estimate.checkpoint_s.mid + found.estimate.compile_s.mid
+    assert found.total_s.mid == pytest.approx(parts)
+
+
+def test_doubling_the_iterations_doubles_the_step_part() -> None:
+    assert planned(max_iters=24000).step_part_s.mid == pytest.approx(2 * planned().step_part_s.mid, rel=1e-3)
+
+
+def test_what_is_missing_is_nanogpts_default_and_said_to_be() -> None:
+    document = plan_json(plan(Settings({}), find_gpu("4090")))
+    assert document["settings"]["eval_iters"] == 200
+    assert document["origins"]["eval_iters"] == "default"
+
+
+def test_more_cards_share_the_work() -> None:
+    one, four = planned(), planned(n_gpus=4)
+    assert four.n_gpus == 4
+    assert one.estimate.step_s.mid / 4 < four.estimate.step_s.mid < one.estimate.step_s.mid
+
+
+def test_a_batch_too_large_does_not_fit_and_the_largest_does() -> None:
+    found = planned(batch_size=64)
+    assert found.fits is False
+    assert found.largest_batch_size is not None
+    assert planned(batch_size=found.largest_batch_size).fits is True
+    assert planned(batch_size=found.largest_batch_size + 1).fits is False
+
+
+def test_bfloat16_without_hardware_is_told() -> None:
+    assert planned("t4", dtype="bfloat16").emulated
+    assert not planned("t4").emulated
+
+
+def test_names_give_shapes() -> None:
+    assert named_shape("gpt2-xl", None)["n_layer"] == 48
+    assert named_shape(None, 12)["n_embd"] == 768
+
+
+def test_of_the_parameters_alone_a_shape_is_guessed_and_attention_is_not_counted() -> None:
+    """The promise that a chatbot made: 40M parameters, 524,288 tokens, 100 ms on a 4070."""
+    settings = Settings.of(Origin.USER, {"n_params": 40e6, "tokens_per_iter": 524288})
+    found = plan(settings, find_gpu("4070"), claim="100ms")
+    assert found.shape_guessed
+    assert found.claim is not None
+    assert found.claim.verdict == "impossible"
+    assert found.claim.needs_flops == pytest.approx(1258e12, rel=0.001)
+    assert found.claim.of_peak == pytest.approx(21.6, rel=0.01)
+    assert found.estimate.floor_step_s > 1.5
+    assert found.estimate.step_s.low > 2
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ("100ms", "impossible"), ("1s", "impossible"), ("8s", "implausible"), ("10s", "plausible"),
+        ("60s", "plausible"),
+        ("20min", "impossible"), ("40h", "plausible"), ("2 days", "plausible"), ("2M-tokens/s", "impossible"),
+        ("2M tokens/s", "impossible"), ("50k-tokens/s", "plausible"), ("55000 tok/s", "plausible"),
+    ],
+)  # fmt: skip
+def test_claims_are_judged(claim: str, verdict: str) -> None:
+    found = planned(claim=claim).claim
+    assert found is not None
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize("claim", ["fast", "", "ms", "10 parsecs", "-5ms", "0s", "1e999s", "nan", "٣s", "12x-tokens/s"])
+def test_a_claim_that_cannot_be_read_is_refused(claim: str) -> None:
+    with pytest.raises(UsageError):
+        planned(claim=claim)
+
+
+@given(st.text(max_size=30))
+def test_any_claim_is_judged_or_refused(claim: str) -> None:
+    try:
+        found = planned(claim=claim).claim
+    except UsageError:
+        return
+    assert found is not None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"n_embd": 770},
+        {"n_layer": 10**9},
+        {"batch_size": 10**9},
+        {"dtype": "int3"},
+        {"max_iters": 10**15},
+        {"n_head": 7},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values: dict[str, Value]) -> None:
+    with pytest.raises(UsageError):
+        planned(**values)
+
+
+def test_nothing_is_known_of_a_cpu() -> None:
+    with pytest.raises(InputError):
+        planned("cpu")
+
+
+def test_no_place_or_person_is_in_the_json() -> None:
+    document = plan_json(planned(out_dir="/home/somebody/out", wandb_project="secret"))
+    assert "secret" not in str(document)
+    assert "somebody" not in str(document)

@@ -202,7 +202,7 @@ def judge(text: str, of: Plan) -> Claim:
     verdict: Verdict = "plausible"
     if step_s < of.estimate.floor_step_s:
         verdict = "impossible"
-    elif step_s < of.estimate.step_s.low:
+    elif step_s < of.estimate.step_s.low or (_is_of_whole_run(text) and step_s * _iterations(of) < of.total_s.low):
         verdict = "implausible"
     return Claim(text, step_s, needs, needs / of.peak_flops, verdict)
 
@@ -223,7 +223,16 @@ def _claimed_step_s(text: str, of: Plan) -> float:
     if unit not in _UNITS:
         raise _unreadable(text)
     seconds = value * _UNITS[unit]
-    return seconds if unit in _PER_ITERATION else seconds / ((of.settings.count("max_iters") or DEFAULT_MAX_ITERS) + 1)
+    return seconds if unit in _PER_ITERATION else seconds / _iterations(of)
+
+
+def _iterations(of: Plan) -> int:
+    return (of.settings.count("max_iters") or DEFAULT_MAX_ITERS) + 1
+
+
+def _is_of_whole_run(text: str) -> bool:
+    unit = text.strip().lower().lstrip("0123456789., -_")
+    return unit in _UNITS and unit not in _PER_ITERATION
 
 
 def _unreadable(text: str) -> UsageError:

@@ -75,7 +75,7 @@ def answer(*arguments: str) -> str:
         [sys.executable, "-m", "stepwatch", *arguments],
         capture_output=True, encoding="utf-8", cwd=ROOT, env=os.environ | plain | {"PYTHONUTF8": "1"}, check=False,
     )  # fmt: skip
-    if done.returncode != 0:
+    if done.returncode not in (0, 3):  # 3: answered, and the answer is no
         raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-800:]}")
     return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n")) + "\n"
 

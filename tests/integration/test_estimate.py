@@ -26,7 +26,8 @@ def answer(*arguments: str) -> dict[str, Any]:
 def test_a_config_is_read_and_overridden_as_train_py_would(tmp_path: Path) -> None:
     config = tmp_path / "train_small.py"
     config.write_text(
-        "batch_size = 16\ngradient_accumulation_steps = 4 * 8\nmax_iters = 6000\nn_layer = 6\nn_head = 6\nn_embd = 384\n"
+        "batch_size = 16\ngradient_accumulation_steps = 4 * 8\nmax_iters = 6000\n"
+        "n_layer = 6\nn_head = 6\nn_embd = 384\n"
     )
     found = answer(str(config), "--gpu", "4070", "--batch_size=8", "--set", "eval_interval=500")
     assert found["settings"]["batch_size"] == 8

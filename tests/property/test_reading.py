@@ -62,7 +62,7 @@ def runs_of(data: bytes) -> tuple[Run, ...]:
 
 def document(data: bytes) -> list[dict[str, object]]:
     """The whole road: bytes, runs, analyses, JSON."""
-    runs = runs_of(data)
+    runs = [run for run in runs_of(data) if len(run.iterations)]  # a header alone is answered only with a card
     report = Report(analyses=tuple(analyse(run) for run in runs[:5]))
     text = JsonPresenter(with_lines=True).render(report, "en")
     text.encode("utf-8")

@@ -75,9 +75,20 @@ def test_findings_about_a_card_need_one() -> None:
     assert "mfu_other_card" not in codes(smoothed, "a100-40gb")
 
 
+@pytest.mark.parametrize(
+    ("factor", "code"), [(1.0, "speed_is_normal"), (3.0, "slower_than_expected"), (0.4, "faster_than_expected")]
+)
+def test_the_speed_is_compared_with_what_the_card_should_need(factor: float, code: str) -> None:
+    header = a_log(Truth()).partition("step 0")[0]
+    begun = analyse(read(from_text(header))[0], find_gpu("4070"))
+    assert {f.code for f in begun.findings} == {"only_begun"}
+    assert code in codes(a_log(Truth(step_s=factor * begun.costs.step_s.mid)), "4070")
+
+
 def test_every_code_in_the_module_is_tested_here() -> None:
     written = set(re.findall(r'Finding\(\s*"(\w+)"', Path(module.__file__).read_text(encoding="utf-8")))
-    assert written == set(LOGS) | {"impossible_figure", "mfu_smoothed"}
+    with_card = {"impossible_figure", "mfu_smoothed", "speed_is_normal", "slower_than_expected", "faster_than_expected"}
+    assert written == set(LOGS) | with_card | {"only_begun"}
 
 
 @pytest.mark.parametrize("code", LOGS)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """An English template with named placeholders and the values for them.
 
     A placeholder may carry a kind, `{cost:time}`, that tells how the value is written in the reader's
@@ -17,7 +16,7 @@ class Message:
     """
 
     key: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = MappingProxyType({})
     many: str | None = None
     n: int | None = None
 

@@ -5,10 +5,10 @@ docs/gpus-sources.md explains the columns and the source marks.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stepwatch.units import GIGA, MEGA, TERA
@@ -119,7 +119,8 @@ CPU = Gpu(name="cpu", vendor="", segment="cpu")
 @cache
 def gpus() -> tuple[Gpu, ...]:
     """Every card that we know, in the order of the catalogue."""
-    header, *lines = Path(__file__).with_name("catalogue.tsv").read_text(encoding="utf-8").splitlines()
+    with open(os.path.join(os.path.dirname(__file__), "catalogue.tsv"), encoding="utf-8") as stream:
+        header, *lines = stream.read().splitlines()
     columns = header.split("\t")
     return tuple(_gpu(dict(zip(columns, line.split("\t"), strict=True))) for line in lines)
 

@@ -11,16 +11,17 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from difflib import SequenceMatcher
 from functools import cache
-from heapq import nlargest
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus.catalogue import CPU, GIB, Gpu, gpus
 from stepwatch.gpus.variants import PREFERENCES
 from stepwatch.messages import Message
+
+if TYPE_CHECKING:
+    from difflib import SequenceMatcher
 
 _LONGEST_NAME = 200
 _SHOWN_LENGTH = 60
@@ -289,6 +290,9 @@ def _unknown(name: str, label: Label) -> UnknownGpu:
 def _nearest(label: Label) -> list[str]:
     """The most similar names, among the cards of the brand or architecture if one was named."""
     cards = [card for card in _cards() if label.words <= card.words] or _cards()
+    from difflib import SequenceMatcher  # only a mistake needs them
+    from heapq import nlargest
+
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(label.key[:_SHOWN_LENGTH])
 

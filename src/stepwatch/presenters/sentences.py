@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -499,8 +500,7 @@ def _save_less(a: Analysis) -> Iterator[Message]:
 # --- slow iterations --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowRow:
+class SlowRow(NamedTuple):
     iteration: int
     time_s: float
     mark: str
@@ -592,8 +592,7 @@ def run_state(a: Analysis) -> Message:
 # --- what to ask next -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Next:
+class Next(NamedTuple):
     why: Message
     arguments: tuple[str, ...]
     """The command, to be joined by spaces; each is quoted already."""

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,8 +77,7 @@ def _terminal_width() -> int:
         return PIPE_WIDTH
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(NamedTuple):
     """Blocks of finished lines, so that they can be counted before they are shown."""
 
     report: Report

@@ -28,7 +28,10 @@ class Timing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iterations:
-    """The logged iterations as columns: a run has up to millions, so no object per line. Unknown is nan."""
+    """The logged iterations as columns: a run has up to millions, so no object per line.
+
+    Unknown is nan; a loss that was printed as nan or inf is inf.
+    """
 
     number: Ints
     time_s: Floats

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -122,7 +121,11 @@ class ModelShape:
 # --- values -----------------------------------------------------------------------------------------------------
 
 _LONGEST_EXPRESSION = 400
-_LONGEST_NAME = 40  # of a statement in a config that was skipped
+# What a skipped statement is called: its text may hold a secret, and a report is passed on.
+_KINDS_OF_STATEMENT: Mapping[type[ast.stmt], str] = {
+    ast.Import: "import", ast.ImportFrom: "import", ast.For: "for", ast.While: "while", ast.If: "if", ast.With: "with",
+    ast.FunctionDef: "def", ast.ClassDef: "class", ast.Expr: "()", ast.Assign: "=", ast.AugAssign: "+=", ast.Try: "try",
+}  # fmt: skip
 _LONGEST_TEXT = 200
 _LARGEST_NUMBER = 1e18
 _OPERATORS = {
@@ -272,14 +275,13 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return {}, ("…",)
     assert isinstance(tree, ast.Module)
-    lines = re.split("\r\n?|\n", text)  # as Python counts them
     values: dict[str, Value] = {}
     skipped: list[str] = []
     for statement in tree.body:
         name = _assigned_name(statement)
         if name is None:
             if not _is_docstring(statement):
-                skipped.append(lines[statement.lineno - 1].strip()[:_LONGEST_NAME])
+                skipped.append(_KINDS_OF_STATEMENT.get(type(statement), "…"))
             continue
         _assign(name, statement, values, skipped)
     return {name: value for name, value in values.items() if name in KINDS}, tuple(skipped)

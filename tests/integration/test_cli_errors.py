@@ -197,3 +197,57 @@ def test_file_name_that_is_no_text_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("language", "word"), [("fr", "fichier"), ("de", "Datei"), ("es", "archivo")])
 def test_errors_speak_the_language_of_the_answer(tmp_path: Path, language: str, word: str) -> None:
     assert_told(stepwatch(tmp_path / "nowhere.log", "--json", "--lang", language), 1, "nowhere.log", word)
+
+
+# --- settings from several places -------------------------------------------------------------------------------
+
+
+def remarks(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    findings = json.loads(done.stdout)["runs"][0]["findings"]
+    return [finding["text"] for finding in findings if finding["code"] in ("settings_conflict", "config_skipped")]
+
+
+def test_the_log_wins_over_a_config_and_both_are_named(log: Path, tmp_path: Path) -> None:
+    config = tmp_path / "other.py"
+    config.write_text("max_iters = 40000\neval_iters = 50\n")
+    done = stepwatch(log, "--config", config, "--json", "--no-iterations")
+    settings = json.loads(done.stdout)["runs"][0]["settings"]
+    assert settings["max_iters"] == 5000
+    assert settings["eval_iters"] == 50
+    assert any("5000" in text and "40000" in text for text in remarks(done))
+
+
+def test_an_interval_that_the_evaluations_contradict_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    steps = "".join(
+        f"step {n}: train loss 3, val loss 3\niter {n}: loss 3, time {3000 if n else 9000}.00ms, mfu 5.00%\n"
+        + "".join(f"iter {n + i}: loss 3, time 100.00ms, mfu 5.00%\n" for i in range(10, 250, 10))
+        for n in range(0, 1001, 250)
+    )
+    log.write_text(steps)
+    done = stepwatch(log, "--set", "eval_interval=100", "--json", "--no-iterations")
+    assert any("250" in text and "100" in text for text in remarks(done))
+
+
+def test_nothing_of_a_config_but_names_is_repeated(log: Path, tmp_path: Path) -> None:
+    config = tmp_path / "secret.py"
+    config.write_text('import os\nos.environ["KEY"] = "c0ffee"\nbatch_size = len("x")\n')
+    for form in ("json", "md", "terminal"):
+        done = stepwatch(log, "--config", config, "--format", form)
+        assert b"c0ffee" not in done.stdout
+        assert b"environ" not in done.stdout
+
+
+def test_a_closed_standard_input_is_an_empty_log() -> None:
+    done = subprocess.run(
+        f'"{sys.executable}" -m stepwatch --json <&-', shell=True, capture_output=True, env=ENVIRONMENT, check=False
+    )
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+
+
+def test_one_bad_file_among_several_is_told_and_the_rest_answered(log: Path, tmp_path: Path) -> None:
+    done = stepwatch(log, tmp_path / "missing.log", "--json", "--no-iterations")
+    assert done.returncode == 1
+    assert len(json.loads(done.stdout)["runs"]) == 1
+    assert len(done.stderr.decode().splitlines()) == 2

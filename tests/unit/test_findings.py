@@ -48,6 +48,11 @@ LOGS: dict[str, str] = {
     "mfu_other_card": FIRST + STEADY,
     "loss_nan": STEADY + "iter 2000: loss nan, time 100.00ms, mfu 12.00%\n",
     "ended_early": STEADY + "Traceback (most recent call last):\nKeyboardInterrupt\n",
+    "few_iterations": "iter 0: time 12543ms\niter 500: time 5985ms\niter 1000: time 5726ms\n",
+    "beyond_the_end": "max_iters = 500\n" + STEADY,
+    "figures_disagree": a_log(Truth()).replace(
+        "tokens per iteration will be: 16,384", "tokens per iteration will be: 491,520"
+    ),
     "averaged_times": "".join(f"[train] iter {n}: loss 8.3 2276 ms/iter\n" for n in range(20, 210, 10)),
 }
 
@@ -64,6 +69,36 @@ def test_a_log_that_calls_for_a_finding_gets_it(code: str) -> None:
 @pytest.mark.parametrize("code", sorted(set(LOGS) - {"mfu_other_card"}))
 def test_a_steady_log_gets_none_of_them(code: str) -> None:
     assert code not in codes(STEADY)
+
+
+@pytest.mark.parametrize(
+    ("text", "nan"),
+    [
+        (STEADY + "iter 2000: time 100.00ms\n", False),  # not printed is not nan
+        (STEADY + "iter 2000: loss..., time 100.00ms\n", False),
+        (STEADY.replace("loss 3.0", "loss nan"), True),
+        (STEADY + "iter 2000: loss inf, time 100.00ms, mfu 12.00%\n", True),
+        ("iter 5: loss nan, time 100.00ms, mfu 12.00%\n" + STEADY, False),  # it recovered
+    ],
+)
+def test_a_loss_that_is_no_number_is_told_from_one_that_was_not_printed(text: str, nan: bool) -> None:
+    assert ("loss_nan" in codes(text)) is nan
+
+
+def test_an_excerpt_of_evaluations_alone_says_that_its_parts_cannot_be_told_apart() -> None:
+    text = "step 500: train loss..., val loss...\nsaving checkpoint\niter 500: loss..., time 5985ms\n"
+    costs = analyse(read(from_text(text))[0]).costs
+    assert set(costs.how.values()) == {"not separable"}
+    assert costs.pair_s is not None
+    assert costs.pair_s.high == pytest.approx(5.985)
+    assert analyse(read(from_text(text))[0]).goodput.wall_s == pytest.approx(5.985)
+
+
+def test_evaluations_in_a_stretch_that_is_missing_are_imputed() -> None:
+    record = a_log(Truth(header=False, max_iters=5000)).splitlines(keepends=True)
+    kept = [line for line in record if not 1100 <= int(re.search(r"\d+", line + " 0")[0]) <= 3900]  # type: ignore[index]
+    whole, cut = (analyse(read(from_text("".join(lines)))[0]) for lines in (record, kept))
+    assert cut.goodput.wall_s == pytest.approx(whole.goodput.wall_s, rel=0.02)
 
 
 def test_findings_about_a_card_need_one() -> None:

@@ -259,11 +259,16 @@ def test_saving_less_is_proposed_where_checkpoints_take_long_and_are_not_saved_o
     assert "always_save_checkpoint" not in as_note(a_report(a_log(improving)))
 
 
-def test_doubling_the_interval_saves_half_of_what_evaluations_and_their_checkpoints_took() -> None:
+def test_doubling_the_interval_saves_every_other_evaluation_but_not_that_of_the_first_iteration() -> None:
     report = a_report(a_log(SLOW_SAVES))
-    parts = as_json(report)["goodput"]["parts_s"]
-    half = numbers.duration((parts["eval"] + parts["checkpoint"]) / 2, "en")
-    assert f"save about {half} of" in as_note(report)
+    run = as_json(report)
+    evaluations = SLOW_SAVES.max_iters // SLOW_SAVES.eval_interval
+    parts = run["goodput"]["parts_s"]
+    removed = evaluations - evaluations // 2
+    saved = removed * (parts["eval"] + parts["checkpoint"]) / (evaluations + 1)
+    assert f"save about {numbers.duration(saved, 'en')} of" in as_note(report)
+    assert run["advice"][0]["saves_s"]["mid"] == pytest.approx(saved)
+    assert run["advice"][0]["change"] == {"eval_interval": [SLOW_SAVES.eval_interval, 2 * SLOW_SAVES.eval_interval]}
 
 
 def test_nothing_is_proposed_where_nothing_is_to_gain() -> None:

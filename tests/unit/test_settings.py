@@ -140,7 +140,7 @@ def test_config_is_read_without_being_executed() -> None:
         "if True:\n    eval_iters = 5\n"
     )
     assert values == {"batch_size": 12, "block_size": 1024, "gradient_accumulation_steps": 40}
-    assert skipped == ("import time", "out_dir", "max_iters", "if True:")
+    assert skipped == ("import", "out_dir", "max_iters", "if")  # kinds and names: the text may hold a secret
 
 
 def test_later_value_that_cannot_be_read_forgets_the_earlier() -> None:

@@ -18,6 +18,7 @@ from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import Floats, median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.run import Run
+from stepwatch.settings import Origin
 from stepwatch.units import Interval
 
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
@@ -30,7 +31,7 @@ _GRID = 400
 _TOO_WIDE = 20.0  # a checkpoint known to no better than this factor is not told apart
 _Z90 = 1.6449
 _STEP_Z = 1.1  # less than 1.645: the interval spans the median and the mean, and each has its error on one side only
-_COOL_CARD = 0.05  # a first evaluation may be faster than later ones by this much
+_COOL_CARD = 0.15  # a first evaluation may be faster than later ones by this much
 _WARM_UP_S, _LONGEST_WARM_UP_S = 1.0, 8.0  # without compilation, as seen in published logs
 _LEVEL_ERROR = 0.004
 _NARROWEST = 9
@@ -76,9 +77,12 @@ def find_costs(run: Run, phases: Phases) -> Costs:
     bound = (
         float(first[0]) / level.at_first if len(first) and phases.first_evaluates and not phases.first_saves else None
     )
-    evaluation, checkpoint, pair = _evaluation_and_checkpoint(
-        _location(alone, noise), _location(saving, noise), beliefs, bound, how
-    )
+    if phases.baseline is None:
+        evaluation, checkpoint, pair = _nothing_but_evaluations(run, phases, how)
+    else:
+        evaluation, checkpoint, pair = _evaluation_and_checkpoint(
+            _location(alone, noise), _location(saving, noise), beliefs, bound, how
+        )
     if checkpoint is None and len(lone_saves):
         checkpoint = _interval(_location(lone_saves, noise))
         how["checkpoint_s"] = MEASURED
@@ -258,9 +262,32 @@ def _beliefs(run: Run, step_s: float) -> _Beliefs:
     usual = evaluation_prior(step_s, settings.count("eval_iters") or 200, micro_steps or 1.0)
     return _Beliefs(
         evaluation_prior(step_s, settings.count("eval_iters"), micro_steps),
-        checkpoint_prior(run.saved_params or settings.number("n_params")),
+        checkpoint_prior(_saved_params(run)),
         usual.median_s if usual is not None else 0.0,
     )
+
+
+def _saved_params(run: Run) -> float | None:
+    """What --set says, else what the log counts, else what it prints."""
+    given = run.settings.get("n_params")
+    if given is not None and given.origin is Origin.USER:
+        return run.settings.number("n_params")
+    return run.saved_params or run.settings.number("n_params")
+
+
+def _nothing_but_evaluations(
+    run: Run, phases: Phases, how: dict[str, str]
+) -> tuple[Interval | None, Interval | None, Interval | None]:
+    """No normal iteration to compare with: of each row only the sum of its parts is known."""
+    rows, both = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT), phases.of(Phase.EVAL_CHECKPOINT)
+    if not rows.any():
+        return None, None, None
+    most = median((run.iterations.time_s * phases.covers)[rows])
+    how["eval_s"] = NOT_SEPARABLE
+    if not both.any():
+        return Interval(0.0, most / 2, most), None, None
+    how["checkpoint_s"] = NOT_SEPARABLE
+    return Interval(0.0, most / 2, most), Interval(0.0, most / 8, most), Interval(0.0, 0.625 * most, most)
 
 
 def _evaluation_and_checkpoint(
@@ -381,8 +408,9 @@ def _first(
     mid = excess - inside.mid
     how["compile_s"] = COMBINED if how.get("eval_s") in (MODELLED, NOT_SEPARABLE) else MEASURED
     if how.get("eval_s") == NOT_SEPARABLE:
-        how["compile_s"] = NOT_SEPARABLE
-        return evaluation, Interval(0.0, max(mid, 0.0), excess)
+        least = max(excess - inside.high - single, 0.0)  # an evaluation is no longer than one with its checkpoint
+        how["compile_s"] = COMBINED if least > 0 else NOT_SEPARABLE
+        return evaluation, Interval(least, max(mid, least), max(excess, mid))
     return evaluation, Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single))
 
 
@@ -430,7 +458,7 @@ def _unseen_checkpoint(
     """Saves whose row was not logged: the model's figure, or nothing to tell them by."""
     if checkpoint is not None or not run.checkpoints:
         return checkpoint
-    belief = checkpoint_prior(run.saved_params or run.settings.number("n_params"))
+    belief = checkpoint_prior(_saved_params(run))
     if belief is None:
         how["checkpoint_s"] = NOT_SEPARABLE
         high = evaluation.high if evaluation is not None else 0.0

@@ -10,9 +10,11 @@ import numpy as np
 from stepwatch.analysis.costs import COMBINED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.statistics import median
+from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
 from stepwatch.run import SENTINEL_MFU, Timing
+from stepwatch.units import TERA
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
@@ -23,6 +25,7 @@ ONLY_BEGUN = Message(
     "The log has no iteration yet: every figure is what the estimator expects of this card, none was measured."
 )
 SLEEP_S = 300.0
+FEW_ROWS, FAR_APART = 3, 50
 SLEEP_RATIO = 50.0
 
 
@@ -244,12 +247,12 @@ def unsynchronised(a: Analysis) -> Iterator[Finding]:
     doubts = a.goodput.doubts
     if "ranks" in doubts:
         yield Finding("unsynchronised", NOTICE, Message(
-            "Several processes train together and the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
-            {"up": a.goodput.interval_s.high / a.goodput.wall_s - 1}))  # fmt: skip
+            "With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
+            {"up": a.goodput.unsynchronised}))  # fmt: skip
     elif "short steps" in doubts:
         yield Finding("unsynchronised", NOTICE, Message(
             "With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
-            {"up": a.goodput.interval_s.high / a.goodput.wall_s - 1}))  # fmt: skip
+            {"up": a.goodput.unsynchronised}))  # fmt: skip
     if "busy" in doubts:
         yield Finding("busy_when_logging", NOTICE, Message(
             "This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times.", {}))  # fmt: skip
@@ -297,7 +300,12 @@ def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
         return
     step, expected = a.costs.step_s.mid, a.expected.step_s
     facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": a.throughput.gpu.name}
-    if step > expected.high:
+    told = a.run.settings.text("dtype")
+    if step > expected.high and not a.throughput.gpu.has_bf16 and told in (None, "bfloat16"):
+        yield Finding("slower_than_expected", NOTICE, Message(
+            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT chose it all the same, it is emulated. Try --dtype=float16.",
+            facts))  # fmt: skip
+    elif step > expected.high:
         yield Finding("slower_than_expected", NOTICE, Message(
             "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.",
             facts))  # fmt: skip
@@ -307,6 +315,37 @@ def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
     else:
         yield Finding("speed_is_normal", INFO, Message(
             "Your {step:time} per step is what a {gpu:word} gives for this model: {expected:range} was to be expected.", facts))  # fmt: skip
+
+
+def few_iterations(a: Analysis) -> Iterator[Finding]:
+    """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes."""
+    numbers = a.run.iterations.number[a.phases.normal]
+    if a.run.evaluations or not 1 <= len(numbers) <= FEW_ROWS or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
+        return
+    if len(a.run.iterations) > 1 and int(np.diff(a.run.iterations.number).max()) >= FAR_APART:
+        yield Finding("few_iterations", WARNING, Message(
+            "Only iterations {at:ints} are in this log, far apart: each may hold an evaluation, and then a normal one is much shorter. Hand in the lines between them too.",
+            {"at": numbers.tolist()}))  # fmt: skip
+
+
+def figures_disagree(a: Analysis) -> Iterator[Finding]:
+    """The work that the settings make of an iteration, against the work behind the printed MFU."""
+    behind = flops_behind_mfu(a.run)
+    t = a.throughput
+    if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
+        return
+    stated = t.achieved_flops * a.costs.step_s.mid
+    if not 0.75 < stated / behind < 1.34:
+        yield Finding("figures_disagree", WARNING, Message(
+            "The settings make an iteration {stated:x} TFLOP, the printed MFU stands for {behind:x}: parameters, tokens per iteration or the number of cards are not those of this log.",
+            {"stated": stated / TERA, "behind": behind / TERA}))  # fmt: skip
+
+
+def beyond_the_end(a: Analysis) -> Iterator[Finding]:
+    end, last = a.run.settings.count("max_iters"), int(a.run.iterations.number[-1])
+    if end is not None and last > end:
+        yield Finding("beyond_the_end", WARNING, Message(
+            "The log goes on to iteration {last:n}, beyond max_iters = {end:n}.", {"last": last, "end": end}))  # fmt: skip
 
 
 def impossible_figures(a: Analysis) -> Iterator[Finding]:
@@ -322,13 +361,12 @@ def impossible_figures(a: Analysis) -> Iterator[Finding]:
 
 
 def loss_nan(a: Analysis) -> Iterator[Finding]:
-    bad = np.isnan(a.run.iterations.loss) | np.isinf(a.run.iterations.loss)
-    good = ~bad
-    if not bad.any() or not good.any():
+    known = np.flatnonzero(~np.isnan(a.run.iterations.loss))
+    lost = np.isinf(a.run.iterations.loss[known])
+    if not len(known) or not lost[-1]:
         return
-    if not np.isnan(a.run.iterations.loss[-1]) or a.run.format != "nanogpt":
-        return
-    begin = int(np.flatnonzero(good)[-1]) + 1
+    good = np.flatnonzero(~lost)
+    begin = int(known[good[-1] + 1 if len(good) else 0])
     yield Finding("loss_nan", WARNING, Message(
         "The loss is not a number from iteration {at:n} on: the model learns nothing any more.", {"at": int(a.run.iterations.number[begin])}))  # fmt: skip
 
@@ -353,13 +391,14 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_LOG_INTERVAL:
-        yield Finding("averaged_times", INFO, Message(
+        yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 
 
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
     ddp_artefact, unsynchronised, mfu_of_which_card, mfu_sentinel,
-    speed_against_expectation, impossible_figures, loss_nan, ended_early,
+    few_iterations, figures_disagree,
+    beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
     averaged_times,
 )  # fmt: skip

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FASTER_DOUBT, SLOWER_DOUBT = 0.025, 0.035
 LATER_EVALUATIONS = 0.02
 RECENT_ROWS = 200
+MANY_STALLS = 5
+LONGEST_STALL_S = 300.0  # beyond, the machine slept
 
 
 class Forecast(NamedTuple):
@@ -123,6 +125,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, last: int, end
     if phases.trailing is not None:
         steps = step.scaled(max(end - phases.trailing + 1, 0))
         last = phases.trailing
+    steps = steps + _stalls_ahead(run, phases, end - last)
     interval = phases.eval_interval
     if interval is None:
         return _with_unknown_evaluations(run, phases, costs, steps, last, end), 0, 0.0
@@ -149,6 +152,17 @@ def _evaluations_ahead(costs: Costs, share: Interval) -> Interval:
     mid = alone.mid * (1 - share.mid) + both.mid * share.mid
     high = min(alone.high, both.high) * (1 - share.high) + both.high * share.high
     return Interval(min(low, mid), mid, max(high, mid)).widened(down=LATER_EVALUATIONS, up=LATER_EVALUATIONS)
+
+
+def _stalls_ahead(run: Run, phases: Phases, iterations: int) -> Interval:
+    """Stalls that keep coming go on coming; a few may have been the only ones. A machine asleep does not count."""
+    rows = np.flatnonzero(phases.phase == Phase.STALL)
+    if not len(rows) or phases.baseline is None:
+        return Interval.exactly(0.0)
+    excess = phases.excess_s(run, rows)
+    awake = excess[excess < LONGEST_STALL_S]
+    rate = float(awake.sum()) / len(run.iterations) * iterations
+    return Interval(0.0, rate if len(awake) >= MANY_STALLS else 0.0, 1.5 * rate)
 
 
 def _evaluates(run: Run, phases: Phases) -> bool:

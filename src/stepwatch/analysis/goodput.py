@@ -36,6 +36,8 @@ class Goodput(NamedTuple):
     iterations: int
     by_clock: bool
     doubts: tuple[str, ...] = ()
+    unsynchronised: float = 0.0
+    """How much longer than printed an iteration may be, since the printed time does not wait for the device."""
 
 
 def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
@@ -96,6 +98,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     parts["unexplained"] = max(_total(split.unexplained_s, covers) - parts["stall"], 0.0)
 
     unlogged = _unlogged_steps(run, phases)
+    if phases.baseline is None:
+        unlogged = np.zeros(len(unlogged))  # nothing tells what they took
     missing = float(unlogged.sum())
     if missing:
         parts["step"] += float((unlogged * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
@@ -156,7 +160,7 @@ def _with_clock(
     interval = interval + _imputed_error(phases, costs)
     return Goodput(
         wall_s=wall, interval_s=Interval(max(interval.low, 0.0), wall, interval.high), parts_s=parts,
-        iterations=iterations, by_clock=False, doubts=doubts,
+        iterations=iterations, by_clock=False, doubts=doubts, unsynchronised=max(up - BASE_DOUBT, 0.0),
     )  # fmt: skip
 
 
@@ -207,7 +211,7 @@ def _doubts(run: Run, phases: Phases, costs: Costs, unlogged_share: float) -> tu
         if run.distributed or (run.settings.count("world_size") or 1) > 1 or bool(phases.artefact.any()):
             doubts.append("ranks")
             up += RANKS * unlogged_share
-        elif costs.step_s.mid < SHORT_STEP_S:
+        elif costs.step_s.mid < SHORT_STEP_S and run.settings.text("dtype") != "float16":  # a GradScaler waits
             doubts.append("short steps")
             up += SHORT_STEP * unlogged_share
     return tuple(doubts), down, up

@@ -337,6 +337,19 @@ def _mark_stalls(
     return np.asarray(artefact), period if repeated else None
 
 
+def _in_missing_stretches(run: Run, interval: int | None) -> set[int]:
+    """Evaluations that must have run where lines are missing from the log: gaps longer than the log interval."""
+    usual = run.settings.count("log_interval")
+    if not interval or not usual or run.reordered or len(run.evaluations) < 2:
+        return set()
+    numbers = run.iterations.number
+    found: set[int] = set()
+    for row in np.flatnonzero(np.diff(numbers) > 2 * usual).tolist():
+        low, high = int(numbers[row]), int(numbers[row + 1])
+        found |= set(range(low - low % interval + interval, high, interval))
+    return found
+
+
 def _unlogged(
     run: Run, phase: npt.NDArray[np.int8], interval: int | None, inferred: bool
 ) -> tuple[tuple[int, ...], int | None]:
@@ -346,7 +359,8 @@ def _unlogged(
     if run.timing is Timing.SPANS_LOG_INTERVAL:
         return (), None
     if run.evaluations:
-        inside = np.array([e.at for e in run.evaluations if begin < e.at < end], np.int64)
+        told = [e.at for e in run.evaluations if begin < e.at < end]
+        inside = np.array(sorted({*told, *_in_missing_stretches(run, interval)}), np.int64)
         hidden = inside[numbers[np.searchsorted(numbers, inside)] != inside]
         last = run.evaluations[-1].at
         return tuple(hidden.tolist()), last if last > end and last - end <= 10 * (

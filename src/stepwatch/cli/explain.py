@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import click
@@ -153,12 +155,12 @@ def _report(
         facts = {"count": len(runs)}
         text = Message("The log holds {count:n} runs; each is explained by itself, with its own normal time.", facts)
         remarks = [*remarks, Finding("several_runs", NOTICE, text)]
-    remarks = [*remarks, *_contradictions(runs, user)]
     config = Settings.of(Origin.CONFIG, from_config)
+    remarks = [*remarks, *_contradictions(runs, user, "--set"), *_contradictions(runs, config, "--config")]
     analyses = []
     for run in runs:
         gpu, origin = _card(run, card)
-        analyses.append(analyse(replace(run, settings=run.settings.beneath(config).beneath(user)), gpu, origin))
+        analyses.append(analyse(replace(run, settings=_laid_over(run.settings, config, user)), gpu, origin))
     return Report(analyses=tuple(analyses), remarks=tuple(remarks))
 
 
@@ -173,17 +175,37 @@ def _card(run: Run, card: tuple[Gpu, str] | None) -> tuple[Gpu | None, str | Non
     return found, Origin.LOG.value if found else None
 
 
-def _contradictions(runs: list[Run], user: Settings) -> list[Finding]:
+def _laid_over(log: Settings, config: Settings, user: Settings) -> Settings:
+    """What was inferred yields to the config, the config to what the log says, and all to --set."""
+    said = Settings({name: setting for name, setting in log.items() if setting.origin is Origin.LOG})
+    return log.beneath(config).beneath(said).beneath(user)
+
+
+def _contradictions(runs: list[Run], given: Settings, option: str) -> list[Finding]:
     found = []
-    for name, setting in user.items():
-        told = next(
-            (r.settings[name] for r in runs if name in r.settings and r.settings[name].origin is Origin.LOG), None
-        )
-        if told is not None and told.value != setting.value:
-            facts = {"name": name, "told": told.value, "given": setting.value}
+    for name, setting in given.items():
+        told = next((value for run in runs if (value := _told(run, name)) is not None), None)
+        if told is None or told == setting.value:
+            continue
+        facts = {"name": name, "told": _short(told), "given": _short(setting.value)}
+        text = Message("The log says {name:word} = {told:word}, --config says {given:word}: the log wins.", facts)
+        if option == "--set":
             text = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", facts)
-            found.append(Finding("settings_conflict", WARNING, text))
+        found.append(Finding("settings_conflict", WARNING, text))
     return found
+
+
+def _told(run: Run, name: str) -> Value | None:
+    """What the log says of a setting, in words or by the numbers of its evaluations."""
+    if name in run.settings and run.settings[name].origin is Origin.LOG:
+        return run.settings[name].value
+    if name == "eval_interval" and len(run.evaluations) > 2:
+        return math.gcd(*(b.at - a.at for a, b in pairwise(run.evaluations)))
+    return None
+
+
+def _short(value: Value) -> Value:
+    return int(value) if isinstance(value, float) and value == int(value) else value
 
 
 def _presenter(

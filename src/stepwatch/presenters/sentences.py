@@ -21,6 +21,7 @@ from stepwatch.report import Report, settings_json
 from stepwatch.settings import Origin
 from stepwatch.units import Interval
 
+MOST_BELIEVED = 1.25  # of a peak: cards boost above the advertised clock
 WORTH_CHANGING = 0.03
 """A part below this share of the wall time is not worth a change of settings."""
 SMALLEST_SHOWN = 0.0005
@@ -106,6 +107,12 @@ def headline(a: Analysis) -> Message:
     if a.expected is not None and a.throughput.gpu is not None and len(a.run.iterations) < 2:
         return _headline_of_a_beginning(a, a.expected.step_s, a.throughput.gpu.name)
     if not step_known(a):
+        if a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
+            return Message(
+                "Every iteration in this log holds an evaluation besides its step; "
+                "a normal one takes less than {most:high}.",
+                facts,
+            )
         if len(a.run.iterations) == 1:
             return Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
         return Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
@@ -311,8 +318,9 @@ def _flops(a: Analysis) -> dict[str, object] | None:
     t = a.throughput
     if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
         return None
-    peak = t.peak_flops if t.mfu is not None else None
-    name = t.gpu.name if t.gpu else None
+    believed = t.mfu is not None and t.mfu <= MOST_BELIEVED  # beyond, a finding says that it cannot be
+    peak = t.peak_flops if believed else None
+    name = t.gpu.name if t.gpu and (believed or t.mfu is None) else None
     return {"achieved": t.achieved_flops, "gpu": name, "peak": peak, "mfu": t.mfu, "cards": t.cards}
 
 
@@ -455,35 +463,60 @@ def changes(a: Analysis) -> tuple[Message, ...]:
     )
 
 
-def _evaluate_less(a: Analysis) -> Iterator[Message]:
+class Saving(NamedTuple):
+    """What a larger eval_interval would save of the time in this log."""
+
+    old: int | None
+    new: int | None
+    saved_s: Interval
+    tied: bool
+    """Checkpoints become rarer with the evaluations."""
+
+
+def saving(a: Analysis) -> Saving | None:
     evaluations, saves = evaluations_done(a), checkpoints_done(a)
     if share_of(a, "eval", "checkpoint") <= WORTH_CHANGING or evaluations < 2 or not step_known(a):
-        return
+        return None
     tied = saves > 0 and evaluations - saves <= 1  # the evaluation of iteration 0 never saves
     parts, old = a.goodput.parts_s, a.phases.eval_interval
-    facts = {
-        "old": old, "new": 2 * (old or 0), "saved": (parts["eval"] + (parts["checkpoint"] if tied else 0.0)) / 2,
-        "wall": a.goodput.wall_s, "half": parts["eval"] / 2, "noisier": math.sqrt(2),
-    }  # fmt: skip
-    if old is None:
-        yield Message("Double eval_interval: half as many evaluations save about {saved:time} of {wall:time}.", facts)
-    elif tied:
-        yield Message(
+    later = evaluations - bool(a.phases.first_evaluates)  # the one of the first iteration stays
+    each = (parts["eval"] + (parts["checkpoint"] if tied else 0.0)) / evaluations
+    known = (a.costs.pair_s if tied else None) or a.costs.eval_s or Interval.exactly(1.0)
+    shape = known.scaled(1 / known.mid) if known.mid > 0 else Interval.exactly(1.0)
+    return Saving(old, 2 * old if old else None, shape.scaled((later - later // 2) * each), tied)
+
+
+EVALUATE_LESS_PRICE = Message("The losses are known half as often.")
+
+
+def evaluate_less(a: Analysis, found: Saving) -> Message:
+    facts = {"old": found.old, "new": found.new, "saved": found.saved_s.mid, "wall": a.goodput.wall_s}
+    if found.old is None:
+        return Message("Double eval_interval: half as many evaluations save about {saved:time} of {wall:time}.", facts)
+    if found.tied:
+        return Message(
             "Double eval_interval from {old:n} to {new:n}: half as many evaluations and checkpoints "
             "save about {saved:time} of {wall:time}.",
             facts,
         )
-    else:
-        yield Message(
-            "Double eval_interval from {old:n} to {new:n}: half as many evaluations "
-            "save about {saved:time} of {wall:time}.",
-            facts,
-        )
-    yield Message(
-        "Or halve eval_iters: each evaluation takes half the time, about {half:time} less in all, "
-        "and the error of the printed losses grows by a factor of {noisier:x}.",
+    return Message(
+        "Double eval_interval from {old:n} to {new:n}: half as many evaluations "
+        "save about {saved:time} of {wall:time}.",
         facts,
     )
+
+
+def _evaluate_less(a: Analysis) -> Iterator[Message]:
+    found = saving(a)
+    if found is None:
+        return
+    yield evaluate_less(a, found)
+    if told_apart(a):
+        yield Message(
+            "Or halve eval_iters: each evaluation takes half the time, about {half:time} less in all, "
+            "and the error of the printed losses grows by a factor of {noisier:x}.",
+            {"half": a.goodput.parts_s["eval"] / 2, "noisier": math.sqrt(2)},
+        )
 
 
 def _save_less(a: Analysis) -> Iterator[Message]:
@@ -601,11 +634,11 @@ class Next(NamedTuple):
 def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
     """The one command that would tell most more; None where there is nothing left to ask."""
     start = (report.command, _sources(report), *_given(a))
-    if len(report.analyses) > 1:
+    if len(report.analyses) > 1 and not full:
         other = 1 if longest(report) else 2
         return Next(why=Message("To see another run:"), arguments=(*start, f"--run {other}"))
     if a.throughput.gpu is None and a.throughput.achieved_flops is not None:
-        example = "cpu" if (a.run.settings.text("device") or "").startswith("cpu") else "4070"
+        example = "cpu" if (a.run.settings.text("device") or "").startswith("cpu") else _example_card(a)
         why = Message("To see how much of your card is used, name it, for example:")
         return Next(why=why, arguments=(*start, f"--gpu {example}"))
     if a.forecast.max_iters is None and step_known(a):
@@ -615,6 +648,12 @@ def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
     if not full:
         return Next(why=Message("To see everything:"), arguments=(*start, "--full"))
     return None
+
+
+def _example_card(a: Analysis) -> str:
+    """One that could do what was measured."""
+    needed = a.throughput.achieved_flops or 0.0
+    return next((name for name, peak in (("4070", 58e12), ("4090", 165e12), ("h100", 989e12)) if needed < peak), "b200")
 
 
 def _round_number(value: int) -> int:
@@ -635,7 +674,9 @@ def _given(a: Analysis) -> Iterator[str]:
         yield f"--gpu {_quoted(clean(a.throughput.gpu.name))}"
     for name, setting in a.run.settings.items():
         if setting.origin is Origin.USER:
-            yield f"--set {_quoted(f'{name}={setting.value}')}"
+            value = setting.value
+            whole = isinstance(value, float) and value == int(value)
+            yield f"--set {_quoted(f'{name}={int(value) if whole else value}')}"
 
 
 def _quoted(text: str) -> str:

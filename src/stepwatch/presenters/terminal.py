@@ -86,21 +86,21 @@ class _Page(NamedTuple):
 
     def lines(self, *, full: bool, with_lines: bool) -> Iterator[Line]:
         chosen = sentences.longest(self.report)
-        if len(self.report.analyses) > 1:
-            yield from self.runs(chosen, full)
+        head = self.runs(chosen, full) if len(self.report.analyses) > 1 else []
+        yield from head
         if full:
             for number, a in enumerate(self.report.analyses):
                 if len(self.report.analyses) > 1:
                     yield from self.heading(Message("Run {number:n}", {"number": number + 1}))
                 yield from self.everything(a)
         else:
-            yield from self.screen(self.report.analyses[chosen])
+            yield from self.screen(self.report.analyses[chosen], SCREEN_LINES - len(head))
         if with_lines:
             yield from self.unread()
 
     # --- the first screen -----------------------------------------------------------------------------------
 
-    def screen(self, a: Analysis) -> list[Line]:
+    def screen(self, a: Analysis, size: int) -> list[Line]:
         """The tallest chart that leaves room for what matters; less and less where sentences are long."""
         parts = self.parts(a)
         top = [*self.paragraph(sentences.headline(a), style="bold"), Line(), *parts, *([Line()] if parts else ())]
@@ -108,7 +108,7 @@ class _Page(NamedTuple):
         first, others = self.remarks(a)
         for height in _CHART_HEIGHTS:
             chart = self.chart(a, height)
-            room = SCREEN_LINES - sum(map(len, (top, chart, facts, end)))
+            room = size - sum(map(len, (top, chart, facts, end)))
             if room >= sum(map(len, first)):
                 break
         if room < 0:
@@ -280,7 +280,8 @@ class _Page(NamedTuple):
             return []
         low, high = _scale(times)
         ticks = {height - 1: low, height // 2: math.sqrt(low * high), 0: high}
-        labels = {row: self.say(Message("{time:time}", {"time": value})) for row, value in ticks.items()}
+        longest = float(times.max()) * 1.001  # the scale may go further, but no label says what no iteration took
+        labels = {row: self.say(Message("{time:time}", {"time": at})) for row, at in ticks.items() if at <= longest}
         margin = max(map(len, labels.values())) + 1
         columns = self.width - margin - 2
         cells = _plot(a, columns, height, low, high)

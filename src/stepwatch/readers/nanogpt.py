@@ -259,6 +259,8 @@ def _read_iteration(line: str, number: int, records: Records) -> bool:
         return False
     values = {"number": float(found["number"]), "time_s": seconds, "line": float(number)}
     _add_number(values, "loss", _LOSS.search(body))
+    if "loss" in values and not math.isfinite(values["loss"]):
+        values["loss"] = math.inf  # nan is what was not printed
     _add_number(values, "reported_mfu", _MFU.search(body), 100)
     _add_number(values, "reported_tokens_per_s", _TOKENS_PER_S.search(body))
     stamp = stamp_of(line[: found.start()])

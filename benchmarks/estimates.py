@@ -9,11 +9,13 @@ of their own. Groups of fewer than ten rows get no percentages: their rows are l
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks import adapter
 from benchmarks.fit_estimator import (
     NAMES,
     NO_FLASH,
@@ -26,8 +28,17 @@ from benchmarks.fit_estimator import (
     judged,
     of_group,
 )
+from benchmarks.phases import corpus_logs
 
-from stepwatch.estimator.estimate import Workload, estimate, fits, vram_bytes
+from stepwatch.estimator.estimate import (
+    FORWARD_SHARE,
+    FORWARD_SHARE_EAGER,
+    SAVE_BYTES_PER_S,
+    Workload,
+    estimate,
+    fits,
+    vram_bytes,
+)
 from stepwatch.estimator.memory import CONTEXT_BYTES, DISPLAY_BYTES
 from stepwatch.gpus import find_gpu
 from stepwatch.units import GIGA
@@ -40,7 +51,7 @@ SHAPE = ("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size"
 
 def table() -> str:
     """The whole section, in Markdown."""
-    parts = [_steps(), _cards(), _communication(), _intervals(), _evaluations(), _memory()]
+    parts = [_steps(), _cards(), _communication(), _intervals(), _evaluations(), _corpus(), _memory()]
     return "\n\n".join(parts)
 
 
@@ -140,6 +151,53 @@ def evaluation_cases() -> list[tuple[Mapping[str, str], float, float]]:
         known = answer.eval_s.mid * float(raw["step_s"]) / answer.step_s.mid
         cases.append((raw, answer.eval_s.mid + save_s, known + save_s))
     return cases
+
+
+def corpus_evaluations(place: Path) -> list[tuple[str, float, float]]:
+    """Measured evaluations of the real logs whose header tells eval_iters and accumulation, and what they should take.
+
+    From the measured step, since most of these logs do not name their card: it is the share of a forward pass that is
+    put to the test.
+    """
+    found = []
+    for log in corpus_logs(place):
+        outcome = adapter.explain(log.path, "--no-iterations")
+        if outcome.exit_code != 0:
+            continue
+        for run in json.loads(outcome.stdout)["runs"]:
+            case = _corpus_evaluation(run)
+            if case is not None:
+                found.append((log.ident, *case))
+    return found
+
+
+def _corpus_evaluation(run: Mapping[str, Any]) -> tuple[float, float] | None:
+    """With its checkpoint where no evaluation of the log is without one."""
+    settings, costs = run["settings"], run["costs"]
+    batches, accumulation, params = (settings[k] for k in ("eval_iters", "gradient_accumulation_steps", "n_params"))
+    how = costs["how"].get("eval_s")
+    if not batches or not accumulation or how not in ("measured", "modelled"):
+        return None
+    share = FORWARD_SHARE_EAGER if settings["compile"] is False else FORWARD_SHARE
+    micro_s = costs["step_s"]["mid"] / max(accumulation / (settings["world_size"] or 1), 1)
+    said = 2 * batches * share * micro_s
+    if how == "measured":
+        return costs["eval_s"]["mid"], said
+    both = costs["eval_and_checkpoint_s"]
+    return (both["mid"], said + 12 * params / SAVE_BYTES_PER_S) if both and params else None
+
+
+def _corpus() -> str:
+    place = adapter.corpus()
+    if place is None:
+        return "Evaluations of real logs: not measured, the logs are not here."
+    cases = corpus_evaluations(place)
+    errors = [abs(said / measured - 1) for _, measured, said in cases]
+    return (
+        "Evaluations of the real logs whose header tells their settings (with the checkpoint where each saves), "
+        f"estimated from the measured step: {len(cases)} runs, median error {np.median(errors):.1%}, "
+        f"worst {max(errors):.0%}."
+    )
 
 
 def _evaluations() -> str:

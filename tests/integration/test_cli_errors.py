@@ -244,10 +244,3 @@ def test_a_closed_standard_input_is_an_empty_log() -> None:
     )
     assert done.returncode == 1
     assert b"Traceback" not in done.stderr
-
-
-def test_one_bad_file_among_several_is_told_and_the_rest_answered(log: Path, tmp_path: Path) -> None:
-    done = stepwatch(log, tmp_path / "missing.log", "--json", "--no-iterations")
-    assert done.returncode == 1
-    assert len(json.loads(done.stdout)["runs"]) == 1
-    assert len(done.stderr.decode().splitlines()) == 2

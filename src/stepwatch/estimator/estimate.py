@@ -33,7 +33,7 @@ _BOUNDS: dict[Bound, frozenset[str]] = {
 
 # A forward pass took 0.30 of a compiled micro-step on a 4070, 0.33 on a V100, 0.35 in the median of 48 published logs.
 FORWARD_SHARE, FORWARD_SPREAD = 0.32, 0.2
-FORWARD_SHARE_EAGER = 0.40  # 0.46 on an A800 whose step is bound by launches
+FORWARD_SHARE_EAGER = 0.35  # 0.34 to 0.36 in 13 eager logs of a T4; 0.46 on an A800 whose step is bound by launches
 # torch.save, not the disk, sets the pace: 0.65 to 0.9 GB/s on NVMe, 0.26 and less on what is slower.
 SAVE_BYTES_PER_S, SLOWEST_SAVE, FASTEST_SAVE = 0.75 * GIGA, 0.26 * GIGA, 0.95 * GIGA
 # First iteration minus evaluation and step: 2 s with a warm cache, 7 to 13 s (4070, 6 layers), 21 s (3080 Ti), 29 s

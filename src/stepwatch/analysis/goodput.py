@@ -118,6 +118,8 @@ def _are_ones(covers: npt.NDArray[np.int64]) -> bool:
 
 def _unlogged_steps(run: Run, phases: Phases) -> Floats:
     gaps = np.diff(run.iterations.number) - 1
+    if not gaps.any():
+        return np.broadcast_to(0.0, len(gaps))
     return np.asarray(np.where(phases.covers[1:] > 1, 0, gaps), dtype=np.float64)
 
 

@@ -31,6 +31,7 @@ NARROWEST = 40
 MOST_SLOW_ROWS = 30
 MOST_RUNS = 8
 MOST_FINDINGS = 4
+_ENOUGH_STEPS = 20_000  # to draw the middle of each column
 _CHART_HEIGHTS = (5, 4, 3)
 _FULL_CHART_HEIGHT = 7
 
@@ -371,14 +372,20 @@ def _plot(a: Analysis, columns: int, height: int, low: float, high: float) -> li
     """Per column the middle of its steps, under it stalls, over it what the log explains."""
     numbers, times = a.run.iterations.number, a.run.iterations.time_s
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
-    column = np.clip((numbers - numbers[0]) * (columns - 1) // span, 0, columns - 1)
-    level = np.log(np.maximum(times, low) / low) / math.log(high / low)  # 0 at the bottom, 1 at the top
+
+    def place(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Column and height of some rows: 0 at the bottom, 1 at the top."""
+        column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
+        return column, np.log(np.maximum(times[rows], low) / low) / math.log(high / low)
+
     cells = [[" "] * columns for _ in range(height)]
-    normal = a.phases.of(Phase.STEP)
-    _draw_slow(cells, a, np.flatnonzero(a.phases.of(Phase.STALL)), column, level)
-    _draw_steps(cells, column[normal], level[normal])
+    stalls = np.flatnonzero(a.phases.phase == Phase.STALL)
+    _draw_slow(cells, a, stalls, *place(stalls))
+    steps = np.flatnonzero(a.phases.phase == Phase.STEP)
+    _draw_steps(cells, *place(steps[:: max(1, len(steps) // _ENOUGH_STEPS)]))
     for phase in (Phase.EVAL, Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT, Phase.FIRST):
-        _draw_slow(cells, a, np.flatnonzero(a.phases.of(phase)), column, level)
+        rows = np.flatnonzero(a.phases.phase == phase)
+        _draw_slow(cells, a, rows, *place(rows))
     return cells
 
 
@@ -391,6 +398,6 @@ def _draw_steps(cells: list[list[str]], column: np.ndarray, level: np.ndarray) -
 
 
 def _draw_slow(cells: list[list[str]], a: Analysis, rows: np.ndarray, column: np.ndarray, level: np.ndarray) -> None:
-    for row in rows.tolist():
-        lines_up = min(int(level[row] * len(cells)), len(cells) - 1)
-        cells[-1 - lines_up][int(column[row])] = sentences.PHASE_MARKS[Phase(int(a.phases.phase[row]))]
+    for row, place, height in zip(rows.tolist(), column.tolist(), level.tolist(), strict=True):
+        lines_up = min(int(height * len(cells)), len(cells) - 1)
+        cells[-1 - lines_up][place] = sentences.PHASE_MARKS[Phase(int(a.phases.phase[row]))]

@@ -6,11 +6,24 @@ gets the plain text, and does not wait for rich to load.
 
 from __future__ import annotations
 
+import os
+import sys
 import textwrap
 from typing import Literal, NamedTuple
 
+from stepwatch.patterns import Pattern
+
+SCREEN_LINES = 25
+PIPE_WIDTH = 80
+WIDEST = 100
+NARROWEST = 40
 GAP = "  "
 _NARROWEST_COLUMN = 6
+# A figure stays with its unit at the end of a line, and `3 min 15 s` stays whole.
+_HELD = Pattern(
+    r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
+    r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)"
+)
 
 
 class Line:
@@ -82,6 +95,46 @@ class Table:
                 line.append(text.rjust(width) if side == "right" else text.ljust(width), cell.style or style)
             lines.append(line)
         return lines
+
+
+def width_of_output() -> int:
+    """The terminal's, within reason; 80 columns for a pipe."""
+    if not _on_terminal():
+        return PIPE_WIDTH
+    try:
+        width = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        width = PIPE_WIDTH
+    return max(NARROWEST, min(width, WIDEST))
+
+
+def _on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    held = _HELD.sub("\u00a0", text)
+    lines = textwrap.wrap(held, max(width, 20), break_on_hyphens=False) or [""]
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def labelled(label: str, text: str, *, indent: int, width: int, style: str) -> list[Line]:
+    """A label in front of the first line of a text, the others indented."""
+    lines = wrapped(text, width - indent)
+    first = Line(label, style=style).append(" " * max(indent - len(label), 1) if label else " " * indent)
+    return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
+
+
+def shown(lines: list[Line], width: int, colour: bool | None) -> str:
+    """As text for the output: painted on a terminal, plain elsewhere; `colour` False or True decides otherwise."""
+    if not (_on_terminal() if colour is None else colour):
+        return printable(plain(lines))
+    return printable(painted(lines, width, colour="NO_COLOR" not in os.environ))
+
+
+def printable(text: str) -> str:
+    """Lone surrogates of an odd file name or setting cannot be written to any output."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def plain(lines: list[Line]) -> str:

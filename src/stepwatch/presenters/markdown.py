@@ -12,6 +12,7 @@ from stepwatch.analysis.findings import WARNING, Finding
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import sentences
+from stepwatch.presenters.lines import printable
 from stepwatch.report import Report
 from stepwatch.settings import KINDS
 
@@ -36,7 +37,7 @@ class MarkdownPresenter:
         note = _Note(report, language)
         blocks = [*note.blocks(), *(note.unread() if self.with_lines else ())]
         text = "\n\n".join(blocks) + "\n"
-        return sentences.printable((note.front_matter() if self.front_matter else "") + text)
+        return printable((note.front_matter() if self.front_matter else "") + text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,32 +6,30 @@ Nothing here loads numpy, nor what explains a log: an estimate is to be answered
 from __future__ import annotations
 
 import json
-import os
-import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.plan import Plan
 from stepwatch.presenters import plan_sentences as sentences
-from stepwatch.presenters.lines import GAP, Cell, Line, Table, painted, plain
+from stepwatch.presenters.lines import (
+    GAP,
+    SCREEN_LINES,
+    Cell,
+    Line,
+    Table,
+    labelled,
+    printable,
+    shown,
+    width_of_output,
+    wrapped,
+)
 
-SCREEN_LINES = 25
-PIPE_WIDTH = 80
-WIDEST = 100
-NARROWEST = 40
 _NARROWEST_NAME = 12
 
 _WARNING, _NOTICE = ("!", "bold red"), ("•", "yellow")
-# A figure stays with its unit at the end of a line, and `3 min 15 s` stays whole.
-_HELD = Pattern(
-    r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
-    r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +41,10 @@ class PlanTerminal:
     suffix: str = ".txt"
 
     def render(self, plan: Plan, remarks: tuple[Message, ...], language: str) -> str:
-        tty = sys.stdout is not None and sys.stdout.isatty()
-        width = max(NARROWEST, min(_terminal_width(), WIDEST)) if tty else PIPE_WIDTH
+        width = width_of_output()
         page = _Page(plan, remarks, language, width)
         lines = list(page.everything()) if self.why else page.screen()
-        styled = tty if self.colour is None else self.colour
-        text = painted(lines, width, colour="NO_COLOR" not in os.environ) if styled else plain(lines)
-        return _printable(text)
+        return shown(lines, width, self.colour)
 
 
 class _Block(NamedTuple):
@@ -101,7 +96,7 @@ class _Page:
     def answer(self) -> list[Line]:
         """The verdict on a claim before all else."""
         verdict = " ".join(self.say(message) for message in sentences.verdict(self.plan))
-        told = [Line(line, style="bold") for line in _wrapped(verdict, self.width)] if verdict else []
+        told = [Line(line, style="bold") for line in wrapped(verdict, self.width)] if verdict else []
         return [*told, *self.paragraph(sentences.headline(self.plan), style="" if told else "bold")]
 
     def parts(self) -> list[Line]:
@@ -168,7 +163,7 @@ class _Page:
         return say(message, self.language)
 
     def paragraph(self, message: Message, *, style: str = "") -> list[Line]:
-        return [Line(line, style=style) for line in _wrapped(self.say(message), self.width)]
+        return [Line(line, style=style) for line in wrapped(self.say(message), self.width)]
 
     def heading(self, message: Message) -> list[Line]:
         return [Line(), Line(self.say(message), style="bold underline")]
@@ -183,9 +178,7 @@ class _Page:
         return [self.labelled(label, text, indent, "bold") for label, text in said]
 
     def labelled(self, label: str, text: str, indent: int, style: str) -> list[Line]:
-        lines = _wrapped(text, self.width - indent)
-        first = Line(label, style=style).append(" " * max(indent - len(label), 1)).append(lines[0])
-        return [first, *(Line(" " * indent + line) for line in lines[1:])]
+        return labelled(label, text, indent=indent, width=self.width, style=style)
 
 
 def _without_double_gaps(lines: Iterable[Line]) -> list[Line]:
@@ -194,24 +187,6 @@ def _without_double_gaps(lines: Iterable[Line]) -> list[Line]:
         if line.text or (kept and kept[-1].text):
             kept.append(line)
     return kept
-
-
-def _terminal_width() -> int:
-    try:
-        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
-    except (OSError, ValueError):
-        return PIPE_WIDTH
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    held = _HELD.sub("\u00a0", text)
-    lines = textwrap.wrap(held, max(width, 20), break_on_hyphens=False) or [""]
-    return [line.replace("\u00a0", " ") for line in lines]
-
-
-def _printable(text: str) -> str:
-    """Lone surrogates of an odd setting cannot be written to any output."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 # --- the note ---------------------------------------------------------------------------------------------------
@@ -227,7 +202,7 @@ class PlanMarkdown:
     def render(self, plan: Plan, remarks: tuple[Message, ...], language: str) -> str:
         note = _Note(plan, remarks, language)
         text = "\n\n".join(note.blocks(why=self.why)) + "\n"
-        return _printable((note.head() if self.front_matter else "") + text)
+        return printable((note.head() if self.front_matter else "") + text)
 
 
 @dataclass(frozen=True, slots=True)

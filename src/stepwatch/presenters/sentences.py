@@ -695,8 +695,3 @@ def title(a: Analysis) -> Message:
     if a.phases.of(Phase.STEP).all():
         return Message("What an iteration takes")
     return Message("Why some iterations are slow")
-
-
-def printable(text: str) -> str:
-    """Lone surrogates of an odd file name cannot be written to any output."""
-    return text.encode("utf-8", "replace").decode("utf-8")

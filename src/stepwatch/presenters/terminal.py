@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,15 +16,10 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.statistics import median, quantile
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.presenters import sentences
-from stepwatch.presenters.lines import Cell, Line, Table, painted, plain
+from stepwatch.presenters.lines import SCREEN_LINES, Cell, Line, Table, labelled, shown, width_of_output, wrapped
 from stepwatch.report import Report
 
-SCREEN_LINES = 25
-PIPE_WIDTH = 80
-WIDEST = 100
-NARROWEST = 40
 MOST_SLOW_ROWS = 30
 MOST_RUNS = 8
 MOST_FINDINGS = 4
@@ -40,10 +32,6 @@ _SAID_ABOVE = frozenset({"evaluation_spikes", "silent_evaluations", "checkpoint_
 _MARKS = {WARNING: ("!", "bold red"), NOTICE: ("•", "yellow")}
 _MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
-# A figure stays with its unit at the end of a line, and `3 min 15 s` stays whole.
-_HELD = Pattern(
-    r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS|tokens/s|[kMGT]?[Bo])(?!\w))|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)"
-)
 
 LEGEND = {
     "e": Message("evaluation"),
@@ -63,19 +51,9 @@ class TerminalPresenter:
     suffix: str = ".txt"
 
     def render(self, report: Report, language: str) -> str:
-        tty = sys.stdout is not None and sys.stdout.isatty()
-        width = max(NARROWEST, min(_terminal_width(), WIDEST)) if tty else PIPE_WIDTH
+        width = width_of_output()
         lines = list(_Page(report, language, width).lines(full=self.full, with_lines=self.with_lines))
-        styled = tty if self.colour is None else self.colour
-        text = painted(lines, width, colour="NO_COLOR" not in os.environ) if styled else plain(lines)
-        return sentences.printable(text)
-
-
-def _terminal_width() -> int:
-    try:
-        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
-    except (OSError, ValueError):
-        return PIPE_WIDTH
+        return shown(lines, width, self.colour)
 
 
 class _Page(NamedTuple):
@@ -317,15 +295,13 @@ class _Page(NamedTuple):
         return say(message, self.language)
 
     def paragraph(self, message: Message, *, style: str = "") -> list[Line]:
-        return [Line(line, style=style) for line in _wrapped(self.say(message), self.width)]
+        return [Line(line, style=style) for line in wrapped(self.say(message), self.width)]
 
     def heading(self, message: Message) -> list[Line]:
         return [Line(), Line(self.say(message), style="bold underline")]
 
     def labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
-        lines = _wrapped(text, self.width - indent)
-        first = Line(label, style=style).append(" " * max(indent - len(label), 1)) if label else Line(" " * indent)
-        return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
+        return labelled(label, text, indent=indent, width=self.width, style=style)
 
     def bullet(self, text: str) -> list[Line]:
         return self.labelled("·", text, 2, "dim")
@@ -336,12 +312,6 @@ class _Page(NamedTuple):
 
     def in_brief(self, finding: Finding, a: Analysis) -> list[Line]:
         return self.finding(finding._replace(message=sentences.in_brief(finding, a)))
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    held = _HELD.sub("\u00a0", text)
-    lines = textwrap.wrap(held, max(width, 20), break_on_hyphens=False) or [""]
-    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _fitting(blocks: Iterable[list[Line]], room: int) -> Iterator[Line]:

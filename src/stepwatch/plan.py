@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 from stepwatch.errors import InputError, UsageError
 from stepwatch.estimator.estimate import Estimate, estimate, fits, flops_per_iteration, largest_batch_size
 from stepwatch.estimator.total import DEFAULT_MAX_ITERS, total
-from stepwatch.estimator.workload import DTYPES, MODELS, Workload, nanochat
+from stepwatch.estimator.workload import DTYPES, MODELS, Workload, least_flops_per_iteration, nanochat
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Origin, Settings, Value
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
@@ -53,6 +54,8 @@ class Plan:
     evaluations: int
     saves: Interval
     flops_per_iter: float
+    least_flops_per_iter: float
+    """What no implementation avoids; claims are judged by it."""
     peak_flops: float
     fits: bool | None
     largest_batch_size: int | None
@@ -60,6 +63,8 @@ class Plan:
     shape_guessed: bool = False
     emulated: bool = False
     """bfloat16 was asked for on a card that has none: it computes in software, slower than in float16."""
+    notes: tuple[Message, ...] = ()
+    """What was assumed and should be known."""
 
     @property
     def tokens_per_s(self) -> Interval:
@@ -68,6 +73,10 @@ class Plan:
     @property
     def mfu(self) -> Interval:
         return _over(self.flops_per_iter / self.n_gpus / self.peak_flops, self.estimate.step_s)
+
+
+def _with_floor(found: Estimate, floor_s: float) -> Estimate:
+    return replace(found, floor_step_s=min(floor_s, found.step_s.low))
 
 
 def _over(amount: float, time_s: Interval) -> Interval:
@@ -79,6 +88,7 @@ def plan(
     link: str | float | None = None, claim: str | None = None,
 ) -> Plan:  # fmt: skip
     """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
+    settings, notes = _with_vocabulary(settings)
     settings, guessed = _with_shape(_with_batch(settings))
     workload, complete = _workload(settings, gpu, n_gpus)
     found = estimate(workload, gpu, link=link)
@@ -89,13 +99,16 @@ def plan(
             Message("name a graphics card with --gpu; `stepwatch gpus` lists them"),
         )
     flops = _counted_flops(workload, guessed)
+    least = flops if guessed else least_flops_per_iteration(workload)
+    if guessed:
+        found = _with_floor(found, least / least_flops_per_iteration(workload) * found.floor_step_s)
     whole = total(found, complete)
     result = Plan(
         settings=complete, workload=workload, gpu=gpu, gpu_origin=gpu_origin, n_gpus=workload.world_size,
         estimate=found, total_s=whole.total_s, step_part_s=whole.step_part_s, evaluations=whole.evaluations,
-        saves=whole.saves, flops_per_iter=flops, peak_flops=peak,
+        saves=whole.saves, flops_per_iter=flops, least_flops_per_iter=least, peak_flops=peak,
         fits=fits(workload, gpu), largest_batch_size=largest_batch_size(workload, gpu), shape_guessed=guessed,
-        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
+        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16, notes=notes,
     )  # fmt: skip
     return result if claim is None else replace(result, claim=judge(claim, result))
 
@@ -126,6 +139,19 @@ def _with_shape(settings: Settings) -> tuple[Settings, bool]:
     return settings.beneath(Settings.of(Origin.INFERRED, guess)), True
 
 
+def _with_vocabulary(settings: Settings) -> tuple[Settings, tuple[Message, ...]]:
+    """A character-level dataset brings its own small vocabulary in meta.pkl, whatever the config says."""
+    dataset = settings.text("dataset") or ""
+    if "vocab_size" in settings or not dataset.endswith("_char"):
+        return settings, ()
+    size = 65 if dataset == "shakespeare_char" else 128
+    guess = Settings.of(Origin.INFERRED, {"vocab_size": size})
+    if size == 65:
+        return settings.beneath(guess), ()
+    told = Message("A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size})
+    return settings.beneath(guess), (told,)
+
+
 def _with_batch(settings: Settings) -> Settings:
     """Only the tokens of an iteration are known: a micro-batch that divides them, and as many as it takes."""
     tokens = settings.count("tokens_per_iter")
@@ -142,10 +168,34 @@ def _workload(settings: Settings, gpu: Gpu, n_gpus: int | None) -> tuple[Workloa
     if n_gpus is not None:
         settings = settings.beneath(Settings.of(Origin.USER, {"world_size": n_gpus}))
     try:
-        workload, assumed = Workload.from_settings(settings, has_bf16=gpu.has_bf16)
+        # nanoGPT asks torch whether there is bfloat16; since 2.4 the answer is yes on every NVIDIA card, in software
+        # where it must be.
+        workload, assumed = Workload.from_settings(settings, has_bf16=gpu.has_bf16 or gpu.vendor == "NVIDIA")
     except ValueError as error:
         raise _nonsense(settings, error) from error
+    _check_agreement(settings, workload)
     return workload, Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(settings)
+
+
+def _check_agreement(settings: Settings, workload: Workload) -> None:
+    """Figures that say the same thing twice, and differently. Only what was given by hand is refused for it."""
+    stated = settings.number("n_params")
+    counted = replace(workload, stated_params=None).n_params
+    if stated and settings["n_params"].origin is not Origin.LOG and not 0.8 < counted / stated < 1.25:
+        raise UsageError(
+            Message(
+                "n_params = {stated:big} does not fit the shape, which has {counted:big}",
+                {"stated": stated, "counted": counted},
+            ),
+            Message("give n_params, or n_layer, n_head and n_embd, not both"),
+        )
+    tokens = settings.number("tokens_per_iter")
+    if tokens and settings["tokens_per_iter"].origin is not Origin.LOG and tokens != workload.tokens_per_iteration:
+        facts = {"tokens": tokens, "counted": workload.tokens_per_iteration}
+        raise UsageError(
+            Message("tokens_per_iter = {tokens:n} is not what batch, accumulation and block give: {counted:n}", facts),
+            Message("give tokens_per_iter alone, as a multiple of block_size"),
+        )
 
 
 def _check(settings: Settings) -> None:
@@ -156,6 +206,12 @@ def _check(settings: Settings) -> None:
                 Message("{name:word} = {value:word} makes no sense", {"name": name, "value": settings[name].value}),
                 Message("{name:word} is between 1 and {largest:n}", {"name": name, "largest": largest}),
             )
+    dropout = settings.number("dropout")
+    if dropout is not None and not 0 <= dropout < 1:
+        raise UsageError(
+            Message("{name:word} = {value:word} makes no sense", {"name": "dropout", "value": dropout}),
+            Message("{name:word} is between 0 and 1", {"name": "dropout"}),
+        )
     dtype = settings.text("dtype")
     if dtype is not None and dtype.removeprefix("torch.") not in DTYPES:
         raise UsageError(
@@ -187,18 +243,38 @@ def _counted_flops(workload: Workload, guessed: bool) -> float:
 
 # --- claims -----------------------------------------------------------------------------------------------------
 
+_SECONDS = (
+    "s",
+    "sec",
+    "secs",
+    "second",
+    "seconds",
+    "sekunde",
+    "sekunden",
+    "seconde",
+    "secondes",
+    "segundo",
+    "segundos",
+)
+_MINUTES = ("min", "mins", "m", "mn", "minute", "minutes", "minuten", "minuto", "minutos")
+_HOURS = ("h", "hr", "hrs", "hour", "hours", "stunde", "stunden", "heure", "heures", "hora", "horas")
+_DAYS = ("d", "j", "day", "days", "tag", "tage", "tagen", "jour", "jours", "día", "días", "dia", "dias")
+_WEEKS = ("w", "week", "weeks", "woche", "wochen", "semaine", "semaines", "semana", "semanas")
 _UNITS = {
-    "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": MINUTE_S, "minutes": MINUTE_S, "minute": MINUTE_S, "m": MINUTE_S,
-    "h": HOUR_S, "hour": HOUR_S, "hours": HOUR_S, "d": DAY_S, "day": DAY_S, "days": DAY_S,
+    "ms": 1e-3, **dict.fromkeys(_SECONDS, 1.0), **dict.fromkeys(_MINUTES, MINUTE_S), **dict.fromkeys(_HOURS, HOUR_S),
+    **dict.fromkeys(_DAYS, DAY_S), **dict.fromkeys(_WEEKS, 7 * DAY_S),
 }  # fmt: skip
-_PER_ITERATION = frozenset({"ms", "s", "sec"})
-_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+_PER_ITERATION = frozenset({"ms", *_SECONDS})
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "mio": 1e6, "g": 1e9}
+_RATE = Pattern(r"(?P<scale>k|m|mio|g)?-?(?:tokens?|tok|t)/(?:s|sec|second)")
+_PIECE = Pattern(r"(?P<value>\d[\d.,]*)(?P<unit>[^\d.,]*)")
+_THOUSANDS = Pattern(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3}){2,}")
 
 
 def judge(text: str, of: Plan) -> Claim:
     """`100ms` or `2s` is an iteration, `20min`, `3h` or `2d` the whole run, `2M-tokens/s` a rate."""
     step_s = _claimed_step_s(text, of)
-    needs = of.flops_per_iter / of.n_gpus / step_s
+    needs = of.least_flops_per_iter / of.n_gpus / step_s
     verdict: Verdict = "plausible"
     if step_s < of.estimate.floor_step_s:
         verdict = "impossible"
@@ -208,22 +284,46 @@ def judge(text: str, of: Plan) -> Claim:
 
 
 def _claimed_step_s(text: str, of: Plan) -> float:
-    plain = text.strip().lower().replace(" ", "").replace("-", "").replace("_", "")
-    digits = len(plain) - len(plain.lstrip("0123456789.,"))
-    unit = plain[digits:]
+    pieces = _pieces(text)
+    value, unit = pieces[0]
+    if len(pieces) == 1 and unit in ("it/s", "iter/s", "iterations/s"):
+        return 1 / value
+    rate = _RATE.fullmatch(unit) if len(pieces) == 1 else None
+    if rate:
+        return of.workload.tokens_per_iteration / (value * _SCALES[rate["scale"] or ""])
+    seconds = sum(amount * _unit(name, text) for amount, name in pieces)
+    return seconds / _iterations(of) if _is_of_whole_run(text) else seconds
+
+
+def _pieces(text: str) -> list[tuple[float, str]]:
+    """`1 h 30 min` as its two figures with their units; a last figure without one is of the next smaller unit."""
+    plain = text.strip().lower().replace("\u202f", "").replace("\u00a0", "").replace(" ", "").replace("_", "")
+    plain = plain.removesuffix("/iter").removesuffix("/it").removesuffix("periteration")
+    found = list(_PIECE.finditer(plain))
+    if not found or found[0].start() != 0 or found[-1].end() != len(plain):
+        raise _unreadable(text)
+    pieces = [(_figure(piece["value"], text), piece["unit"].strip("-")) for piece in found]
+    if len(pieces) == 2 and pieces[0][1] in _HOURS and not pieces[1][1]:
+        pieces[1] = (pieces[1][0], "min")
+    return pieces
+
+
+def _figure(digits: str, text: str) -> float:
+    digits = digits.rstrip(".,")
+    whole = digits.replace(",", "").replace(".", "") if _THOUSANDS.fullmatch(digits) else digits.replace(",", ".")
     try:
-        value = float(plain[:digits].replace(",", "."))
+        value = float(whole)
     except ValueError:
         raise _unreadable(text) from None
-    if text.strip().startswith("-") or not 0 < value < 1e15:
+    if not 0 < value < 1e15:
         raise _unreadable(text)
-    for ending in ("tokens/s", "tok/s", "tokens/sec", "tok/sec", "t/s"):
-        if unit.endswith(ending) and unit.removesuffix(ending) in _SCALES:
-            return of.workload.tokens_per_iteration / (value * _SCALES[unit.removesuffix(ending)])
-    if unit not in _UNITS:
+    return value
+
+
+def _unit(name: str, text: str) -> float:
+    if name not in _UNITS:
         raise _unreadable(text)
-    seconds = value * _UNITS[unit]
-    return seconds if unit in _PER_ITERATION else seconds / _iterations(of)
+    return _UNITS[name]
 
 
 def _iterations(of: Plan) -> int:
@@ -231,8 +331,8 @@ def _iterations(of: Plan) -> int:
 
 
 def _is_of_whole_run(text: str) -> bool:
-    unit = text.strip().lower().lstrip("0123456789., -_")
-    return unit in _UNITS and unit not in _PER_ITERATION
+    """Minutes and more are the run; milliseconds and seconds an iteration."""
+    return any(unit in _UNITS and unit not in _PER_ITERATION for _, unit in _pieces(text))
 
 
 def _unreadable(text: str) -> UsageError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from stepwatch.errors import UsageError
+from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
 
 Value = int | float | bool | str
@@ -127,6 +127,7 @@ _KINDS_OF_STATEMENT: Mapping[type[ast.stmt], str] = {
     ast.FunctionDef: "def", ast.ClassDef: "class", ast.Expr: "()", ast.Assign: "=", ast.AugAssign: "+=", ast.Try: "try",
 }  # fmt: skip
 _LONGEST_TEXT = 200
+_LONGEST_CONFIG = 1_000_000
 _LARGEST_NUMBER = 1e18
 _OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -269,35 +270,70 @@ def read_value(name: str, raw: str, names: Mapping[str, Value] | None = None) ->
 
 
 def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """Known settings of a nanoGPT config file, and what was skipped because it is not a plain value."""
+    """Known settings of a nanoGPT config file, and what was skipped because it is not a plain value.
+
+    Raises InputError where the text is no Python at all.
+    """
+    if len(text) > _LONGEST_CONFIG:
+        raise InputError(Message("the config is too long to be one"), Message("hand in nanoGPT's config, a few kB"))
     try:
         tree = _parse(text, "exec")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return {}, ("…",)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise InputError(
+            Message("the config is not Python: see line {line:n}", {"line": line}), Message("mend it, or leave it out")
+        ) from error
     assert isinstance(tree, ast.Module)
     values: dict[str, Value] = {}
     skipped: list[str] = []
     for statement in tree.body:
-        name = _assigned_name(statement)
-        if name is None:
-            if not _is_docstring(statement):
-                skipped.append(_KINDS_OF_STATEMENT.get(type(statement), "…"))
+        for simple in _simple_assignments(statement):
+            _assign(*simple, values, skipped)
+        if _is_docstring(statement) or _assigns_simply(statement):
             continue
-        _assign(name, statement, values, skipped)
-    return {name: value for name, value in values.items() if name in KINDS}, tuple(skipped)
+        _skip(statement, values, skipped)
+    known = {name: value for name, value in values.items() if name in KINDS}
+    return known, tuple(sorted(dict.fromkeys(skipped), key=lambda name: name not in KINDS))
 
 
-def _assign(name: str, statement: ast.stmt, values: dict[str, Value], skipped: list[str]) -> None:
-    assert isinstance(statement, (ast.Assign, ast.AnnAssign))
-    assert statement.value is not None
+def _simple_assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    """`a = 1`, `a: int = 1`, `a, b = 1, 2` and `a += 1` as pairs of a name and what it becomes."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            yield name, value
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value
+        case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
+            yield name, ast.BinOp(left=ast.Name(id=target.id, ctx=ast.Load()), op=op, right=value)
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+            yield from (
+                (name.id, value) for name, value in zip(names, values, strict=True) if isinstance(name, ast.Name)
+            )
+
+
+def _assigns_simply(statement: ast.stmt) -> bool:
+    return next(_simple_assignments(statement), None) is not None
+
+
+def _skip(statement: ast.stmt, values: dict[str, Value], skipped: list[str]) -> None:
+    """What a loop or a condition may change is not known any more; a statement is told by its kind alone."""
+    stored = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for name in sorted(stored & set(KINDS)):
+        values.pop(name, None)
+        skipped.append(name)
+    skipped.append(_KINDS_OF_STATEMENT.get(type(statement), "…"))
+
+
+def _assign(name: str, expression: ast.expr, values: dict[str, Value], skipped: list[str]) -> None:
     try:
-        value = _value_of(statement.value, values, 0)
+        value = _value_of(expression, values, 0)
     except NotPlain:
         skipped.append(name)
         values.pop(name, None)
         return
     if name not in KINDS:
         values[name] = value  # later lines may compute with it
+        _note_slip(name, skipped)
         return
     fitting = as_kind(name, value)
     if fitting is None:
@@ -306,13 +342,12 @@ def _assign(name: str, statement: ast.stmt, values: dict[str, Value], skipped: l
         values[name] = fitting
 
 
-def _assigned_name(statement: ast.stmt) -> str | None:
-    match statement:
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return name
-        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
-            return name
-    return None
+def _note_slip(name: str, skipped: list[str]) -> None:
+    """`batchsize` is no setting, and nanoGPT would say so too."""
+    plain = {known.replace("_", "").rstrip("s"): known for known in KINDS}
+    meant = plain.get(name.lower().replace("_", "").rstrip("s"))
+    if meant is not None:
+        skipped.append(f"{name} ({meant}?)")
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

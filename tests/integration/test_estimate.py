@@ -100,7 +100,7 @@ def test_a_run_that_has_only_begun_is_forecast_by_the_estimator_and_then_by_the_
     """Header alone, iteration 0, then 1, 3 and 10 more lines: one forecast that narrows, each overlapping the last."""
     header = tmp_path / "header.log"
     header.write_text(a_log(Truth(max_iters=6000)).partition("step 0")[0])
-    expected = answer(str(header), "--gpu", "t4", "--compile=True")
+    expected = answer(str(header), "--gpu", "t4", "--compile=True", "--dtype=float16")
     truth = Truth(
         step_s=1.1 * expected["step_s"]["mid"], eval_s=expected["eval_s"]["mid"], checkpoint_s=0.3, max_iters=6000,
         noise=0.005, log_interval=10,
@@ -123,3 +123,53 @@ def test_a_run_that_has_only_begun_is_forecast_by_the_estimator_and_then_by_the_
         before = total
         widths.append(total["high"] / total["low"])
     assert widths[-1] < widths[2] < widths[0]
+
+
+def test_a_log_that_contradicts_the_estimator_wins_at_once(tmp_path: Path) -> None:
+    lines = a_log(Truth(step_s=2.0, eval_s=40.0, max_iters=6000, noise=0.005, log_interval=10)).splitlines(
+        keepends=True
+    )
+    start = next(i for i, line in enumerate(lines) if line.startswith("step 0"))
+    log = tmp_path / "slow.log"
+    log.write_text("".join(lines[: start + 4]))
+    done = CliRunner().invoke(main, [str(log), "--gpu", "4090", "--json"])
+    total = json.loads(done.stdout)["runs"][0]["forecast"]["total_s"]
+    assert total["low"] < 6001 * 2.0 + 25 * 40 < total["high"] * 1.1
+
+
+def test_what_the_name_of_the_card_says_counts() -> None:
+    assert answer("--gpu", "8xa100")["n_gpus"] == 8
+    assert answer("--gpu", "2x4090", "--gpus", "3")["n_gpus"] == 3
+    assert answer("--gpu", "4090")["n_gpus"] == 1
+
+
+def test_nothing_private_is_shown_by_why(tmp_path: Path) -> None:
+    config = tmp_path / "private.py"
+    config.write_text("out_dir = '/home/somebody/out'\nwandb_project = 'secret'\n")
+    for form in ("terminal", "md"):
+        done = run(str(config), "--gpu", "4070", "--why", "--format", form)
+        assert "somebody" not in done.stdout
+        assert "secret" not in done.stdout
+
+
+@pytest.mark.parametrize("text", ["n_layer = = 3", "(" * 5000, "x = " + "9" * 100_000, "if x:\ny = 1", "#" * 2_000_000])
+def test_a_config_that_is_no_python_is_refused_in_two_lines(tmp_path: Path, text: str) -> None:
+    config = tmp_path / "broken.py"
+    config.write_text(text)
+    done = run(str(config), "--gpu", "4070")
+    assert done.exit_code == 1
+    assert len(done.stderr.strip().splitlines()) == 2
+
+
+def test_a_config_that_changes_a_setting_in_a_way_that_is_not_followed_loses_it(tmp_path: Path) -> None:
+    config = tmp_path / "train.py"
+    config.write_text(
+        "n_embd = 384\nn_embd += 384\nmax_iters = 1000\nif True:\n    max_iters = 5\n"
+        "batch_size, block_size = 4, 512\nbatchsize = 3\n"
+    )
+    found = answer(str(config), "--gpu", "4070")
+    assert found["settings"]["n_embd"] == 768
+    assert found["origins"]["max_iters"] == "default"
+    assert (found["settings"]["batch_size"], found["settings"]["block_size"]) == (4, 512)
+    assert "max_iters" in found["remarks"][0]
+    assert "batch_size?" in found["remarks"][0]

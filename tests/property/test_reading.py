@@ -267,7 +267,8 @@ def test_expressions_are_bounded_in_time_and_value(text: str, name: str) -> None
     with suppress(NotPlain):
         evaluate(text)
     value = read_value(name, text)
-    read_config(f"{name} = {text}")
+    with suppress(StepwatchError):  # no Python
+        read_config(f"{name} = {text}")
     assert time.perf_counter() - began < 1
     assert value is None or type(value) is KINDS[name]
 

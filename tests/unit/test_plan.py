@@ -70,7 +70,9 @@ def test_a_batch_too_large_does_not_fit_and_the_largest_does() -> None:
 
 def test_bfloat16_without_hardware_is_told() -> None:
     assert planned("t4", dtype="bfloat16").emulated
-    assert not planned("t4").emulated
+    assert planned("t4").emulated  # torch tells nanoGPT that there is bfloat16, since 2.4
+    assert not planned("t4", dtype="float16").emulated
+    assert planned("t4", dtype="float16").estimate.step_s.high < planned("t4").estimate.step_s.low
 
 
 def test_names_give_shapes() -> None:
@@ -106,7 +108,43 @@ def test_claims_are_judged(claim: str, verdict: str) -> None:
     assert found.verdict == verdict
 
 
-@pytest.mark.parametrize("claim", ["fast", "", "ms", "10 parsecs", "-5ms", "0s", "1e999s", "nan", "٣s", "12x-tokens/s"])
+@pytest.mark.parametrize(
+    ("claim", "step_s"),
+    [
+        ("1h30", 5400 / 12001), ("1 h 30 min", 5400 / 12001), ("2 d 4 h", 187200 / 12001), ("20 mins", 1200 / 12001),
+        ("3 heures", 10800 / 12001), ("2 Tage", 172800 / 12001), ("1.5 it/s", 1 / 1.5), ("2seconds", 2.0),
+        ("100ms/iter", 0.1), ("0,5s", 0.5), ("100,000-tokens/s", 5.24288), ("1.000.000 tok/s", 0.524288),
+        ("100k tokens/s", 5.24288), ("2weeks", 1209600 / 12001),
+    ],
+)  # fmt: skip
+def test_claims_are_read_as_people_write_them(claim: str, step_s: float) -> None:
+    found = planned(claim=claim).claim
+    assert found is not None
+    assert found.step_s == pytest.approx(step_s)
+
+
+def test_the_verdict_and_the_share_of_the_peak_agree() -> None:
+    for claim in ("2s", "3s", "4s", "5s", "5.5s", "5.7s", "5.8s", "6s"):
+        found = planned(claim=claim).claim
+        assert found is not None
+        assert (found.of_peak > 1.25) == (found.verdict == "impossible")
+
+
+def test_a_character_level_dataset_has_a_small_vocabulary() -> None:
+    assert planned(dataset="shakespeare_char").workload.vocab_size == 65
+    assert planned(dataset="bundestag_char").notes
+    assert planned(dataset="bundestag_char", vocab_size=200).workload.vocab_size == 200
+
+
+@pytest.mark.parametrize("values", [{"n_params": 7e9}, {"tokens_per_iter": 1000000}, {"dropout": 7.0}])
+def test_figures_that_contradict_each_other_are_refused(values: dict[str, Value]) -> None:
+    with pytest.raises(UsageError):
+        planned(**values)
+
+
+@pytest.mark.parametrize(
+    "claim", ["fast", "", "ms", "10 parsecs", "-5ms", "0s", "1e999s", "nan", "1h30x", "12x-tokens/s"]
+)
 def test_a_claim_that_cannot_be_read_is_refused(claim: str) -> None:
     with pytest.raises(UsageError):
         planned(claim=claim)

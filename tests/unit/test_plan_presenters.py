@@ -135,8 +135,7 @@ def test_every_verdict_is_named_plainly() -> None:
 
 
 def test_an_impossible_claim_below_the_peak_is_not_called_above_it() -> None:
-    """The parameters that were stated may be far fewer than the shape has."""
-    of = a_plan({**GPT2, "n_params": 1e6}, claim="5s")
+    of = a_plan(GPT2, claim="5s")
     assert of.claim is not None
     said = on_terminal(replace(of, claim=of.claim._replace(of_peak=0.9, verdict="impossible")))
     assert said.startswith("Impossible: 5s is faster than the GeForce RTX 4070 can compute.")
@@ -281,14 +280,14 @@ def test_width_follows_the_terminal_up_to_100_columns(monkeypatch: pytest.Monkey
 
 
 def test_outside_text_is_neither_markup_nor_control() -> None:
-    hostile = {**GPT2, "out_dir": "<b>|`x`\x1b[31m*a*\udc80"}
+    hostile = {**GPT2, "device": "<b>|`x`\x1b[31m*a*\udc80"}
     of = a_plan(hostile, claim="20 min")
     remark = Message("Left out: {names:word}.", {"names": "<script>\x1b[2J|"})
     note = as_note(of, remark, why=True)
     assert "<script>" not in note.replace("\\<", "")
     assert "\x1b" not in note + on_terminal(of, remark, why=True)
     note.encode("utf-8")
-    rows = [line for line in note.splitlines() if line.startswith("| `out_dir`")]
+    rows = [line for line in note.splitlines() if line.startswith("| device ")]
     assert len(re.findall(r"(?<!\\)\|", rows[0])) == 4
 
 

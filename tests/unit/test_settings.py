@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from stepwatch.errors import UsageError
+from stepwatch.errors import InputError, UsageError
 from stepwatch.settings import (
     KINDS,
     ModelShape,
@@ -140,7 +141,13 @@ def test_config_is_read_without_being_executed() -> None:
         "if True:\n    eval_iters = 5\n"
     )
     assert values == {"batch_size": 12, "block_size": 1024, "gradient_accumulation_steps": 40}
-    assert skipped == ("import", "out_dir", "max_iters", "if")  # kinds and names: the text may hold a secret
+    assert skipped == (
+        "out_dir",
+        "max_iters",
+        "eval_iters",
+        "import",
+        "if",
+    )  # kinds and names: the text may hold a secret
 
 
 def test_later_value_that_cannot_be_read_forgets_the_earlier() -> None:
@@ -159,7 +166,9 @@ def test_later_value_that_cannot_be_read_forgets_the_earlier() -> None:
 )  # fmt: skip
 def test_hostile_config_is_answered_at_once(text: str) -> None:
     began = time.perf_counter()
-    values, _ = read_config(text)
+    values: dict[str, object] = {}
+    with suppress(InputError):  # much of it is no Python
+        values.update(read_config(text)[0])
     assert time.perf_counter() - began < 2
     assert not set(values) - {"dropout"}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepwatch.analysis import begun
 from stepwatch.analysis.costs import Costs, find_costs
-from stepwatch.analysis.expected import find_expected
+from stepwatch.analysis.expected import find_expected, with_expected_step
 from stepwatch.analysis.findings import Finding, find_findings
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
@@ -45,12 +45,12 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     if not len(run.iterations):
         return _analyse_header(run, gpu, gpu_origin)
     phases = find_phases(run)
-    costs = find_costs(run, phases)
+    expected = find_expected(run, gpu)
+    costs = with_expected_step(run, phases, find_costs(run, phases), expected)
     regimes = find_regimes(run, phases)
     split = split_rows(run, phases, costs)
     goodput = find_goodput(run, phases, costs, split)
     throughput = find_throughput(run, phases, costs, goodput, gpu, gpu_origin)
-    expected = find_expected(run, gpu)
     forecast = find_forecast(run, phases, costs, goodput, expected)
     values = {
         "run": run, "phases": phases, "costs": costs, "regimes": regimes, "split": split, "goodput": goodput,

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepwatch.analysis.costs import MODELLED, Costs
+from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import Interval
@@ -21,6 +23,7 @@ _Z90 = 1.6449
 # How far the first normal iterations of a log may be from the later ones: a card is not warm, a compiler not done.
 EARLY_DOUBT = 0.10
 ENOUGH_ROWS = 20
+_CONTRADICTION = 2.0  # standard deviations
 
 
 def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
@@ -75,7 +78,29 @@ def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
     own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / _Z90
     seen = math.hypot(own, EARLY_DOUBT / rows**0.7)
     believed = math.log(expected.high / expected.low) / 2 / _Z90
+    apart = abs(math.log(max(measured.mid, 1e-12) / expected.mid))
+    if apart > _CONTRADICTION * math.hypot(seen, believed):  # what was seen is not what was expected: the log wins
+        return Interval(*(measured.mid * math.exp(z * _Z90 * seen) for z in (-1, 0, 1)))
     weight = seen**-2 / (seen**-2 + believed**-2)
     mid = math.exp(weight * math.log(max(measured.mid, 1e-12)) + (1 - weight) * math.log(expected.mid))
     spread = _Z90 * (seen**-2 + believed**-2) ** -0.5
     return Interval(mid * math.exp(-spread), mid, mid * math.exp(spread))
+
+
+def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None) -> Costs:
+    """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
+    if expected is None or len(run.iterations) != 1 or not phases.of(Phase.FIRST).any():
+        return costs
+    whole = float(run.iterations.time_s[0])
+    evaluation = expected.eval_s if phases.first_evaluates else Interval.exactly(0.0)
+    left = [whole - expected.step_s.mid - part for part in (evaluation.high, evaluation.mid, evaluation.low)]
+    compilation = Interval(*(max(seconds, 0.0) for seconds in left))
+    how = {**costs.how, "step_s": MODELLED, "compile_s": MODELLED}
+    if phases.first_evaluates:
+        how["eval_s"] = MODELLED
+    return costs._replace(
+        step_s=expected.step_s,
+        eval_s=evaluation if phases.first_evaluates else costs.eval_s,
+        compile_s=compilation,
+        how=how,
+    )

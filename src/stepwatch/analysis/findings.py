@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stepwatch.analysis.costs import COMBINED, MODELLED, NOT_SEPARABLE
+from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
@@ -296,17 +296,17 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
 
 def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
     """Is this normal?"""
-    if a.expected is None or a.costs.how.get("step_s") == NOT_SEPARABLE or a.throughput.gpu is None:
+    if a.expected is None or a.costs.how.get("step_s") != MEASURED or a.throughput.gpu is None:
         return
     step, expected = a.costs.step_s.mid, a.expected.step_s
     facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": a.throughput.gpu.name}
     told = a.run.settings.text("dtype")
     if step > expected.high and not a.throughput.gpu.has_bf16 and told in (None, "bfloat16"):
-        yield Finding("slower_than_expected", NOTICE, Message(
+        yield Finding("slower_than_expected", WARNING, Message(
             "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT chose it all the same, it is emulated. Try --dtype=float16.",
             facts))  # fmt: skip
     elif step > expected.high:
-        yield Finding("slower_than_expected", NOTICE, Message(
+        yield Finding("slower_than_expected", WARNING, Message(
             "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.",
             facts))  # fmt: skip
     elif step < expected.low:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from stepwatch.cli.cards import card_of_this_machine, named_card
+from stepwatch.cli.cards import card_of_this_machine, count_in, named_card
 from stepwatch.cli.options import format_options, language_option, speaking, write
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.plan import Plan, named_shape, plan, plan_json
 from stepwatch.settings import Origin, Settings, parse_assignment, read_config
 from stepwatch.sources import from_file
+
+if TYPE_CHECKING:
+    from stepwatch.gpus import Gpu
 
 IMPOSSIBLE = 3
 MODEL_NAMES = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
@@ -48,8 +52,11 @@ def command(
     """
     with speaking(lang) as language:
         settings, remarks = _settings(arguments, assignments, model, depth)
-        card, origin = named_card(gpu) or card_of_this_machine()
-        answer = plan(settings, card, gpu_origin=origin, n_gpus=n_gpus, link=_link(link), claim=claim)
+        card, origin = named_card(gpu) or _card_of_config(settings) or card_of_this_machine()
+        answer = plan(
+            settings, card, gpu_origin=origin, n_gpus=n_gpus or count_in(gpu), link=_link(link, card), claim=claim
+        )
+        remarks = (*remarks, *answer.notes)
         write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
     if answer.claim is not None and answer.claim.verdict == "impossible":
         sys.exit(IMPOSSIBLE)
@@ -82,12 +89,21 @@ def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:
         return Settings.of(Origin.CONFIG, values), ()
     told = Message(
         "These settings of the config are not plain values and were left out: {names:word}.",
-        {"names": ", ".join(skipped[:6])},
+        {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])])},
     )
     return Settings.of(Origin.CONFIG, values), (told,)
 
 
-def _link(name: str | None) -> str | None:
+def _card_of_config(settings: Settings) -> tuple[Gpu, str] | None:
+    """`device = 'cpu'` names the card too."""
+    if not (settings.text("device") or "").startswith("cpu"):
+        return None
+    from stepwatch.gpus import find_gpu
+
+    return find_gpu("cpu"), settings["device"].origin.value
+
+
+def _link(name: str | None, card: Gpu) -> str | None:
     if name is None:
         return None
     from stepwatch.estimator.step import LINKS_BYTES_PER_S
@@ -97,6 +113,11 @@ def _link(name: str | None) -> str | None:
         raise UsageError(
             Message("there is no link “{name:word}”", {"name": name}),
             Message("links: {names:word}", {"names": ", ".join(known)}),
+        )
+    if name.lower() == "nvlink" and not card.link_bytes_per_s:
+        raise UsageError(
+            Message("a {gpu:word} has no NVLink", {"gpu": card.name}),
+            Message("leave --link out, or name pcie4 or pcie5"),
         )
     return name.lower()
 

@@ -143,7 +143,7 @@ def _config_settings(config: str | None) -> tuple[dict[str, Value], list[Finding
     values, skipped = read_config(from_file(config).text.decode("utf-8", "replace"))
     if not skipped:
         return values, []
-    facts = {"names": ", ".join(skipped[:6]), "count": len(skipped)}
+    facts = {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])]), "count": len(skipped)}
     text = Message("These settings of the config are not plain values and were left out: {names:word}.", facts)
     return values, [Finding("config_skipped", NOTICE, text)]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from stepwatch.messages import Message
 from stepwatch.plan import Claim, Plan
-from stepwatch.settings import Origin, Setting
+from stepwatch.settings import PRIVATE, Origin, Setting
 from stepwatch.units import TERA, Interval
 
 GIB = 2.0**30
@@ -288,6 +288,8 @@ def value_text(setting: Setting) -> str:
 def known_settings(plan: Plan) -> Iterator[tuple[Message, Message, Message]]:
     """Name, value and where it is known from."""
     for name, setting in plan.settings.items():
+        if name in PRIVATE:
+            continue
         value = Message("{value:word}", {"value": value_text(setting)})
         yield Message("{name:word}", {"name": name}), value, ORIGINS[setting.origin]
 

@@ -280,13 +280,19 @@ def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
     """`short` is for a line with a label in front, otherwise whole sentences."""
     if not len(a.run.iterations):
         return (Message("Nothing is measured yet."),)
-    said = (*_tokens_short(a), *_compute_short(a)) if short else (*_tokens(a), *_compute(a))
+    said = (*_tokens_short(a), *_compute_short(a), *_normal(a)) if short else (*_tokens(a), *_compute(a))
     return said or (
         Message(
             "The log does not tell how many tokens an iteration holds: "
             "add --set tokens_per_iter=… for tokens per second."
         ),
     )
+
+
+def _normal(a: Analysis) -> Iterator[Message]:
+    """Is this speed normal? Slower is a warning of its own."""
+    if any(finding.code == "speed_is_normal" for finding in a.findings):
+        yield Message("That is normal for this card.")
 
 
 def _rates(a: Analysis) -> tuple[dict[str, float | None], bool, bool]:

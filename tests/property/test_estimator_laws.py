@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from stepwatch.estimator.ceilings import _surpasses
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu, gpus
@@ -94,3 +95,15 @@ def test_no_number_of_cards_is_faster_than_its_share_of_one(workload: Workload, 
 def test_a_larger_micro_batch_needs_more_memory(workload: Workload, gpu: Gpu) -> None:
     larger = replace(workload, batch_size=workload.batch_size + 1)
     assert answered(larger, gpu).vram_bytes.mid > answered(workload, gpu).vram_bytes.mid
+
+
+def test_in_the_catalogue_no_card_is_slower_than_its_inferior() -> None:
+    """Same architecture, at least as good in every figure: then never slower, whatever single measurements say."""
+    workload = Workload(batch_size=8, grad_accum=8)
+    for dtype in ("bfloat16", "float32"):
+        known = [(gpu, estimate(replace(workload, dtype=dtype), gpu)) for gpu in gpus()]
+        steps = [(gpu, found.step_s.mid) for gpu, found in known if found is not None]
+        for better, fast in steps:
+            for worse, slow in steps:
+                if better.architecture == worse.architecture and _surpasses(better, worse):
+                    assert fast <= slow * (1 + 1e-9), (better.name, worse.name, dtype)

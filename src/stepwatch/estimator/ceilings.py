@@ -36,12 +36,38 @@ class Ceiling(NamedTuple):
 
 
 def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
-    """The ceiling for a dtype; None where not even a peak is known."""
+    """The ceiling for a dtype; None where not even a peak is known.
+
+    No lower than that of a card of the same architecture that is its inferior in every figure: measurements of single
+    cards scatter by some per cent, and a faster card is not slower for it.
+    """
+    own = _own_ceiling(gpu, dtype)
+    if own is None:
+        return None
+    inferior = max(
+        (flops for other, flops in _ceilings(gpu.architecture, dtype) if _surpasses(gpu, other)), default=0.0
+    )
+    return own._replace(flops=max(own.flops, inferior))
+
+
+@cache
+def _ceilings(architecture: str, dtype: str) -> tuple[tuple[Gpu, float], ...]:
+    found = ((gpu, _own_ceiling(gpu, dtype)) for gpu in gpus() if gpu.architecture == architecture)
+    return tuple((gpu, ceiling.flops) for gpu, ceiling in found if ceiling is not None)
+
+
+def _surpasses(gpu: Gpu, other: Gpu) -> bool:
+    """At least as good in every figure that a step depends on."""
+    figures = ("fp32_flops", "tf32_flops", "fp16_flops", "bf16_flops", "bandwidth_bytes_per_s", "sm_count")
+    return all((getattr(gpu, name) or 0.0) >= (getattr(other, name) or 0.0) for name in figures)
+
+
+def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     measured = _measured(gpu, dtype)
     if measured is not None:
         return Ceiling(measured, "measured")
     if dtype == "bfloat16" and not gpu.has_bf16:
-        single = matmul_ceiling(gpu, "float32")
+        single = _own_ceiling(gpu, "float32")
         return single and Ceiling(single.flops * EMULATED_SHARE, "kin")
     twin = _measured(gpu, HALF.get(dtype, ""))
     if twin is not None:
@@ -74,14 +100,14 @@ def _derived(gpu: Gpu, dtype: str) -> float | None:
         return (gpu.tf32_flops or 0.0) * _half_share(gpu)
     peak = gpu.bf16_flops if dtype == "bfloat16" else gpu.fp16_flops
     if peak is None:
-        single = matmul_ceiling(gpu, "float32")  # no tensor cores: autocast converts and gains nothing
+        single = _own_ceiling(gpu, "float32")  # no tensor cores: autocast converts and gains nothing
         return single and single.flops
     return peak * _share(gpu, peak)
 
 
 def _half_share(gpu: Gpu) -> float:
     peak = gpu.bf16_flops or gpu.fp16_flops
-    ceiling = matmul_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
+    ceiling = _own_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
     return ceiling.flops / peak if ceiling and peak else OTHER_SHARE
 
 

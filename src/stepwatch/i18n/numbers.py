@@ -86,8 +86,10 @@ def _two_units(seconds: float, language: str) -> str:
     ):
         if seconds >= big - small / 2:
             whole, rest = divmod(round(seconds / small), round(big / small))
+            if whole >= 100:
+                return with_unit(integer(seconds / big, language), names[0], language)
             text = with_unit(integer(whole, language), names[0], language)
-            return text + (" " + with_unit(integer(rest, language), names[1], language) if rest and whole < 100 else "")
+            return text + (" " + with_unit(integer(rest, language), names[1], language) if rest else "")
     return with_unit(significant(seconds, 3, language), "s", language)
 
 

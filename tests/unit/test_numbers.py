@@ -1,0 +1,86 @@
+"""Numbers, durations and units as each locale writes them."""
+
+from __future__ import annotations
+
+import pytest
+from babel.numbers import format_decimal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwatch.i18n import LANGUAGES, language_from_environment, numbers, say
+from stepwatch.messages import Message
+from stepwatch.units import Interval
+
+values = st.floats(min_value=-1e9, max_value=1e12, allow_nan=False)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@given(values, st.integers(0, 3))
+def test_separators_are_those_of_the_locale(language: str, value: float, decimals: int) -> None:
+    value = round(value, decimals)
+    pattern = "#,##0" + ("." + "0" * decimals if decimals else "")
+    said = format_decimal(value, pattern, locale=language)
+    if language == "es" and abs(value) < 9999.5:
+        said = said.replace(".", "")  # CLDR: Spanish groups from five digits on, which Babel does not know
+    assert numbers.decimal(value, decimals, language) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.16869, "168.7 ms"), (0.00005, "0.0500 ms"), (5.7269, "5.73 s"), (59.96, "1 min"), (61, "1 min 1 s"),
+        (3599.6, "1 h"), (8040, "2 h 14 min"), (100_000, "1 d 4 h"), (0, "0 ms"), (9e9, "104,167 d"),
+    ],
+)  # fmt: skip
+def test_durations_have_three_digits_or_two_units(seconds: float, said: str) -> None:
+    assert numbers.duration(seconds, "en") == said
+
+
+def test_durations_follow_the_language() -> None:
+    assert numbers.duration(0.16869, "fr") == "168,7\u202fms"
+    assert numbers.duration(100_000, "fr") == "1\u202fj 4\u202fh"
+    assert numbers.duration(1234.5678e-3 * 1, "de") == "1,23\u00a0s"
+    assert numbers.size(12e9, "fr") == "12,0\u202fGo"
+    assert numbers.percent(0.25, "es") == "25,0\u00a0%"
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        (Interval(5.1, 5.15, 5.2), "5.10–5.20 s"), (Interval(0.0, 1.0, 2.0), "0–2.00 s"),
+        (Interval(5.0, 5.0, 5.0), "5.00 s"),
+        (Interval(0.8, 2.0, 5.4), "800.0 ms – 5.40 s"), (Interval(3000, 4000, 5000), "50 min – 1 h 23 min"),
+    ],
+)  # fmt: skip
+def test_ranges_say_their_unit_once(interval: Interval, said: str) -> None:
+    assert numbers.duration_range(interval, "en") == said
+
+
+def test_plurals_follow_the_language() -> None:
+    one = Message(
+        "They include {count:n} evaluation to come.", {"count": 1}, "They include {count:n} evaluations to come.", 1
+    )
+    many = one._replace(params={"count": 7}, n=7)
+    assert say(one, "en") == "They include 1 evaluation to come."
+    assert say(many, "en") == "They include 7 evaluations to come."
+    assert len({say(message, language) for message in (one, many) for language in LANGUAGES}) == 8
+
+
+@pytest.mark.parametrize(
+    ("environment", "language"),
+    [
+        ({}, "en"), ({"LANG": "de_DE.UTF-8"}, "de"), ({"LC_ALL": "es_MX", "LANG": "fr_FR"}, "es"),
+        ({"LANG": "C"}, "en"),
+        ({"LANGUAGE": "pt:fr", "LANG": "de"}, "fr"), ({"LANG": "esperanto"}, "en"), ({"LANG": "fr"}, "fr"),
+    ],
+)  # fmt: skip
+def test_the_language_comes_from_the_usual_variables(environment: dict[str, str], language: str) -> None:
+    assert language_from_environment(environment) == language
+
+
+@given(st.text())
+def test_what_is_repeated_from_outside_is_on_one_line_and_printable(text: str) -> None:
+    said = say(Message("{text:word}", {"text": text}), "en")
+    assert "\n" not in said
+    assert "\x1b" not in said
+    assert len(said) <= 120

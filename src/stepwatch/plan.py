@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.estimator.estimate import Estimate, estimate, fits, flops_per_iteration, largest_batch_size
+from stepwatch.estimator.step import link_bytes_per_s
 from stepwatch.estimator.total import DEFAULT_MAX_ITERS, total
 from stepwatch.estimator.workload import DTYPES, MODELS, Workload, least_flops_per_iteration, nanochat
 from stepwatch.gpus import Gpu
@@ -108,9 +109,22 @@ def plan(
         estimate=found, total_s=whole.total_s, step_part_s=whole.step_part_s, evaluations=whole.evaluations,
         saves=whole.saves, flops_per_iter=flops, least_flops_per_iter=least, peak_flops=peak,
         fits=fits(workload, gpu), largest_batch_size=largest_batch_size(workload, gpu), shape_guessed=guessed,
-        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16, notes=notes,
+        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
+        notes=(*notes, *_notes_on_cards(workload, gpu, link)),
     )  # fmt: skip
     return result if claim is None else replace(result, claim=judge(claim, result))
+
+
+def _notes_on_cards(workload: Workload, gpu: Gpu, link: str | float | None) -> Iterator[Message]:
+    if gpu.is_laptop:
+        yield Message(
+            "A laptop's card is as fast as its power limit lets it be; this is for the upper end of its range."
+        )
+    if workload.world_size > 1:
+        rate = link_bytes_per_s(gpu, workload.world_size, link)
+        yield Message(
+            "The cards are taken to send {rate:size} a second to each other; --link changes that.", {"rate": rate}
+        )
 
 
 # --- settings ---------------------------------------------------------------------------------------------------

@@ -184,3 +184,9 @@ def test_no_place_or_person_is_in_the_json() -> None:
     document = plan_json(planned(out_dir="/home/somebody/out", wandb_project="secret"))
     assert "secret" not in str(document)
     assert "somebody" not in str(document)
+
+
+def test_what_a_laptop_and_several_cards_rest_on_is_said() -> None:
+    assert not planned().notes
+    assert "power limit" in planned("4070 laptop").notes[0].in_english()
+    assert "--link" in planned(n_gpus=2).notes[0].in_english()

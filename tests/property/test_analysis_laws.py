@@ -87,4 +87,4 @@ def test_planted_costs_lie_in_their_intervals() -> None:
     for cost in ("step_s", "eval_s", "checkpoint_s", "compile_s"):
         told = [outcome for outcome in trial.outcomes if outcome.cost == cost and outcome.separable]
         covered = sum(outcome.covers for outcome in told) / len(told)
-        assert 0.80 <= covered <= 1.0, (cost, covered)
+        assert 0.85 <= covered <= 0.99, (cost, covered)

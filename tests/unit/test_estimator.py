@@ -17,7 +17,6 @@ from stepwatch.estimator.workload import (
     NANOCHAT_BYTES_PER_PARAM,
     NANOGPT_DEFAULTS,
     Workload,
-    default_settings,
     flops_per_iteration,
     n_params,
     nanochat,
@@ -68,7 +67,6 @@ def test_what_is_not_said_is_nanogpts_and_named() -> None:
     assert "n_layer" not in assumed
     assert assumed["n_embd"] == 768
     assert set(assumed) == set(NANOGPT_DEFAULTS) - {"n_layer", "batch_size"}
-    assert default_settings()["compile"].origin is Origin.FORMAT_DEFAULT
 
 
 def test_a_card_without_bf16_is_assumed_to_train_in_fp16() -> None:

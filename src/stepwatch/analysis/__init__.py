@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepwatch.analysis import begun
@@ -37,7 +37,7 @@ class Analysis:
     forecast: Forecast
     expected: Estimate | None = None
     """What the estimator expects of this run on this card, where the log tells enough."""
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[Finding, ...] = ()
 
 
 def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:
@@ -52,12 +52,11 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     goodput = find_goodput(run, phases, costs, split)
     throughput = find_throughput(run, phases, costs, goodput, gpu, gpu_origin)
     forecast = find_forecast(run, phases, costs, goodput, expected)
-    values = {
-        "run": run, "phases": phases, "costs": costs, "regimes": regimes, "split": split, "goodput": goodput,
-        "throughput": throughput, "forecast": forecast, "expected": expected,
-    }  # fmt: skip
-    bare = Analysis(**values)  # type: ignore[arg-type]
-    return Analysis(**values, findings=find_findings(bare))  # type: ignore[arg-type]
+    bare = Analysis(
+        run=run, phases=phases, costs=costs, regimes=regimes, split=split, goodput=goodput, throughput=throughput,
+        forecast=forecast, expected=expected,
+    )  # fmt: skip
+    return replace(bare, findings=find_findings(bare))
 
 
 def _analyse_header(run: Run, gpu: Gpu | None, gpu_origin: str | None) -> Analysis:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.phases import Phase
+from stepwatch.analysis.phases import SLEEP_S, Phase
 from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
@@ -24,7 +24,6 @@ INFO, NOTICE, WARNING = "info", "notice", "warning"
 ONLY_BEGUN = Message(
     "The log has no iteration yet: every figure is what the estimator expects of this card, none was measured."
 )
-SLEEP_S = 300.0
 FEW_ROWS, FAR_APART = 3, 50
 SLEEP_RATIO = 50.0
 
@@ -284,7 +283,7 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         above = "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
         text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
         yield Finding("mfu_other_card", NOTICE, Message(above if t.reported_mfu > 1 else text, facts))
-    elif t.mfu > 1.25:  # an impossible figure is a finding of its own
+    elif not t.possible:  # a finding of its own
         return
     elif abs(t.peak_flops / A100_FLOPS - 1) > 0.01:
         text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}."
@@ -350,10 +349,7 @@ def beyond_the_end(a: Analysis) -> Iterator[Finding]:
 
 def impossible_figures(a: Analysis) -> Iterator[Finding]:
     t = a.throughput
-    if t.gpu is None or t.achieved_flops is None:
-        return
-    limit = t.gpu.impossible_above_flops(a.run.settings.text("dtype"))
-    if limit is None or t.achieved_flops <= limit:
+    if t.possible or t.gpu is None:
         return
     yield Finding("impossible_figure", WARNING, Message(
         "These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.",

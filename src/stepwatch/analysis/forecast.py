@@ -10,7 +10,7 @@ import numpy as np
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.expected import ENOUGH_ROWS, combined
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
-from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.statistics import block_medians, median
 from stepwatch.run import Run
 from stepwatch.units import Interval
@@ -24,7 +24,6 @@ FASTER_DOUBT, SLOWER_DOUBT = 0.025, 0.035
 LATER_EVALUATIONS = 0.02
 RECENT_ROWS = 200
 MANY_STALLS = 5
-LONGEST_STALL_S = 300.0  # beyond, the machine slept
 
 
 class Forecast(NamedTuple):
@@ -160,7 +159,7 @@ def _stalls_ahead(run: Run, phases: Phases, iterations: int) -> Interval:
     if not len(rows) or phases.baseline is None:
         return Interval.exactly(0.0)
     excess = phases.excess_s(run, rows)
-    awake = excess[excess < LONGEST_STALL_S]
+    awake = excess[excess < SLEEP_S]
     rate = float(awake.sum()) / len(run.iterations) * iterations
     return Interval(0.0, rate if len(awake) >= MANY_STALLS else 0.0, 1.5 * rate)
 

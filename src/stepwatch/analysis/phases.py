@@ -20,6 +20,7 @@ STALL_RATIO = 1.5
 STALL_NOISES = 8.0
 SPIKE_RATIO = 1.06
 SPIKE_NOISES = 5.0
+SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0

@@ -35,6 +35,8 @@ class Throughput(NamedTuple):
     peak_dtype: str | None = None
     mfu: float | None = None
     reported_mfu: float | None = None
+    possible: bool = True
+    """False where the card cannot do what the times would need, boost clock included."""
     cards: int = 1
 
 
@@ -48,12 +50,13 @@ def find_throughput(
     flops, source = _flops_per_iteration(run, tokens, cards)
     peak, dtype = _peak(run, gpu)
     achieved = flops / step if flops is not None and step > 0 and known else None
+    limit = gpu.impossible_above_flops(run.settings.text("dtype")) if gpu is not None else None
     return Throughput(
         tokens_per_s=tokens / step if tokens and step > 0 and known else None,
         effective_tokens_per_s=tokens * goodput.iterations / goodput.wall_s if tokens and goodput.wall_s > 0 else None,
         achieved_flops=achieved, flops_from=source if achieved else None, gpu=gpu, gpu_origin=gpu_origin,
         peak_flops=peak, peak_dtype=dtype, mfu=achieved / peak if achieved and peak else None,
-        reported_mfu=_last_reported(run), cards=cards,
+        reported_mfu=_last_reported(run), possible=not (achieved and limit and achieved > limit), cards=cards,
     )  # fmt: skip
 
 

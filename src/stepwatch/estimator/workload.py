@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepwatch.settings import Origin, Settings, Value
+from stepwatch.settings import Settings, Value
 
 # nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on CUDA with torch 2.
 NANOGPT_DEFAULTS: Mapping[str, Value] = {
@@ -120,11 +120,6 @@ def _accumulation(given: Mapping[str, Value], base: Mapping[str, Value]) -> int:
         return int(base["gradient_accumulation_steps"])
     batch, block = (int(given.get(name, base[name])) for name in ("batch_size", "block_size"))
     return max(1, round(tokens / (batch * block)))
-
-
-def default_settings() -> Settings:
-    """nanoGPT's defaults as settings, to be laid beneath what the user said."""
-    return Settings.of(Origin.FORMAT_DEFAULT, NANOGPT_DEFAULTS)
 
 
 def n_params(workload: Workload) -> float:

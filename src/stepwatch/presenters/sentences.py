@@ -21,7 +21,6 @@ from stepwatch.report import Report, settings_json
 from stepwatch.settings import Origin
 from stepwatch.units import Interval
 
-MOST_BELIEVED = 1.25  # of a peak: cards boost above the advertised clock
 WORTH_CHANGING = 0.03
 """A part below this share of the wall time is not worth a change of settings."""
 SMALLEST_SHOWN = 0.0005
@@ -324,7 +323,7 @@ def _flops(a: Analysis) -> dict[str, object] | None:
     t = a.throughput
     if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
         return None
-    believed = t.mfu is not None and t.mfu <= MOST_BELIEVED  # beyond, a finding says that it cannot be
+    believed = t.mfu is not None and t.possible  # else a finding says that it cannot be
     peak = t.peak_flops if believed else None
     name = t.gpu.name if t.gpu and (believed or t.mfu is None) else None
     return {"achieved": t.achieved_flops, "gpu": name, "peak": peak, "mfu": t.mfu, "cards": t.cards}
@@ -548,6 +547,8 @@ class SlowRow(NamedTuple):
 
 def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
     """The slow iterations in order, and how many were left out: the first ones and the slowest stay."""
+    if not step_known(a):
+        return (), 0  # no normal iteration: nothing divides them into parts
     slow = np.flatnonzero(~a.phases.of(Phase.STEP))
     kept = slow
     if len(slow) > most:

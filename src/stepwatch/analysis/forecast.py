@@ -12,6 +12,7 @@ from stepwatch.analysis.expected import ENOUGH_ROWS, combined
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.statistics import block_medians, median
+from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import Run
 from stepwatch.units import Interval
 
@@ -120,37 +121,38 @@ def _wander(times: np.ndarray) -> float:
 
 def _span(run: Run, phases: Phases, costs: Costs, step: Interval, last: int, end: int) -> tuple[Interval, int, float]:
     """Iterations last+1 to end inclusive (nanoGPT runs the last one too), with the evaluations among them."""
-    steps = step.scaled(end - last)
+    ahead = end - last
     if phases.trailing is not None:
-        steps = step.scaled(max(end - phases.trailing + 1, 0))
+        ahead = max(end - phases.trailing + 1, 0)
         last = phases.trailing
-    steps = steps + _stalls_ahead(run, phases, end - last)
+    loop = Loop(ahead, lost_s=_stalls_ahead(run, phases, end - last))
     interval = phases.eval_interval
     if interval is None:
+        steps = simulate(loop, Prices(step)).total_s
         return _with_unknown_evaluations(run, phases, costs, steps, last, end), 0, 0.0
     if not _evaluates(run, phases):
-        return steps, 0, 0.0
+        return simulate(loop, Prices(step)).total_s, 0, 0.0
     evals = end // interval - last // interval
     share = _share_that_saves(run, phases)
-    return steps + _evaluations_ahead(costs, share).scaled(evals), evals, evals * share.mid
+    prices = _prices_ahead(costs, step)
+    saving = share if prices.checkpoint_s is not None else Interval.exactly(0.0)
+    return simulate(loop._replace(evaluations=evals, share=saving), prices).total_s, evals, evals * share.mid
 
 
-def _evaluations_ahead(costs: Costs, share: Interval) -> Interval:
-    """The cost of one coming evaluation, with the share of a checkpoint that it will have."""
+def _prices_ahead(costs: Costs, step: Interval) -> Prices:
+    """What a coming evaluation costs, alone and with its checkpoint."""
     if costs.eval_s is None:
-        return Interval.exactly(0.0)
-    alone = costs.eval_s
+        return Prices(step)
+    alone, slack = costs.eval_s, LATER_EVALUATIONS
     if costs.checkpoint_s is None:
-        return alone.widened(down=LATER_EVALUATIONS, up=LATER_EVALUATIONS)
+        return Prices(step, alone.widened(down=slack, up=slack))
     both = costs.pair_s or alone + costs.checkpoint_s
     if costs.how.get("eval_s") != MEASURED:  # no published log has a checkpoint above half of the two together
         alone = Interval(
             max(alone.low, 0.5 * both.low), max(alone.mid, 0.5 * both.low), max(alone.high, 0.5 * both.low)
         )
-    low = min(alone.low, both.low) * (1 - share.low) + both.low * share.low
-    mid = alone.mid * (1 - share.mid) + both.mid * share.mid
-    high = min(alone.high, both.high) * (1 - share.high) + both.high * share.high
-    return Interval(min(low, mid), mid, max(high, mid)).widened(down=LATER_EVALUATIONS, up=LATER_EVALUATIONS)
+    alone, both = alone.widened(down=slack, up=slack), both.widened(down=slack, up=slack)
+    return Prices(step, alone, costs.checkpoint_s, both)
 
 
 def _stalls_ahead(run: Run, phases: Phases, iterations: int) -> Interval:

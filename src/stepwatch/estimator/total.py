@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stepwatch.estimator.estimate import Estimate
+from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.settings import Settings
 from stepwatch.units import Interval
 
@@ -20,16 +21,19 @@ class Total(NamedTuple):
     saves: Interval
 
 
-def total(found: Estimate, settings: Settings) -> Total:
+def loop_of(settings: Settings) -> Loop:
     """nanoGPT runs iterations 0 to max_iters, evaluates at each multiple of eval_interval and never saves at 0."""
     last = settings.count("max_iters") or DEFAULT_MAX_ITERS
     evaluations = last // (settings.count("eval_interval") or DEFAULT_EVAL_INTERVAL) + 1
-    saves = Interval.exactly(float(evaluations - 1))
-    if settings.flag("always_save_checkpoint") is False:
-        saves = SHARE_THAT_SAVES.scaled(evaluations - 1)
-    steps, evaluated = found.step_s.scaled(last + 1), found.eval_s.scaled(evaluations)
-    # One model makes step and evaluation, so their errors go together; disk and compiler err on their own.
-    computed = Interval(steps.low + evaluated.low, steps.mid + evaluated.mid, steps.high + evaluated.high)
-    save = found.checkpoint_s
-    saved = Interval(saves.low * save.low, saves.mid * save.mid, saves.high * save.high)
-    return Total(computed + saved + found.compile_s, steps, evaluations, saves)
+    share = Interval.exactly(1.0) if settings.flag("always_save_checkpoint") is not False else SHARE_THAT_SAVES
+    return Loop(last + 1, evaluations, share.scaled((evaluations - 1) / evaluations))
+
+
+def prices_of(found: Estimate) -> Prices:
+    return Prices(found.step_s, found.eval_s, found.checkpoint_s, start_s=found.compile_s)
+
+
+def total(found: Estimate, settings: Settings) -> Total:
+    loop = loop_of(settings)
+    run = simulate(loop, prices_of(found), one_model=True)
+    return Total(run.total_s, run.step_s, loop.evaluations, loop.saves)

@@ -1,0 +1,169 @@
+"""One simulator for plan, forecast and advice: so many steps, evaluations and checkpoints, each at its price.
+
+What a change saves is the difference of two simulated runs. What both have in common cancels before it is uncertain:
+a run that evaluates half as often differs by those evaluations alone, however little is known of its step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from stepwatch.units import Interval
+
+NOTHING = Interval.exactly(0.0)
+UNCHANGED = Interval.exactly(1.0)
+
+
+class Prices(NamedTuple):
+    """What each thing costs once; None where it does not occur."""
+
+    step_s: Interval
+    eval_s: Interval | None = None
+    checkpoint_s: Interval | None = None
+    pair_s: Interval | None = None
+    """An evaluation with its checkpoint, where only the two together were measured."""
+    start_s: Interval = NOTHING
+    """Compilation and warm-up."""
+
+
+class Loop(NamedTuple):
+    """How often each thing happens, and how much dearer or cheaper than its price a change makes it."""
+
+    iterations: int
+    evaluations: int = 0
+    share: Interval = NOTHING
+    """Of the evaluations that save; what is uncertain in it is the same with and without a change."""
+    apart: float | None = None
+    """Checkpoints that do not go by the evaluations, where they are counted by themselves."""
+    step: Interval = UNCHANGED
+    evaluation: Interval = UNCHANGED
+    checkpoint: Interval = UNCHANGED
+    start_s: Interval | None = None
+    """In place of the price, where a change makes the start another one."""
+    lost_s: Interval = NOTHING
+    """In stalls, and in work done again after failures."""
+
+    @property
+    def saves(self) -> Interval:
+        return self.share.scaled(self.evaluations) if self.apart is None else Interval.exactly(self.apart)
+
+
+class Simulated(NamedTuple):
+    """The time of a run by part; `total_s` is narrower than the sum of the ends, since not all err at once."""
+
+    step_s: Interval
+    eval_s: Interval
+    checkpoint_s: Interval
+    start_s: Interval
+    lost_s: Interval
+    total_s: Interval
+
+
+def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulated:
+    """`one_model`: step and evaluation come from the same estimate, so that their errors go together."""
+    steps = product(prices.step_s, loop.step).scaled(loop.iterations)
+    evaluated = product(prices.eval_s or NOTHING, loop.evaluation).scaled(loop.evaluations)
+    saved = comonotone(loop.saves, product(prices.checkpoint_s or NOTHING, loop.checkpoint))
+    start = prices.start_s if loop.start_s is None else loop.start_s
+    if one_model:
+        working = Interval(*(getattr(steps, end) + getattr(evaluated, end) for end in ("low", "mid", "high"))) + saved
+    elif prices.pair_s is None or loop.evaluation != UNCHANGED or loop.checkpoint != UNCHANGED:
+        working = steps + evaluated + saved
+    else:
+        working = steps + _with_pairs(loop, prices)
+    return Simulated(steps, evaluated, saved, start, loop.lost_s, working + loop.lost_s + start)
+
+
+def _with_pairs(loop: Loop, prices: Prices) -> Interval:
+    """Evaluations, those that save at the price of the two together, which is better known than either."""
+    alone, both, saves = prices.eval_s or NOTHING, prices.pair_s or NOTHING, loop.saves
+    low = min(alone.low, both.low) * (loop.evaluations - saves.low) + both.low * saves.low
+    mid = alone.mid * (loop.evaluations - saves.mid) + both.mid * saves.mid
+    high = min(alone.high, both.high) * (loop.evaluations - saves.high) + both.high * saves.high
+    return Interval(min(low, mid), mid, max(high, mid))
+
+
+# --- the difference of two runs ---------------------------------------------------------------------------------
+
+
+def saving(before: Loop, after: Loop, prices: Prices) -> Interval:
+    """How much shorter the run is after the change."""
+    steps = _cheaper(prices.step_s.scaled(before.iterations), before.step, after.step)
+    start = NOTHING
+    if after.start_s != before.start_s:
+        start = (before.start_s or prices.start_s) + (after.start_s or prices.start_s).scaled(-1)
+    lost = NOTHING if before.lost_s == after.lost_s else before.lost_s + after.lost_s.scaled(-1)
+    return steps + _evaluations_less(before, after, prices) + start + lost
+
+
+def _cheaper(spent_s: Interval, before: Interval, after: Interval) -> Interval:
+    """Time spent x (before - after), both factors uncertain by themselves."""
+    if before == after:
+        return NOTHING
+    gain = before + after.scaled(-1)
+    ends = (spent_s.low - spent_s.mid, spent_s.high - spent_s.mid)
+    by_time = sorted(end * gain.mid for end in ends)
+    mid = spent_s.mid * gain.mid
+    down = math.hypot(by_time[0], spent_s.mid * (gain.mid - gain.low))
+    up = math.hypot(by_time[1], spent_s.mid * (gain.high - gain.mid))
+    return Interval(mid - down, mid, mid + up)
+
+
+def _evaluations_less(before: Loop, after: Loop, prices: Prices) -> Interval:
+    fewer = before.evaluations * before.evaluation.mid - after.evaluations * after.evaluation.mid
+    saves = _saves_less(before, after)
+    ends = [_at(fewer, saves.low, prices).low, _at(fewer, saves.mid, prices).mid, _at(fewer, saves.high, prices).high]
+    doubt = _doubt(after.evaluations, prices.eval_s, before.evaluation, after.evaluation)
+    return Interval(min(ends[0], ends[1]), ends[1], max(ends[1], ends[2])) + doubt
+
+
+def _doubt(count: float, price: Interval | None, before: Interval, after: Interval) -> Interval:
+    """What is not known of how much a change makes a thing cheaper; nothing where both runs have the same factor."""
+    if price is None or before == after:
+        return NOTHING
+    unit = count * price.mid
+    return Interval((after.mid - after.high) * unit, 0.0, (after.mid - after.low) * unit)
+
+
+def _saves_less(before: Loop, after: Loop) -> Interval:
+    """Checkpoints that the change avoids, in units of the price."""
+    then = [at * after.checkpoint.mid for at in (after.saves.low, after.saves.mid, after.saves.high)]
+    slack = after.saves.mid * (after.checkpoint.high - after.checkpoint.low) / 2
+    now = before.saves
+    if before.share == after.share and before.apart == after.apart:
+        ends = sorted((now.low - then[0], now.high - then[2]))
+    else:
+        ends = [now.low - then[2], now.high - then[0]]
+    mid = now.mid - then[1]
+    return Interval(min(ends[0], mid) - slack, mid, max(ends[1], mid) + slack)
+
+
+def _at(evaluations: float, saves: float, prices: Prices) -> Interval:
+    """So many evaluations and checkpoints less; as pairs where they go together, since those are better known."""
+    pairs = 0.0
+    if prices.pair_s is not None and evaluations * saves > 0:
+        pairs = math.copysign(min(abs(evaluations), abs(saves)), saves)
+    return (
+        (prices.pair_s or NOTHING).scaled(pairs)
+        + (prices.eval_s or NOTHING).scaled(evaluations - pairs)
+        + (prices.checkpoint_s or NOTHING).scaled(saves - pairs)
+    )
+
+
+# --- intervals --------------------------------------------------------------------------------------------------
+
+
+def product(one: Interval, other: Interval) -> Interval:
+    """Of independent positive quantities: the relative half-widths add in quadrature."""
+    if other == UNCHANGED:
+        return one
+    mid = one.mid * other.mid
+    down = math.hypot((one.mid - one.low) * other.mid, (other.mid - other.low) * one.mid)
+    up = math.hypot((one.high - one.mid) * other.mid, (other.high - other.mid) * one.mid)
+    return Interval(max(mid - down, 0.0), mid, mid + up)
+
+
+def comonotone(one: Interval, other: Interval) -> Interval:
+    """Low with low and high with high: the widest that the product can be."""
+    return Interval(one.low * other.low, one.mid * other.mid, one.high * other.high)

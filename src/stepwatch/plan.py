@@ -60,6 +60,7 @@ class Plan:
     peak_flops: float
     fits: bool | None
     largest_batch_size: int | None
+    link: str | float | None = None
     claim: Claim | None = None
     shape_guessed: bool = False
     emulated: bool = False
@@ -109,7 +110,7 @@ def plan(
         estimate=found, total_s=whole.total_s, step_part_s=whole.step_part_s, evaluations=whole.evaluations,
         saves=whole.saves, flops_per_iter=flops, least_flops_per_iter=least, peak_flops=peak,
         fits=fits(workload, gpu), largest_batch_size=largest_batch_size(workload, gpu), shape_guessed=guessed,
-        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
+        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16, link=link,
         notes=(*notes, *_notes_on_cards(workload, gpu, link)),
     )  # fmt: skip
     return result if claim is None else replace(result, claim=judge(claim, result))

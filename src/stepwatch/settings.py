@@ -37,7 +37,7 @@ KINDS: Mapping[str, type] = {
     "decay_lr": bool, "warmup_iters": int, "lr_decay_iters": int, "min_lr": float, "backend": str, "device": str,
     "dtype": str, "compile": bool, "wandb_log": bool, "wandb_project": str, "wandb_run_name": str,
     "flash": bool, "fused": bool, "activation_checkpointing": bool, "world_size": int, "tokens_per_iter": int,
-    "n_params": float,
+    "n_params": float, "mtbf_hours": float,
 }  # fmt: skip
 
 # Settings that may name a person, a machine or a place: never in a report.
@@ -47,6 +47,7 @@ PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "i
 POSITIVE = frozenset({
     "n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size", "gradient_accumulation_steps",
     "max_iters", "eval_interval", "eval_iters", "log_interval", "world_size", "tokens_per_iter", "n_params",
+    "mtbf_hours",
 })  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from stepwatch.analysis.expected import find_expected, with_expected_step
 from stepwatch.analysis.findings import Finding, find_findings
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
-from stepwatch.analysis.phases import Phases, find_phases
+from stepwatch.analysis.phases import Phase, Phases, find_phases
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run
@@ -38,6 +38,22 @@ class Analysis:
     expected: Estimate | None = None
     """What the estimator expects of this run on this card, where the log tells enough."""
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def evaluations_done(self) -> int:
+        """In the logged span, those of unlogged iterations included."""
+        logged = int(self.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
+        first = self.phases.first_evaluates and bool(self.phases.of(Phase.FIRST).any())
+        return logged + len(self.phases.unlogged_evals) + (self.phases.trailing is not None) + first
+
+    @property
+    def checkpoints_done(self) -> int:
+        logged = int(self.phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
+        last = self.phases.trailing is not None and any(
+            save.at == self.phases.trailing for save in self.run.checkpoints
+        )
+        first = self.phases.first_saves and bool(self.phases.of(Phase.FIRST).any())
+        return logged + len(self.phases.unlogged_saves) + last + first
 
 
 def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:

@@ -28,16 +28,28 @@ _CONTRADICTION = 2.0  # standard deviations
 
 def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
     """None where the log tells too little of the model, or the card is unknown."""
-    if gpu is None or run.format != "nanogpt" or not _tells_its_work(run):
+    if gpu is None:
         return None
     from stepwatch.estimator.estimate import estimate
+
+    workload = workload_of(run, gpu)
+    try:
+        return estimate(workload, gpu) if workload is not None else None
+    except (ValueError, OverflowError, ZeroDivisionError):  # settings that no model can have
+        return None
+
+
+def workload_of(run: Run, gpu: Gpu) -> Workload | None:
+    """What the run computes; None where the log does not tell it, or contradicts itself."""
+    if run.format != "nanogpt" or not _tells_its_work(run):
+        return None
     from stepwatch.estimator.workload import Workload
 
     try:
         workload, _ = Workload.from_settings(_settings(run), has_bf16=gpu.has_bf16)
         workload = _with_unknown_stack(run, workload)
-        return estimate(workload, gpu) if _agrees(run, workload) else None
-    except (ValueError, OverflowError, ZeroDivisionError):  # settings that no model can have
+        return workload if _agrees(run, workload) else None
+    except (ValueError, OverflowError, ZeroDivisionError):
         return None
 
 

@@ -32,9 +32,11 @@ class Loop(NamedTuple):
 
     iterations: int
     evaluations: int = 0
+    never: int = 0
+    """Evaluations that never save: nanoGPT's first."""
     share: Interval = NOTHING
-    """Of the evaluations that save; what is uncertain in it is the same with and without a change."""
-    apart: float | None = None
+    """Of the others that do; where two runs have the same share, what is uncertain in it is the same too."""
+    apart: Interval | None = None
     """Checkpoints that do not go by the evaluations, where they are counted by themselves."""
     step: Interval = UNCHANGED
     evaluation: Interval = UNCHANGED
@@ -46,7 +48,9 @@ class Loop(NamedTuple):
 
     @property
     def saves(self) -> Interval:
-        return self.share.scaled(self.evaluations) if self.apart is None else Interval.exactly(self.apart)
+        if self.apart is not None:
+            return self.apart
+        return self.share.scaled(max(self.evaluations - self.never, 0))
 
 
 class Simulated(NamedTuple):

@@ -26,7 +26,7 @@ def loop_of(settings: Settings) -> Loop:
     last = settings.count("max_iters") or DEFAULT_MAX_ITERS
     evaluations = last // (settings.count("eval_interval") or DEFAULT_EVAL_INTERVAL) + 1
     share = Interval.exactly(1.0) if settings.flag("always_save_checkpoint") is not False else SHARE_THAT_SAVES
-    return Loop(last + 1, evaluations, share.scaled((evaluations - 1) / evaluations))
+    return Loop(last + 1, evaluations, never=1, share=share)
 
 
 def prices_of(found: Estimate) -> Prices:

@@ -75,20 +75,6 @@ def told_apart(a: Analysis) -> bool:
     return a.costs.pair_s is None or a.costs.how.get("eval_s") != NOT_SEPARABLE
 
 
-def evaluations_done(a: Analysis) -> int:
-    """In the logged span, those of unlogged iterations included."""
-    logged = int(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
-    first = a.phases.first_evaluates and bool(a.phases.of(Phase.FIRST).any())
-    return logged + len(a.phases.unlogged_evals) + (a.phases.trailing is not None) + first
-
-
-def checkpoints_done(a: Analysis) -> int:
-    logged = int(a.phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
-    last = a.phases.trailing is not None and any(save.at == a.phases.trailing for save in a.run.checkpoints)
-    first = a.phases.first_saves and bool(a.phases.of(Phase.FIRST).any())
-    return logged + len(a.phases.unlogged_saves) + last + first
-
-
 def longest(report: Report) -> int:
     """The position of the run that took longest."""
     walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in report.analyses]
@@ -222,8 +208,8 @@ def _part_rows(a: Analysis) -> Iterator[PartRow | None]:
     costs = a.costs
     yield _row(a, "step", costs.step_s, "step_s", a.goodput.iterations)
     if told_apart(a):
-        yield _row(a, "eval", costs.eval_s, "eval_s", evaluations_done(a))
-        yield _row(a, "checkpoint", costs.checkpoint_s, "checkpoint_s", checkpoints_done(a))
+        yield _row(a, "eval", costs.eval_s, "eval_s", a.evaluations_done)
+        yield _row(a, "checkpoint", costs.checkpoint_s, "checkpoint_s", a.checkpoints_done)
     else:
         yield _pair_row(a)
     warm_up = a.run.settings.flag("compile") is False
@@ -247,7 +233,7 @@ def _pair_row(a: Analysis) -> PartRow:
     assert a.costs.pair_s is not None
     parts = a.goodput.parts_s
     return PartRow(
-        name=PART_NAMES["pair"], cost=cost_text(a.costs.pair_s), how=HOW["measured"], count=checkpoints_done(a),
+        name=PART_NAMES["pair"], cost=cost_text(a.costs.pair_s), how=HOW["measured"], count=a.checkpoints_done,
         seconds=parts["eval"] + parts["checkpoint"], share=share_of(a, "eval", "checkpoint"),
     )  # fmt: skip
 
@@ -408,7 +394,7 @@ def forecast_notes(a: Analysis) -> tuple[Message, ...]:
     notes = [Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")]
     if f.assumed_no_evals:
         notes.append(Message("The log does not show how often the run evaluates, so the range is wide."))
-    elif f.remaining_s is None and evaluations_done(a):
+    elif f.remaining_s is None and a.evaluations_done:
         notes.append(Message("They include the evaluations, as often as in this log."))
     elif f.evals_ahead:
         notes.append(Message(
@@ -479,7 +465,7 @@ class Saving(NamedTuple):
 
 
 def saving(a: Analysis) -> Saving | None:
-    evaluations, saves = evaluations_done(a), checkpoints_done(a)
+    evaluations, saves = a.evaluations_done, a.checkpoints_done
     if share_of(a, "eval", "checkpoint") <= WORTH_CHANGING or evaluations < 2 or not step_known(a):
         return None
     tied = saves > 0 and evaluations - saves <= 1  # the evaluation of iteration 0 never saves

@@ -14,11 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepwatch.advice import Advice, advise
     from stepwatch.analysis import Analysis, Finding, analyse
     from stepwatch.errors import InputError, NoIterations, StepwatchError, UnknownGpu, UnreadableInput, UsageError
     from stepwatch.gpus import Gpu, find_gpu
     from stepwatch.i18n import say
     from stepwatch.messages import Message
+    from stepwatch.plan import Plan, plan
     from stepwatch.presenters import Presenter
     from stepwatch.readers import read
     from stepwatch.report import Report
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "Analysis",
     "Finding",
     "Gpu",
@@ -38,6 +41,7 @@ __all__ = [
     "Message",
     "NoIterations",
     "Origin",
+    "Plan",
     "Presenter",
     "Report",
     "Run",
@@ -48,21 +52,25 @@ __all__ = [
     "UnreadableInput",
     "UsageError",
     "__version__",
+    "advise",
     "analyse",
     "find_gpu",
     "from_file",
     "from_stdin",
     "from_text",
+    "plan",
     "read",
     "say",
 ]
 
 _ROOMS = {
+    "advice": ("Advice", "advise"),
     "analysis": ("Analysis", "Finding", "analyse"),
     "errors": ("InputError", "NoIterations", "StepwatchError", "UnknownGpu", "UnreadableInput", "UsageError"),
     "gpus": ("Gpu", "find_gpu"),
     "i18n": ("say",),
     "messages": ("Message",),
+    "plan": ("Plan", "plan"),
     "presenters": ("Presenter",),
     "readers": ("read",),
     "report": ("Report",),

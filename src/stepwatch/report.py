@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepwatch.advice import Counsel, counsel
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.settings import PRIVATE
-from stepwatch.units import TERA, Interval
+from stepwatch.units import TERA, interval_json, plain_json
 
 SCHEMA = "stepwatch.report/1"
 
@@ -35,19 +36,13 @@ class Report:
     inputs: tuple[str, ...] = ()
     """What was handed in, as it may be shown: names and relative paths, never a place in somebody's home."""
 
-
-def interval_json(interval: Interval | None) -> dict[str, float] | None:
-    if interval is None:
-        return None
-    return {"low": _plain(interval.low), "mid": _plain(interval.mid), "high": _plain(interval.high)}
-
-
-def _plain(value: float) -> float:
-    return float(f"{value:.9g}")
+    def counsel_of(self, analysis: Analysis) -> Counsel | None:
+        """What to change in one of the runs; worked out where a presenter asks for it."""
+        return counsel(analysis)
 
 
 def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else _plain(value)
+    return None if value is None or not math.isfinite(value) else plain_json(value)
 
 
 def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
@@ -123,8 +118,8 @@ def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, i
         },
         "throughput": throughput_json(analysis),
         "goodput": {
-            "wall_s": _plain(goodput.wall_s), "wall_interval_s": interval_json(goodput.interval_s),
-            "parts_s": {name: _plain(value) for name, value in goodput.parts_s.items()},
+            "wall_s": plain_json(goodput.wall_s), "wall_interval_s": interval_json(goodput.interval_s),
+            "parts_s": {name: plain_json(value) for name, value in goodput.parts_s.items()},
             "iterations": goodput.iterations,
             "by_clock": goodput.by_clock,
         },

@@ -57,3 +57,14 @@ class Interval:
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
+
+
+def interval_json(interval: Interval | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {"low": plain_json(interval.low), "mid": plain_json(interval.mid), "high": plain_json(interval.high)}
+
+
+def plain_json(value: float) -> float:
+    """Nine digits: more than any figure here means."""
+    return float(f"{value:.9g}")

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from stepwatch.advice import checkpoints, evaluations, speed, symptoms
-from stepwatch.advice.case import NO_EFFECT, Case, Effect, case_of_log, case_of_plan
+from stepwatch.advice import checkpoints, evaluations, speed
+from stepwatch.advice.case import NO_EFFECT, Case, Effect, case_of_plan
 from stepwatch.advice.kinds import LEAST_S, LEAST_SHARE, Advice
-from stepwatch.analysis import Analysis
 from stepwatch.estimator.simulate import Simulated
 from stepwatch.messages import Message
+from stepwatch.plan import Plan
 from stepwatch.settings import Value
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
-    from stepwatch.plan import Plan
+    from stepwatch.analysis import Analysis
 
-__all__ = ["Advice", "Case", "Counsel", "advise", "case_of_log", "case_of_plan", "counsel"]
+__all__ = ["Advice", "Case", "Counsel", "advise", "counsel", "counsel_of", "rules"]
 
-RULES = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES, *symptoms.RULES)
+_RULES = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
+
+
+def rules(*, of_log: bool) -> tuple[Callable[[Case], Advice | None], ...]:
+    """Signs of trouble are seen in a log only; reading them loads numpy, which a plan does without."""
+    if not of_log:
+        return _RULES
+    from stepwatch.advice import symptoms
+
+    return (*_RULES, *symptoms.RULES)
 
 
 class Counsel(NamedTuple):
@@ -49,15 +58,17 @@ def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
 
 def counsel(of: Analysis | Plan, *, cards: int | None = None, windows: bool = False) -> Counsel | None:
     """None where the log does not even tell what a normal iteration takes."""
-    if isinstance(of, Analysis):
-        case = case_of_log(of, cards=cards, windows=windows)
-    else:
-        case = case_of_plan(of, cards=cards, windows=windows)
+    if isinstance(of, Plan):
+        return counsel_of(case_of_plan(of, cards=cards, windows=windows))
+    from stepwatch.advice.logs import case_of_log
+
+    case = case_of_log(of, cards=cards, windows=windows)
     return None if case is None else counsel_of(case)
 
 
 def counsel_of(case: Case) -> Counsel:
-    found = sorted((advice for rule in RULES if (advice := rule(case))), key=lambda one: -one.saves_s.low)
+    applied = (rule(case) for rule in rules(of_log=case.analysis is not None))
+    found = sorted((advice for advice in applied if advice is not None), key=lambda one: -one.saves_s.low)
     together, chosen = _together(case, found)
     change, effect = _joined(case, [advice for advice, goes in zip(found, chosen, strict=True) if goes])
     new = {name: value for name, (_, value) in change.items()}

@@ -90,7 +90,7 @@ def fewer_eval_batches(case: Case) -> Advice | None:
     because = Message(
         "Evaluations take {share:pct} of the run, and their cost falls with the number of batches.", facts
     )
-    if case.assumed("eval_iters"):
+    if case.assumed("eval_iters") and case.analysis is not None:
         because = Message(
             "Evaluations take {share:pct} of the run. The log does not tell eval_iters; nanoGPT's {old:n} was assumed: "
             "--set eval_iters=… corrects it.",

@@ -275,7 +275,8 @@ def pad_vocabulary(case: Case) -> Advice | None:
         "pad_vocabulary", Message("Raise vocab_size from {old:n} to {new:n}.", facts),
         Message("A multiple of 64 lets the last layer use the card's fast kernels."),
         Message("Some rows of the embedding are never used; a checkpoint with the old size does not fit."), saves,
-        "modelled", changing(case, change),
+        "modelled", changing(case, change), patch=f"meta_vocab_size = {change['vocab_size']}",
+        where=Message("In train.py, after meta.pkl is read:"),
     )  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stepwatch.advice.case import Case, Effect, stalled_s
+from stepwatch.advice.case import Case, Effect
 from stepwatch.advice.kinds import Advice, changing, pays
+from stepwatch.advice.logs import stalled_s
 from stepwatch.analysis.costs import MEASURED
 from stepwatch.messages import Message
 from stepwatch.units import Interval
@@ -11,10 +12,7 @@ from stepwatch.units import Interval
 # How much of what a machine loses comes back once its cause is found is a guess, and said to be one.
 AVOIDABLE = Interval(0.25, 0.75, 1.0)
 CLEAR_DRIFT = 0.05
-LOOK = (
-    "nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu,clocks_throttle_reasons.active,memory.used "
-    "--format=csv -l 5"
-)
+LOOK = "nvidia-smi --format=csv -l 5 \\\n  --query-gpu=clocks.sm,power.draw,temperature.gpu,memory.used"
 _BESIDE = Message("In a second terminal, while it trains:")
 _NOTHING = Message("None.")
 

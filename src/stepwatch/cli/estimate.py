@@ -51,10 +51,10 @@ def command(
     With --claim it tells whether a promised figure is possible; exit code 3 when it is not.
     """
     with speaking(lang) as language:
-        settings, remarks = _settings(arguments, assignments, model, depth)
-        card, origin = named_card(gpu) or _card_of_config(settings) or card_of_this_machine()
+        settings, remarks = settings_from(arguments, assignments, model, depth)
+        card, origin = named_card(gpu) or card_of(settings)
         answer = plan(
-            settings, card, gpu_origin=origin, n_gpus=n_gpus or count_in(gpu), link=_link(link, card), claim=claim
+            settings, card, gpu_origin=origin, n_gpus=n_gpus or count_in(gpu), link=link_named(link, card), claim=claim
         )
         remarks = (*remarks, *answer.notes)
         write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
@@ -62,7 +62,7 @@ def command(
         sys.exit(IMPOSSIBLE)
 
 
-def _settings(
+def settings_from(
     arguments: tuple[str, ...], assignments: tuple[str, ...], model: str | None, depth: int | None
 ) -> tuple[Settings, tuple[Message, ...]]:
     files = [argument for argument in arguments if not argument.startswith("-")]
@@ -94,16 +94,16 @@ def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:
     return Settings.of(Origin.CONFIG, values), (told,)
 
 
-def _card_of_config(settings: Settings) -> tuple[Gpu, str] | None:
-    """`device = 'cpu'` names the card too."""
+def card_of(settings: Settings) -> tuple[Gpu, str]:
+    """`device = 'cpu'` names the card too; otherwise it is this machine's."""
     if not (settings.text("device") or "").startswith("cpu"):
-        return None
+        return card_of_this_machine()
     from stepwatch.gpus import find_gpu
 
     return find_gpu("cpu"), settings["device"].origin.value
 
 
-def _link(name: str | None, card: Gpu) -> str | None:
+def link_named(name: str | None, card: Gpu) -> str | None:
     if name is None:
         return None
     from stepwatch.estimator.step import LINKS_BYTES_PER_S
@@ -124,10 +124,13 @@ def _link(name: str | None, card: Gpu) -> str | None:
 
 def _render(answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool) -> str:
     if form == "json":
+        from stepwatch.advice import counsel
         from stepwatch.i18n import say
+        from stepwatch.presenters.counsel_sentences import list_json
 
-        said = [say(remark, language) for remark in remarks]
-        return json.dumps({**plan_json(answer), "language": language, "remarks": said}, ensure_ascii=False) + "\n"
+        said = {"language": language, "remarks": [say(remark, language) for remark in remarks]}
+        advice = list_json(counsel(answer), language)
+        return json.dumps({**plan_json(answer), "advice": advice, **said}, ensure_ascii=False) + "\n"
     from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
 
     if form == "md":

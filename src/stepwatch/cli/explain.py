@@ -72,16 +72,9 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
-        card = named_card(gpu)
-        user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
-        from_config, remarks = _config_settings(config)
-        runs, failed = _read_all(logs, log_format, max_size, language)
-        if chosen is not None:
-            runs = [_chosen(runs, chosen)]
-        report = replace(
-            _report(runs, card, from_config, user, remarks), inputs=tuple(_shown(name) for name in logs or ("-",)),
-            command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
-        )  # fmt: skip
+        report, failed = report_on(
+            logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, limit=max_size
+        )
         presenter = _presenter(
             form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter,
             colour=None if output is None else False,
@@ -89,6 +82,24 @@ def command(
         write(presenter.render(report, language), output)
     if failed:
         sys.exit(1)
+
+
+def report_on(
+    logs: tuple[str, ...], gpu: str | None, config: str | None, assignments: tuple[str, ...], language: str, *,
+    chosen: int | None = None, log_format: str | None = None, limit: int = LARGEST_EXPANSION_BYTES,
+) -> tuple[Report, bool]:  # fmt: skip
+    """The report, and whether one of several logs could not be read."""
+    card = named_card(gpu)
+    user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
+    from_config, remarks = _config_settings(config)
+    runs, failed = _read_all(logs, log_format, limit, language)
+    if chosen is not None:
+        runs = [_chosen(runs, chosen)]
+    report = replace(
+        _report(runs, card, from_config, user, remarks), inputs=tuple(_shown(name) for name in logs or ("-",)),
+        command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
+    )  # fmt: skip
+    return report, failed
 
 
 def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, language: str) -> tuple[list[Run], bool]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from stepwatch.analysis import Analysis
 from stepwatch.i18n import clean, say
-from stepwatch.presenters import sentences
-from stepwatch.report import SCHEMA, Report, interval_json, run_json
+from stepwatch.presenters.counsel_sentences import list_json
+from stepwatch.report import SCHEMA, Report, run_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +36,8 @@ class JsonPresenter:
                 {"code": finding.code, "severity": finding.severity, "text": say(finding.message, language)}
                 for finding in findings
             ],
-            "advice": _advice(analysis, language),
+            "advice": list_json(report.counsel_of(analysis), language),
         }
         if self.with_lines:
             texts["unread"] = [{"line": unread.line + 1, "text": clean(unread.text)} for unread in analysis.run.unread]
         return run_json(analysis, texts, iterations=self.iterations)
-
-
-def _advice(analysis: Analysis, language: str) -> list[dict[str, Any]]:
-    """What the other presenters say is worth changing, with the same figures."""
-    found = sentences.saving(analysis)
-    if found is None:
-        return []
-    return [
-        {
-            "rule": "evaluate_less", "change": {"eval_interval": [found.old, found.new]}, "patch": None,
-            "saves_s": interval_json(found.saved_s), "basis": "measured",
-            "price": say(sentences.EVALUATE_LESS_PRICE, language),
-            "text": say(sentences.evaluate_less(analysis, found), language),
-        }
-    ]  # fmt: skip

@@ -78,12 +78,16 @@ class _Note:
             (Message("Where the time went"), self.time(a)),
             (Message("How long it will take"), self.forecast(a)),
             (Message("What else was noticed"), self.noticed(a)),
-            (Message("What to change"), [self.bullets(self.say(change) for change in sentences.changes(a))]),
+            (Message("What to change"), self.changes(a)),
         ):
             content = [block for block in blocks if block]
             if content:
                 yield f"{level} {self.say(heading)}"
                 yield from content
+
+    def changes(self, a: Analysis) -> Iterator[str]:
+        found = sentences.changes(self.report.counsel_of(a))
+        yield self.bullets(" ".join(map(self.say, change)) for change in found)
 
     # --- sections -------------------------------------------------------------------------------------------
 

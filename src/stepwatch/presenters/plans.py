@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stepwatch.advice import counsel
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.plan import Plan
+from stepwatch.presenters import counsel_sentences
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.lines import (
     GAP,
@@ -91,7 +93,7 @@ class _Page:
         yield from (_Block(2, self.marked(_WARNING, text)) for text in sentences.warnings(plan))
         yield from (_Block(3, self.marked(_NOTICE, text)) for text in self.remarks)
         yield from (_Block(7, self.marked(_NOTICE, text)) for text in sentences.notices(plan))
-        yield from (_Block(6, gap), _Block(0, self.next(why=False)))
+        yield from (_Block(6, gap), _Block(2, self.change()), _Block(6, gap), _Block(0, self.next(why=False)))
 
     def answer(self) -> list[Line]:
         """The verdict on a claim before all else."""
@@ -117,6 +119,23 @@ class _Page:
             (Message("Assumed"), sentences.assumed(self.plan)),
         ])  # fmt: skip
 
+    def change(self) -> list[Line]:
+        """The first change that pays, in short."""
+        found = counsel(self.plan)
+        if found is None or not found.advice:
+            return []
+        told = (found.advice[0].what, counsel_sentences.saves(found.advice[0], found.before.total_s))
+        return self.labelled("→", " ".join(map(self.say, told)), 2, "bold")
+
+    def changes(self) -> Iterator[Line]:
+        found = counsel(self.plan)
+        if found is None or not found.advice:
+            return
+        yield from self.heading(Message("What to change"))
+        for advice in found.advice:
+            said = (*counsel_sentences.sentence(advice, found), counsel_sentences.PRICE, advice.price)
+            yield from self.labelled("·", " ".join(map(self.say, said)), 2, "dim")
+
     def next(self, *, why: bool) -> list[Line]:
         ask = sentences.next_option(self.plan, why=why)
         if ask is None:
@@ -139,6 +158,7 @@ class _Page:
         yield from (line for block in self.labelled_rows(sentences.reckoning(self.plan)) for line in block)
         yield from self.heading(Message("Settings"))
         yield from self.settings()
+        yield from self.changes()
         end = self.next(why=True)
         yield from ([Line(), *end] if end else [])
 
@@ -232,6 +252,7 @@ class _Note:
             (Message("What else to know"), [self.bullets(self.told())]),
             (Message("The sum behind one iteration"), [self.terms(), self.reckoning()] if why else []),
             (Message("Settings"), [self.settings()] if why else []),
+            (Message("What to change"), [self.changes()]),
             (Message("What to ask next"), self.next(why=why)),
         ):
             content = [block for block in blocks if block]
@@ -258,6 +279,15 @@ class _Note:
     def settings(self) -> str:
         head = (Message("Setting"), Message("Value"), Message("Origin"))
         return self.table(head, "lll", sentences.known_settings(self.plan))
+
+    def changes(self) -> str:
+        found = counsel(self.plan)
+        if found is None:
+            return ""
+        return self.bullets(
+            self.text((*counsel_sentences.sentence(advice, found), counsel_sentences.PRICE, advice.price))
+            for advice in found.advice
+        )
 
     def next(self, *, why: bool) -> list[str]:
         ask = sentences.next_option(self.plan, why=why)

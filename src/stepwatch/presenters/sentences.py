@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwatch.advice import Counsel
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import NOT_SEPARABLE
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
@@ -17,12 +18,13 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.presenters import counsel_sentences
 from stepwatch.report import Report, settings_json
 from stepwatch.settings import Origin
 from stepwatch.units import Interval
 
-WORTH_CHANGING = 0.03
-"""A part below this share of the wall time is not worth a change of settings."""
+WORTH_SAYING = 0.03
+"""Stalls below this share of the wall time do not make the headline."""
 SMALLEST_SHOWN = 0.0005
 SMALLEST_STALLS = 0.005
 SLOW_RATIO = 1.2
@@ -101,7 +103,7 @@ def headline(a: Analysis) -> Message:
         if len(a.run.iterations) == 1:
             return Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
         return Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
-    if share_of(a, "stall") > WORTH_CHANGING:
+    if share_of(a, "stall") > WORTH_SAYING:
         return Message(
             "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, "
             "was lost in stalls that the log does not explain.",
@@ -432,93 +434,21 @@ def is_pressing(finding: Finding, a: Analysis) -> bool:
 # --- what to change ---------------------------------------------------------------------------------------------
 
 
-def worthwhile(a: Analysis) -> tuple[Message, ...]:
-    """What this run could gain by other settings, from its own figures alone."""
-    return (*_evaluate_less(a), *_save_less(a))
+def worthwhile(counsel: Counsel | None) -> tuple[Message, ...]:
+    """The first change, in short: what, and what it saves."""
+    chosen = [advice for advice in counsel.advice if advice.remedy] if counsel is not None else []
+    if counsel is None or not chosen:
+        return ()
+    return chosen[0].what, counsel_sentences.saves(chosen[0], counsel.before.total_s)
 
 
-def changes(a: Analysis) -> tuple[Message, ...]:
-    """The same, or that there is nothing to gain."""
-    share = share_of(a, "eval", "checkpoint")
-    found = worthwhile(a)
-    if found:
-        return found
-    if share > WORTH_CHANGING or not step_known(a):
-        return (Message("The log shows too little to say what is worth changing."),)
-    if share < SMALLEST_SHOWN:
-        return (Message("Nothing in the settings is worth changing."),)
-    return (
-        Message(
-            "Nothing is worth changing: evaluations and checkpoints take {share:pct} of the time.", {"share": share}
-        ),
-    )
-
-
-class Saving(NamedTuple):
-    """What a larger eval_interval would save of the time in this log."""
-
-    old: int | None
-    new: int | None
-    saved_s: Interval
-    tied: bool
-    """Checkpoints become rarer with the evaluations."""
-
-
-def saving(a: Analysis) -> Saving | None:
-    evaluations, saves = a.evaluations_done, a.checkpoints_done
-    if share_of(a, "eval", "checkpoint") <= WORTH_CHANGING or evaluations < 2 or not step_known(a):
-        return None
-    tied = saves > 0 and evaluations - saves <= 1  # the evaluation of iteration 0 never saves
-    parts, old = a.goodput.parts_s, a.phases.eval_interval
-    later = evaluations - bool(a.phases.first_evaluates)  # the one of the first iteration stays
-    each = (parts["eval"] + (parts["checkpoint"] if tied else 0.0)) / evaluations
-    known = (a.costs.pair_s if tied else None) or a.costs.eval_s or Interval.exactly(1.0)
-    shape = known.scaled(1 / known.mid) if known.mid > 0 else Interval.exactly(1.0)
-    return Saving(old, 2 * old if old else None, shape.scaled((later - later // 2) * each), tied)
-
-
-EVALUATE_LESS_PRICE = Message("The losses are known half as often.")
-
-
-def evaluate_less(a: Analysis, found: Saving) -> Message:
-    facts = {"old": found.old, "new": found.new, "saved": found.saved_s.mid, "wall": a.goodput.wall_s}
-    if found.old is None:
-        return Message("Double eval_interval: half as many evaluations save about {saved:time} of {wall:time}.", facts)
-    if found.tied:
-        return Message(
-            "Double eval_interval from {old:n} to {new:n}: half as many evaluations and checkpoints "
-            "save about {saved:time} of {wall:time}.",
-            facts,
-        )
-    return Message(
-        "Double eval_interval from {old:n} to {new:n}: half as many evaluations "
-        "save about {saved:time} of {wall:time}.",
-        facts,
-    )
-
-
-def _evaluate_less(a: Analysis) -> Iterator[Message]:
-    found = saving(a)
-    if found is None:
+def changes(counsel: Counsel | None) -> Iterator[tuple[Message, ...]]:
+    """A paragraph for each change that pays, or that there is nothing to gain."""
+    if counsel is None or not counsel.advice:
+        yield counsel_sentences.headline(counsel), *counsel_sentences.nothing(counsel)
         return
-    yield evaluate_less(a, found)
-    if told_apart(a):
-        yield Message(
-            "Or halve eval_iters: each evaluation takes half the time, about {half:time} less in all, "
-            "and the error of the printed losses grows by a factor of {noisier:x}.",
-            {"half": a.goodput.parts_s["eval"] / 2, "noisier": math.sqrt(2)},
-        )
-
-
-def _save_less(a: Analysis) -> Iterator[Message]:
-    share = share_of(a, "checkpoint")
-    if share <= WORTH_CHANGING or not told_apart(a) or a.run.settings.flag("always_save_checkpoint") is False:
-        return
-    yield Message(
-        "Set always_save_checkpoint = False: a checkpoint is then written only after a better validation loss. "
-        "Now checkpoints take {spent:time}, {share:pct} of the time.",
-        {"share": share, "spent": a.goodput.parts_s["checkpoint"]},
-    )
+    for advice in counsel.advice:
+        yield *counsel_sentences.sentence(advice, counsel), counsel_sentences.PRICE, advice.price
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------
@@ -640,6 +570,10 @@ def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
         return Next(why=why, arguments=(*start, argument))
     if not full:
         return Next(why=Message("To see everything:"), arguments=(*start, "--full"))
+    if report.counsel_of(a) is not None:
+        advise = report.command.replace("explain", "advise", 1)
+        why = Message("To see what to change, with the lines to paste:")
+        return Next(why=why, arguments=(advise, *start[1:]))
     return None
 
 

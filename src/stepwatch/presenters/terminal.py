@@ -101,7 +101,8 @@ class _Page(NamedTuple):
         """What a smaller chart makes room for, and what is said if there is room anyway."""
         found = [finding for finding in sentences.ranked(self.report, a) if finding.code not in _SAID_ABOVE]
         warnings = [self.in_brief(finding, a) for finding in found if finding.severity == WARNING]
-        change = [self.labelled("→", self.say(change), 2) for change in sentences.worthwhile(a)[:1]]
+        told = " ".join(map(self.say, sentences.worthwhile(self.report.counsel_of(a))))
+        change = [self.labelled("→", told, 2)] if told else []
         others = [finding for finding in found if finding.severity != WARNING]
         others.sort(key=lambda finding: not sentences.is_pressing(finding, a))
         notices = [self.in_brief(finding, a) for finding in others]
@@ -152,8 +153,8 @@ class _Page(NamedTuple):
         for finding in sentences.ranked(self.report, a):
             yield from self.finding(finding)
         yield from self.heading(Message("What to change"))
-        for change in sentences.changes(a):
-            yield from self.bullet(self.say(change))
+        for change in sentences.changes(self.report.counsel_of(a)):
+            yield from self.bullet(" ".join(map(self.say, change)))
         yield from self.levels(a)
         yield from self.slow(a)
         yield from self.settings(a)

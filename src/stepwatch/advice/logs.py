@@ -1,0 +1,129 @@
+"""The case that a log makes: the whole run, at the prices that the log shows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stepwatch.advice.case import Z90, Case
+from stepwatch.analysis import Analysis
+from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.findings import SLEEP_RATIO
+from stepwatch.analysis.phases import SLEEP_S, Phase
+from stepwatch.estimator.simulate import NOTHING, Loop, Prices
+from stepwatch.settings import Origin, Settings
+from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.workload import Workload
+
+_ASSUMED = {"eval_iters": 200, "always_save_checkpoint": True, "log_interval": 1}  # nanoGPT's defaults
+ANOTHER_RUN = 0.01  # what evaluations and checkpoints differ by from one run to the next
+LEAST_AHEAD, MOST_AHEAD = 0.5, 1.4  # of the checkpoints that a forecast expects where only a better loss saves
+
+
+def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
+    """None where not even a normal iteration is known."""
+    if a.costs.how.get("step_s") == NOT_SEPARABLE or not len(a.run.iterations):
+        return None
+    gpu, settings = a.throughput.gpu, _settings(a)
+    workload = _workload(a)
+    case = Case(
+        settings=settings, prices=_prices(a), loop=_loop(a), measured=_measured(a), gpu=gpu, workload=workload,
+        cards=max(cards or 1, a.throughput.cards), n_params=a.run.saved_params or settings.number("n_params"),
+        lost_s=_lost(a), improvements=_improvements(a), analysis=a, windows=windows,
+    )  # fmt: skip
+    return replace(case, loop=case.changed({}))
+
+
+def _workload(a: Analysis) -> Workload | None:
+    """Only where the log fits what it says of itself: a run of an impossible speed is not the one that it describes."""
+    if a.throughput.gpu is None or not a.throughput.possible:
+        return None
+    from stepwatch.analysis.expected import workload_of
+
+    return workload_of(a.run, a.throughput.gpu)
+
+
+def _settings(a: Analysis) -> Settings:
+    found = a.run.settings
+    if a.phases.eval_interval and "eval_interval" not in found:
+        found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": a.phases.eval_interval}))
+    if a.run.format != "nanogpt":
+        return found
+    if "always_save_checkpoint" not in found and len(a.run.checkpoints) < a.evaluations_done - 1:
+        found = found.beneath(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
+    return Settings.of(Origin.FORMAT_DEFAULT, _ASSUMED).beneath(found)
+
+
+def _measured(a: Analysis) -> frozenset[str]:
+    return frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED)
+
+
+def _prices(a: Analysis) -> Prices:
+    costs, goodput = a.costs, a.goodput
+    step = costs.step_s
+    if goodput.iterations and goodput.wall_s > 0 and goodput.parts_s["step"] > 0:
+        mean = goodput.parts_s["step"] / goodput.iterations
+        down = math.hypot(1 - step.low / step.mid, 1 - goodput.interval_s.low / goodput.wall_s)
+        up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
+        step = Interval(mean * max(1 - down, 0.0), mean, mean * (1 + up))
+    return Prices(
+        step, _again(costs.eval_s), _again(costs.checkpoint_s), _again(costs.pair_s), costs.compile_s or NOTHING
+    )
+
+
+def _again(price: Interval | None) -> Interval | None:
+    """The same thing in another run, or later in this one."""
+    if price is None:
+        return None
+    return Interval(max(price.low - ANOTHER_RUN * price.mid, 0.0), price.mid, price.high + ANOTHER_RUN * price.mid)
+
+
+def _loop(a: Analysis) -> Loop:
+    """The whole run: what is in the log and, where its length is known, what is still to come."""
+    f, done = a.forecast, a.evaluations_done
+    first = 1 if a.phases.first_evaluates and done and not a.phases.first_saves else 0
+    ahead = max((f.max_iters or 0) - f.last_iteration, 0) if not f.done else 0
+    evaluations = done + f.evals_ahead
+    later = evaluations - first
+    saves = [a.checkpoints_done + f.saves_ahead * doubt for doubt in (LEAST_AHEAD, 1.0, MOST_AHEAD)]
+    if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
+        saves = [saves[1]] * 3
+    share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING
+    return Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
+
+
+def _lost(a: Analysis) -> Interval:
+    """In stalls and what nothing explains; a machine asleep is no part of a run."""
+    return Interval.exactly(max(a.goodput.parts_s["unexplained"], 0.0) + stalled_s(a))
+
+
+def stalled_s(a: Analysis) -> float:
+    """In stalls of a machine that was awake."""
+    if a.phases.baseline is None:
+        return 0.0
+    rows = np.flatnonzero(a.phases.of(Phase.STALL))
+    excess = a.phases.excess_s(a.run, rows)
+    ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
+    return float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum())
+
+
+def _improvements(a: Analysis) -> Interval | None:
+    """The share of evaluations that would save if only a better validation loss did."""
+    losses = [evaluation.val_loss for evaluation in a.run.evaluations if evaluation.val_loss is not None]
+    if len(losses) < 4:
+        return None
+    best, lowest, fell = losses[0], 0, 0
+    for before, loss in pairwise(losses):
+        lowest += loss < best
+        fell += loss < before
+        best = min(best, loss)
+    later = len(losses) - 1
+    chance = Z90 * math.sqrt(max(lowest * (later - lowest), 1) / later) / later
+    share = lowest / later
+    return Interval(max(share - chance, 0.0), share, min(max(fell / later, share) + chance, 1.0))

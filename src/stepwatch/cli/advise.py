@@ -1,0 +1,98 @@
+"""`stepwatch advise`: what to change, what it saves, what it costs; or a recommended config where there is no run."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from stepwatch.advice import counsel
+from stepwatch.cli.cards import count_in, named_card
+from stepwatch.cli.estimate import MODEL_NAMES, card_of, link_named, settings_from
+from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.errors import NoIterations
+from stepwatch.plan import plan
+from stepwatch.presenters.counsels import Answer, CounselMarkdown, CounselTerminal, counsel_json
+from stepwatch.settings import Settings
+
+
+@click.command(name="advise", context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | CONFIG.py | -] [--KEY=VALUE]...")
+@click.option("--gpu", metavar="NAME", help="The card: 4070, rtx4090, a100-80gb, …; `this` asks the driver.")
+@click.option("--gpus", "n_gpus", type=click.IntRange(min=1), metavar="N", help="The cards that there are.")
+@click.option("--link", metavar="NAME", help="How the cards are connected: nvlink, pcie3, pcie4, pcie5, infiniband, …")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting, over what is told.")
+@click.option("--config", metavar="FILE.py", help="The nanoGPT config of the run that a log is of.")
+@click.option("--model", type=click.Choice(MODEL_NAMES), help="The shape of a model by its name.")
+@click.option("--depth", type=click.IntRange(1, 200), metavar="N", help="The shape that nanochat's --depth N means.")
+@click.option("--run", "chosen", type=click.IntRange(min=1), metavar="N", help="Advise on the N-th run of the log.")
+@language_option()
+@format_options("terminal", "md", "json")
+def command(
+    arguments: tuple[str, ...], gpu: str | None, n_gpus: int | None, link: str | None, assignments: tuple[str, ...],
+    config: str | None, model: str | None, depth: int | None, chosen: int | None, lang: str | None, form: str,
+    output: str | None,
+) -> None:  # fmt: skip
+    """Advise what to change: what each change saves, as an interval, and what it costs.
+
+    Of a LOG it takes the costs measured there; of a CONFIG.py, before the run, the estimator's. Changes that save less
+    than a minute or a hundredth of the run are not listed. With neither log nor config it recommends a whole config
+    for the card and the shape given: micro-batch, accumulation, dtype, compilation, evaluations and checkpoints.
+    --set mtbf_hours=24 tells how often the machine fails.
+    """
+    with speaking(lang) as language:
+        log = next((name for name in arguments if name == "-" or not name.startswith("-")), None)
+        if log is not None and not log.lower().endswith(".py"):
+            answer = _of_log(arguments, log, gpu, n_gpus, link, assignments, config, chosen, language)
+        else:
+            settings, remarks = settings_from(arguments, assignments, model, depth)
+            answer = _of_config(settings, log, gpu, n_gpus, link)._replace(remarks=remarks)
+        write(_render(answer, form, language, to_file=output is not None), output)
+
+
+def _of_log(
+    arguments: tuple[str, ...], log: str, gpu: str | None, n_gpus: int | None, link: str | None,
+    assignments: tuple[str, ...], config: str | None, chosen: int | None, language: str,
+) -> Answer:  # fmt: skip
+    from stepwatch.cli.explain import report_on
+    from stepwatch.presenters.sentences import longest
+
+    own = tuple(argument for argument in arguments if argument.startswith("--"))
+    try:
+        report, _ = report_on((log,), gpu, config, (*own, *assignments), language, chosen=chosen)
+    except NoIterations:
+        if log == "-":
+            raise
+        settings, remarks = settings_from((log, *own), assignments, None, None)
+        if not settings:
+            raise
+        return _of_config(settings, config, gpu, n_gpus, link)._replace(remarks=remarks)
+    analysis = report.analyses[longest(report)]
+    found = counsel(analysis, cards=n_gpus or count_in(gpu), windows=sys.platform == "win32")
+    remarks = tuple(finding.message for finding in report.remarks)
+    return Answer(counsel=found, config=_shown(config), remarks=remarks)
+
+
+def _of_config(settings: Settings, name: str | None, gpu: str | None, n_gpus: int | None, link: str | None) -> Answer:
+    from stepwatch.advice.recommended import recommend
+
+    card, origin = named_card(gpu) or card_of(settings)
+    cards, between = n_gpus or count_in(gpu), link_named(link, card)
+    if name is None:
+        return Answer(recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=between))
+    found = plan(settings, card, gpu_origin=origin, link=between)
+    return Answer(counsel=counsel(found, cards=cards, windows=sys.platform == "win32"), config=_shown(name))
+
+
+def _shown(name: str | None) -> str | None:
+    """A path in somebody's home is nobody else's business."""
+    return None if name is None else os.path.basename(name) if os.path.isabs(name) else name
+
+
+def _render(answer: Answer, form: str, language: str, *, to_file: bool) -> str:
+    if form == "json":
+        return counsel_json(answer, language)
+    if form == "md":
+        return CounselMarkdown().render(answer, language)
+    return CounselTerminal(colour=False if to_file else None).render(answer, language)

@@ -1,0 +1,224 @@
+"""Advice and recommended settings on a terminal, as a note and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stepwatch.advice import Advice, Counsel
+from stepwatch.advice.recommended import Recommended
+from stepwatch.estimator.simulate import Simulated
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.plan import Plan, plan_json
+from stepwatch.presenters import counsel_sentences as sentences
+from stepwatch.presenters import plan_sentences
+from stepwatch.presenters.lines import Line, Table, printable, shown, width_of_output
+from stepwatch.presenters.writing import Note, Screen
+from stepwatch.units import Interval, interval_json
+
+SCHEMA = "stepwatch.advice/1"
+BEFORE_AFTER = (Message("Part"), Message("Before"), Message("After"))
+
+
+class Answer(NamedTuple):
+    """What `advise` found: counsel on a run, or recommended settings where there is no run."""
+
+    counsel: Counsel | None = None
+    recommended: Recommended | None = None
+    config: str | None = None
+    """The config that the run was started with, as it may be shown."""
+    remarks: tuple[Message, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        if self.recommended is not None:
+            plan = self.recommended.plan
+            return sentences.command(self.recommended.settings, None, plan.n_gpus)
+        if self.counsel is None:
+            return []
+        new = {name: value for name, (_, value) in self.counsel.change.items()}
+        work = self.counsel.case.workload
+        cards = int(new.get("world_size") or (work.world_size if work is not None else 1))
+        return sentences.command(new, self.config, cards)
+
+
+# --- the terminal -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounselTerminal:
+    colour: bool | None = None
+
+    def render(self, answer: Answer, language: str) -> str:
+        width = width_of_output()
+        page = _Page(answer, Screen(language, width))
+        lines = list(page.settings() if answer.recommended is not None else page.changes())
+        return shown(lines, width, self.colour)
+
+
+class _Page(NamedTuple):
+    answer: Answer
+    screen: Screen
+
+    def changes(self) -> Iterator[Line]:
+        counsel, screen = self.answer.counsel, self.screen
+        yield from screen.paragraph(sentences.headline(counsel), style="bold")
+        yield from (line for message in sentences.nothing(counsel) for line in screen.paragraph(message))
+        yield from self.remarks()
+        if counsel is None:
+            return
+        for position, advice in enumerate(counsel.advice):
+            yield Line()
+            yield from self.advice(counsel, position, advice)
+        if any(counsel.chosen):
+            yield Line()
+            yield from self.table(counsel)
+            yield from self.typed(counsel)
+        notes = sentences.joined((sentences.span(counsel), *counsel.missing))
+        yield from ([Line()] if notes else [])
+        yield from (line for note in notes for line in screen.bullet(note))
+
+    def advice(self, counsel: Counsel, position: int, advice: Advice) -> Iterator[Line]:
+        screen = self.screen
+        number = str(position + 1)
+        yield from screen.labelled(number, screen.say(advice.what), 3)
+        told = sentences.joined(
+            (sentences.saves(advice, counsel.before.total_s), sentences.together(counsel, position))
+        )
+        for text in (screen.say(*told), screen.say(advice.because), screen.say(sentences.PRICE, advice.price)):
+            yield from screen.labelled("", text, 3)
+        if advice.patch is not None and advice.where is not None:
+            yield from screen.labelled("", screen.say(advice.where), 3)
+            yield from (Line("     " + line, style="green") for line in advice.patch.splitlines())
+
+    def table(self, counsel: Counsel) -> list[Line]:
+        name, before, after = (self.screen.say(head) for head in BEFORE_AFTER)
+        table = Table((name, "left"), (before, "right"), (after, "right"))
+        for row in sentences.rows(counsel):
+            table.add(*(self.screen.say(cell) for cell in row))
+        return table.lines(self.screen.width)
+
+    def typed(self, counsel: Counsel) -> Iterator[Line]:
+        screen = self.screen
+        lines = sentences.diff(counsel.change)
+        if lines:
+            yield from screen.heading(Message("In the config"))
+            yield from (Line("  " + line, style="red" if line.startswith("-") else "green") for line in lines)
+        if self.answer.command:
+            yield from screen.heading(Message("On the command line"))
+            yield from screen.command(self.answer.command)
+
+    def remarks(self) -> Iterator[Line]:
+        for remark in self.answer.remarks:
+            yield from self.screen.labelled("•", self.screen.say(remark), 2, "yellow")
+
+    def settings(self) -> Iterator[Line]:
+        found, screen = self.answer.recommended, self.screen
+        assert found is not None
+        yield from screen.paragraph(sentences.recommended_headline(found), style="bold")
+        yield from self.remarks()
+        yield Line()
+        yield from (Line("  " + line, style="green") for line in sentences.config_lines(found))
+        yield Line()
+        for reason in sentences.joined((*sentences.reasons(found), sentences.against_defaults(found))):
+            yield from screen.bullet(reason)
+        yield from screen.labelled("·", screen.say(*plan_sentences.speed(found.plan)), 2, "dim")
+        yield from screen.heading(Message("On the command line"))
+        yield from screen.command(self.answer.command)
+
+
+# --- the note ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounselMarkdown:
+    def render(self, answer: Answer, language: str) -> str:
+        note = Note(language)
+        blocks = _settings(answer, note) if answer.recommended is not None else _changes(answer, note)
+        return printable("\n\n".join(blocks) + "\n")
+
+
+def _changes(answer: Answer, note: Note) -> Iterator[str]:
+    counsel = answer.counsel
+    yield "# " + note.say(sentences.TITLE)
+    yield f"**{note.say(sentences.headline(counsel))}**"
+    yield from map(note.say, sentences.nothing(counsel))
+    yield from map(note.say, answer.remarks)
+    if counsel is None:
+        return
+    for position, advice in enumerate(counsel.advice):
+        yield f"## {position + 1}. {note.say(advice.what)}"
+        told = sentences.joined(
+            (sentences.saves(advice, counsel.before.total_s), sentences.together(counsel, position))
+        )
+        yield note.say(*told, advice.because)
+        yield f"**{note.say(sentences.PRICE)}** {note.say(advice.price)}"
+        if advice.patch is not None and advice.where is not None:
+            yield note.say(advice.where)
+            yield note.code(advice.patch, "sh" if not advice.remedy else "python")
+    if any(counsel.chosen):
+        yield "## " + note.say(Message("Before and after"))
+        yield note.table(BEFORE_AFTER, "lrr", sentences.rows(counsel))
+        lines = sentences.diff(counsel.change)
+        yield from [note.code("\n".join(lines), "diff")] if lines else []
+        yield from [note.code(" ".join(answer.command), "sh")] if answer.command else []
+    notes = sentences.joined((sentences.span(counsel), *counsel.missing))
+    yield from [note.bullets(map(note.say, notes))] if notes else []
+
+
+def _settings(answer: Answer, note: Note) -> Iterator[str]:
+    found = answer.recommended
+    assert found is not None
+    yield "# " + note.say(sentences.TITLE_RECOMMENDED)
+    yield f"**{note.say(sentences.recommended_headline(found))}**"
+    yield from map(note.say, answer.remarks)
+    yield note.code("\n".join(sentences.config_lines(found)), "python")
+    reasons = sentences.joined((*sentences.reasons(found), sentences.against_defaults(found)))
+    yield note.bullets([*map(note.say, reasons), note.say(*plan_sentences.speed(found.plan))])
+    yield note.code(" ".join(answer.command), "sh")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------
+
+
+def counsel_json(answer: Answer, language: str) -> str:
+    found, counsel = answer.recommended, answer.counsel
+    document: dict[str, Any] = {
+        "schema": SCHEMA, "language": language, "advice": sentences.list_json(counsel, language), "before": None,
+        "after": None, "saves_s": None, "recommended": None, "plan": None,
+        "command": " ".join(answer.command) or None, "diff": [], "missing": [],
+        "remarks": [say(remark, language) for remark in answer.remarks],
+    }  # fmt: skip
+    if counsel is not None:
+        document |= {
+            "before": _run_json(counsel.before, counsel.vram_before),
+            "after": _run_json(counsel.after, counsel.vram_after), "saves_s": interval_json(counsel.saves_s),
+            "diff": sentences.diff(counsel.change), "missing": [say(message, language) for message in counsel.missing],
+        }  # fmt: skip
+    if found is not None:
+        document |= {
+            "recommended": found.settings, "plan": plan_json(found.plan), "before": _plan_json(found.usual),
+            "after": _plan_json(found.plan),
+        }  # fmt: skip
+    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _run_json(run: Simulated, vram: Interval | None) -> dict[str, Any]:
+    parts = {
+        "step": run.step_s, "eval": run.eval_s, "checkpoint": run.checkpoint_s, "compile": run.start_s,
+        "stall": run.lost_s,
+    }  # fmt: skip
+    return {
+        "total_s": interval_json(run.total_s), "parts_s": {name: interval_json(part) for name, part in parts.items()},
+        "vram_bytes": interval_json(vram),
+    }  # fmt: skip
+
+
+def _plan_json(plan: Plan) -> dict[str, Any]:
+    return {
+        "total_s": interval_json(plan.total_s), "step_s": interval_json(plan.estimate.step_s),
+        "vram_bytes": interval_json(plan.estimate.vram_bytes), "fits": plan.fits,
+    }  # fmt: skip

@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 from tests.builders import CHECKPOINT_BYTES_PER_PARAM, Bools, Record, Saves, Truth, a_run, random_truth
 
-from stepwatch.advice import counsel
+from stepwatch.advice import counsel_on_log
 from stepwatch.advice.kinds import Advice
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.gpus import find_gpu
@@ -65,7 +65,7 @@ def _outcomes(truth: Truth, rng: np.random.Generator) -> Iterator[Outcome]:
     record = a_run(truth)
     for run in read(from_text(record.text))[:1]:
         analysis = analyse(run, find_gpu(CARD), "user")
-        found = counsel(analysis)
+        found = counsel_on_log(analysis)
         for advice in found.advice if found is not None else ():
             other = _played(record, advice, gain, copying)
             if other is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepwatch.advice import Counsel, counsel
+from stepwatch.advice import Counsel, counsel_on_log
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
@@ -38,7 +38,7 @@ class Report:
 
     def counsel_of(self, analysis: Analysis) -> Counsel | None:
         """What to change in one of the runs; worked out where a presenter asks for it."""
-        return counsel(analysis)
+        return counsel_on_log(analysis)
 
 
 def _number(value: float | None) -> float | None:

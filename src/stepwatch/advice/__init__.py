@@ -10,14 +10,14 @@ from stepwatch.advice.case import NO_EFFECT, Case, Effect, case_of_plan
 from stepwatch.advice.kinds import LEAST_S, LEAST_SHARE, Advice
 from stepwatch.estimator.simulate import Simulated
 from stepwatch.messages import Message
-from stepwatch.plan import Plan
 from stepwatch.settings import Value
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
+    from stepwatch.plan import Plan
 
-__all__ = ["Advice", "Case", "Counsel", "advise", "counsel", "counsel_of", "rules"]
+__all__ = ["Advice", "Case", "Counsel", "advise", "counsel_of", "counsel_on_log", "counsel_on_plan", "rules"]
 
 _RULES = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
 
@@ -52,18 +52,22 @@ class Counsel(NamedTuple):
 
 def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
     """Changes that pay, the one that surely saves most first; empty where nothing is worth changing."""
-    found = counsel(of)
+    from stepwatch.plan import Plan
+
+    found = counsel_on_plan(of) if isinstance(of, Plan) else counsel_on_log(of)
     return found.advice if found is not None else ()
 
 
-def counsel(of: Analysis | Plan, *, cards: int | None = None, windows: bool = False) -> Counsel | None:
+def counsel_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> Counsel | None:
     """None where the log does not even tell what a normal iteration takes."""
-    if isinstance(of, Plan):
-        return counsel_of(case_of_plan(of, cards=cards, windows=windows))
     from stepwatch.advice.logs import case_of_log
 
-    case = case_of_log(of, cards=cards, windows=windows)
+    case = case_of_log(analysis, cards=cards, windows=windows)
     return None if case is None else counsel_of(case)
+
+
+def counsel_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = False) -> Counsel:
+    return counsel_of(case_of_plan(plan, cards=cards, windows=windows))
 
 
 def counsel_of(case: Case) -> Counsel:
@@ -147,5 +151,5 @@ def _missing(case: Case) -> Iterator[Message]:
         yield Message("How often the run evaluates is not known: --set eval_interval=…")
     if a.forecast.max_iters is None:
         yield Message(
-            "The savings are for the iterations of this log; --set max_iters=… makes them those of the whole run."
+            "The length of the run is not known, so only the iterations of this log count: --set max_iters=… tells it."
         )

@@ -193,8 +193,8 @@ def faster_storage(case: Case) -> Advice | None:
     return Advice(
         "faster_storage", Message("Put out_dir on a local SSD."),
         Message(
-            "A checkpoint of {size:size} takes {cost:range}, {rate:size} a second; torch.save reaches {usual:size} a "
-            "second on a local NVMe. Network drives, hard disks and /mnt/c under WSL2 are that slow.",
+            "A checkpoint of {size:size} takes {cost:range}, {rate:size} a second, as on network drives, hard disks "
+            "and /mnt/c under WSL2; torch.save reaches {usual:size} a second on a local NVMe.",
             facts,
         ),
         Message("Copy the last checkpoint to a safe place yourself."), saves, "modelled", effect=effect,

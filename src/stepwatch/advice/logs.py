@@ -28,7 +28,8 @@ LEAST_AHEAD, MOST_AHEAD = 0.5, 1.4  # of the checkpoints that a forecast expects
 
 def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
     """None where not even a normal iteration is known."""
-    if a.costs.how.get("step_s") == NOT_SEPARABLE or not len(a.run.iterations):
+    known = a.costs.how.get("step_s") != NOT_SEPARABLE and a.costs.step_s.mid > 0 and np.isfinite(a.goodput.wall_s)
+    if not known or not len(a.run.iterations):
         return None
     gpu, settings = a.throughput.gpu, _settings(a)
     workload = _workload(a)

@@ -82,7 +82,8 @@ def larger_micro_batch(case: Case) -> Advice | None:
             "The gradient is the same.",
             facts,
         ),
-        Message("Memory: {needs:size} of {has:size}.", facts), saves, "modelled", changing(case, change),
+        Message("It takes {needs:size} of {has:size} of memory, and eval_iters moves along.", facts), saves,
+        "modelled", changing(case, change),
         lever="launches",
     )  # fmt: skip
 
@@ -108,7 +109,8 @@ def smaller_micro_batch(case: Case) -> Advice | None:
         facts | {"now": needs.mid if needs else 0.0},
     )
     return Advice(
-        "smaller_micro_batch", _set_batch(facts), because, Message("None: the gradient is the same."), saves,
+        "smaller_micro_batch", _set_batch(facts), because,
+        Message("None; the gradient is the same, and eval_iters moves along."), saves,
         "modelled", changing(case, change),
     )  # fmt: skip
 
@@ -254,7 +256,7 @@ def flash_attention(case: Case) -> Advice | None:
     return Advice(
         "flash", Message("Use flash attention: nanoGPT takes it by itself with PyTorch 2.0 or newer."),
         Message("Without it every attention score is written to memory and read again."),
-        Message("None: the result is the same up to rounding."), saves, "modelled", changing(case, change),
+        Message("None; the result is the same up to rounding."), saves, "modelled", changing(case, change),
         patch="pip install --upgrade torch", where=Message("In the environment of the run:"),
     )  # fmt: skip
 
@@ -289,7 +291,7 @@ def fused_adamw(case: Case) -> Advice | None:
         return None
     return Advice(
         "fused_adamw", Message("Use the fused AdamW."),
-        Message("One kernel then updates all weights, instead of several for each."),
+        Message("One kernel then updates all weights, instead of several for each tensor."),
         Message("None known; measure it, since on a few cards it did not help."), saves, "modelled",
         changing(case, change),
         patch="optimizer = torch.optim.AdamW(optim_groups, lr=learning_rate, betas=betas, fused=True)",
@@ -344,7 +346,7 @@ def more_cards(case: Case) -> Advice | None:
     return Advice(
         "more_cards", Message("Train on all {cards:n} cards with DDP.", facts),
         Message("Each card does its part of the micro-steps: an iteration is about {ratio:x} times as fast.", facts),
-        Message("None: the tokens of an iteration stay the same."), saves, "modelled", changing(case, change),
+        Message("None; the tokens of an iteration stay the same."), saves, "modelled", changing(case, change),
     )  # fmt: skip
 
 
@@ -360,8 +362,8 @@ def fewer_cards(case: Case) -> Advice | None:
     facts = {"cards": work.world_size}
     return Advice(
         "fewer_cards", Message("Train on one card instead of {cards:n}.", facts),
-        Message("For a model this small the exchange of gradients takes longer than the computing that it shares."),
-        Message("None: the other cards are free for other runs."), saves, "modelled", changing(case, change),
+        Message("For a model this small the exchange of gradients takes longer than sharing the computing saves."),
+        Message("None; the other cards are free for other runs."), saves, "modelled", changing(case, change),
     )  # fmt: skip
 
 

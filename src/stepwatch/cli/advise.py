@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from stepwatch.advice import counsel
+from stepwatch.advice import counsel_on_log, counsel_on_plan
 from stepwatch.cli.cards import count_in, named_card
 from stepwatch.cli.estimate import MODEL_NAMES, card_of, link_named, settings_from
 from stepwatch.cli.options import format_options, language_option, speaking, write
@@ -69,7 +69,7 @@ def _of_log(
             raise
         return _of_config(settings, config, gpu, n_gpus, link)._replace(remarks=remarks)
     analysis = report.analyses[longest(report)]
-    found = counsel(analysis, cards=n_gpus or count_in(gpu), windows=sys.platform == "win32")
+    found = counsel_on_log(analysis, cards=n_gpus or count_in(gpu), windows=sys.platform == "win32")
     remarks = tuple(finding.message for finding in report.remarks)
     return Answer(counsel=found, config=_shown(config), remarks=remarks)
 
@@ -82,7 +82,7 @@ def _of_config(settings: Settings, name: str | None, gpu: str | None, n_gpus: in
     if name is None:
         return Answer(recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=between))
     found = plan(settings, card, gpu_origin=origin, link=between)
-    return Answer(counsel=counsel(found, cards=cards, windows=sys.platform == "win32"), config=_shown(name))
+    return Answer(counsel=counsel_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=_shown(name))
 
 
 def _shown(name: str | None) -> str | None:

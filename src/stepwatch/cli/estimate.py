@@ -124,12 +124,12 @@ def link_named(name: str | None, card: Gpu) -> str | None:
 
 def _render(answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool) -> str:
     if form == "json":
-        from stepwatch.advice import counsel
+        from stepwatch.advice import counsel_on_plan
         from stepwatch.i18n import say
         from stepwatch.presenters.counsel_sentences import list_json
 
         said = {"language": language, "remarks": [say(remark, language) for remark in remarks]}
-        advice = list_json(counsel(answer), language)
+        advice = list_json(counsel_on_plan(answer), language)
         return json.dumps({**plan_json(answer), "advice": advice, **said}, ensure_ascii=False) + "\n"
     from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.advice import Advice, Counsel
-from stepwatch.advice.recommended import Recommended
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.settings import Value
 from stepwatch.units import Interval, interval_json
+
+if TYPE_CHECKING:
+    from stepwatch.advice.recommended import Recommended
 
 TITLE = Message("What to change")
 TITLE_RECOMMENDED = Message("Recommended settings")
@@ -53,18 +55,18 @@ def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
     facts = {"share": share}
     return (
         Message(
-            "Evaluations and checkpoints take {share:pct} of the run, and no other setting saves a minute and a "
-            "hundredth of it.",
+            "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % "
+            "of it.",
             facts,
         ),
     )
 
 
 def saves(advice: Advice, total_s: Interval) -> Message:
-    facts = {"saved": advice.saves_s, "total": total_s.mid}
     if advice.basis == "measured":
-        return Message("Saves {saved:range} of {total:time}.", facts)
-    return Message("Saves {saved:range} of {total:time}, as estimated.", facts)
+        return Message("Saves {saved:range} of {total:time}.", {"saved": advice.saves_s, "total": total_s.mid})
+    # Both ends: where the estimate is wide, a saving may exceed the middle of the whole.
+    return Message("Saves {saved:range} of {total:range}, as estimated.", {"saved": advice.saves_s, "total": total_s})
 
 
 def together(counsel: Counsel, position: int) -> Message | None:
@@ -111,13 +113,17 @@ def rows(counsel: Counsel) -> Iterator[Row]:
         (Message("Evaluation"), before.eval_s, after.eval_s),
         (Message("Checkpoint"), before.checkpoint_s, after.checkpoint_s),
         (Message("Compilation, warm-up"), before.start_s, after.start_s),
-        (Message("Stalls"), before.lost_s, after.lost_s),
+        (_lost(counsel), before.lost_s, after.lost_s),
         (Message("Whole run"), before.total_s, after.total_s),
     ):
         if now.high > 0 or then.high > 0:
             yield Row(name, _time(now), _time(then))
     if counsel.vram_before is not None and counsel.vram_after is not None:
         yield Row(Message("Video memory"), _size(counsel.vram_before), _size(counsel.vram_after))
+
+
+def _lost(counsel: Counsel) -> Message:
+    return Message("Stalls") if counsel.case.mtbf_s is None else Message("Stalls, repeated work")
 
 
 def _time(of: Interval) -> Message:
@@ -203,8 +209,8 @@ def reasons(found: Recommended) -> Iterator[Message]:
         yield Message("Not compiled: in a run this short compilation does not pay back.")
     yield from _course(found, facts)
     yield Message(
-        "Twenty tokens per parameter, where a larger model would begin to learn more, are {enough:n} iterations: "
-        "{time:range}.",
+        "Twenty tokens per parameter, beyond which a larger model would learn more in the same time, are {enough:n} "
+        "iterations: {time:range}.",
         {"enough": found.enough_iterations, "time": found.enough_s},
     )
 

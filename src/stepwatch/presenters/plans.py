@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stepwatch.advice import counsel
+from stepwatch.advice import counsel_on_plan
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.plan import Plan
@@ -121,15 +121,15 @@ class _Page:
 
     def change(self) -> list[Line]:
         """The first change that pays, in short."""
-        found = counsel(self.plan)
-        if found is None or not found.advice:
+        found = counsel_on_plan(self.plan)
+        if not found.advice:
             return []
         told = (found.advice[0].what, counsel_sentences.saves(found.advice[0], found.before.total_s))
         return self.labelled("→", " ".join(map(self.say, told)), 2, "bold")
 
     def changes(self) -> Iterator[Line]:
-        found = counsel(self.plan)
-        if found is None or not found.advice:
+        found = counsel_on_plan(self.plan)
+        if not found.advice:
             return
         yield from self.heading(Message("What to change"))
         for advice in found.advice:
@@ -281,9 +281,7 @@ class _Note:
         return self.table(head, "lll", sentences.known_settings(self.plan))
 
     def changes(self) -> str:
-        found = counsel(self.plan)
-        if found is None:
-            return ""
+        found = counsel_on_plan(self.plan)
         return self.bullets(
             self.text((*counsel_sentences.sentence(advice, found), counsel_sentences.PRICE, advice.price))
             for advice in found.advice

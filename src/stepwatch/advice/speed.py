@@ -18,6 +18,8 @@ SHORT_STEP_S = 0.03
 SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
 LOGGED_EVERY = 10
 _SINGLE = ("float32", "tf32")
+_TRITON = "pip install triton-windows"  # PyTorch brings no Triton for Windows, and cannot compile without it
+_ENVIRONMENT = Message("In the environment of the run:")
 
 
 # --- the micro-batch --------------------------------------------------------------------------------------------
@@ -158,16 +160,17 @@ def compile_it(case: Case) -> Advice | None:
     if not pays(saves, case.total_s):
         return None
     facts = {"start": case.changed(change).start_s}
-    price = Message(
-        "The first iteration takes {start:range} longer. Under Windows it needs WSL2 or triton-windows.", facts
-    )
     return Advice(
         "compile", Message("Set compile = True."),
         Message(
             "Without compilation most of the step goes into moving intermediate results through memory; compilation "
             "pays back within this run."
         ),
-        price, saves, "modelled", changing(case, change),
+        Message(
+            "The first iteration takes {start:range} longer. Under Windows it needs WSL2 or triton-windows.", facts
+        ),
+        saves, "modelled", changing(case, change), patch=_TRITON if case.windows else None,
+        where=_ENVIRONMENT if case.windows else None,
     )  # fmt: skip
 
 
@@ -257,7 +260,7 @@ def flash_attention(case: Case) -> Advice | None:
         "flash", Message("Use flash attention: nanoGPT takes it by itself with PyTorch 2.0 or newer."),
         Message("Without it every attention score is written to memory and read again."),
         Message("None; the result is the same up to rounding."), saves, "modelled", changing(case, change),
-        patch="pip install --upgrade torch", where=Message("In the environment of the run:"),
+        patch="pip install --upgrade torch", where=_ENVIRONMENT,
     )  # fmt: skip
 
 

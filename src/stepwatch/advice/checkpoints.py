@@ -134,7 +134,7 @@ def _save_less(case: Case, best: float) -> Advice | None:
 
 def _save_more(case: Case, best: float) -> Advice | None:
     every = max(rounded(best), 1)
-    effect = Effect(save_every=every)
+    effect = Effect(save_every=every, save_also=True)
     saves = case.saving({}, effect)
     if not pays(saves, case.total_s):
         return None

@@ -20,8 +20,9 @@ from stepwatch.units import Interval
 ENOUGH_TOKENS = 16_384
 NEARLY = 1.01
 CHEAP = 0.02  # of the run, for evaluations and checkpoints
-# Sequences of an evaluation: nanoGPT's 200 batches of 12, or a half or a quarter with 1.4 or 2 times the error.
-SEQUENCES = (2400, 1200, 600)
+# Sequences of an evaluation: nanoGPT's 200 batches of 12, or fewer with 1.4, 2 or 2.8 times the error; its README goes
+# down to 20 batches.
+SEQUENCES = (2400, 1200, 600, 300)
 MOST_OFTEN = 50
 LONG_STEP_S = 0.1  # above it every iteration is worth a line
 CHINCHILLA_TOKENS_PER_PARAM = 20  # arXiv 2203.15556, table 3

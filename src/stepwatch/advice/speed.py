@@ -163,8 +163,8 @@ def compile_it(case: Case) -> Advice | None:
     return Advice(
         "compile", Message("Set compile = True."),
         Message(
-            "Without compilation most of the step goes into moving intermediate results through memory; compilation "
-            "pays back within this run."
+            "Without compilation a good part of the step goes into moving intermediate results through memory; "
+            "compilation pays back within this run."
         ),
         Message(
             "The first iteration takes {start:range} longer. Under Windows it needs WSL2 or triton-windows.", facts
@@ -235,7 +235,7 @@ def _in(case: Case, change: dict[str, Value], saves: Interval, emulated: bool) -
     assert case.gpu is not None
     assert case.workload is not None
     facts = {"dtype": change["dtype"], "gpu": case.gpu.name, "now": case.workload.dtype}
-    because = Message("The {gpu:word} computes in {dtype:word} several times as fast as in {now:word}.", facts)
+    because = Message("The {gpu:word} computes faster in {dtype:word} than in {now:word}.", facts)
     if emulated:
         because = Message(
             "The {gpu:word} has no bfloat16; PyTorch emulates it there, slower than float16 by a multiple.", facts

@@ -140,12 +140,12 @@ def _missing(case: Case) -> Iterator[Message]:
         return
     if case.gpu is None:
         yield Message("Name the card with --gpu to hear about micro-batch, compilation and arithmetic.")
-    elif case.workload is None:
+    elif case.workload is None and not case.noticed("slower_than_expected"):
         yield Message(
             "The log tells too little of the model to judge micro-batch, compilation and arithmetic: add --config, or "
             "--set n_layer=… n_head=… n_embd=… batch_size=… gradient_accumulation_steps=…"
         )
-    elif case.workload.compile is None:
+    elif case.workload is not None and case.workload.compile is None:
         yield Message("Whether the run compiles is not known: --set compile=True or False.")
     if not case.settings.count("eval_interval") and a.evaluations_done:
         yield Message("How often the run evaluates is not known: --set eval_interval=…")

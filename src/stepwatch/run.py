@@ -103,6 +103,8 @@ class Run:
     format: str
     timing: Timing
     iterations: Iterations
+    holds: frozenset[str] = frozenset({"eval", "checkpoint"})
+    """What the printed times include beside the step."""
     evaluations: tuple[Evaluation, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -110,6 +112,12 @@ class Run:
     source: str = ""
     gpu_text: str | None = None
     saved_params: float | None = None
+    flops_per_token: float | None = None
+    """As the trainer counts them."""
+    mfu_peak_flops: float | None = None
+    """What the trainer divides by for its MFU, where it says so."""
+    schedules: bool = False
+    """The trainer changes batch size or window during the run: steps of another length are meant."""
     has_header: bool = False
     resumed: bool = False
     distributed: bool = False

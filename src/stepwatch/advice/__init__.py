@@ -71,7 +71,7 @@ def counsel_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fal
 
 
 def counsel_of(case: Case) -> Counsel:
-    applied = (rule(case) for rule in rules(of_log=case.analysis is not None))
+    applied = (rule(case) for rule in _rules_for(case))
     found = sorted((advice for advice in applied if advice is not None), key=lambda one: -one.saves_s.low)
     together, chosen = _together(case, found)
     change, effect = _joined(case, [advice for advice, goes in zip(found, chosen, strict=True) if goes])
@@ -82,6 +82,15 @@ def counsel_of(case: Case) -> Counsel:
         saves_s=case.saving(new, effect) if found else Interval.exactly(0.0), vram_before=case.vram_bytes({}),
         vram_after=case.vram_bytes(new), case=case, missing=tuple(_missing(case)),
     )  # fmt: skip
+
+
+def _rules_for(case: Case) -> tuple[Callable[[Case], Advice | None], ...]:
+    """Rules on settings speak of nanoGPT's; of other trainers only the signs of a troubled machine are read."""
+    if case.analysis is None or case.analysis.run.format == "nanogpt":
+        return rules(of_log=case.analysis is not None)
+    from stepwatch.advice import symptoms
+
+    return symptoms.RULES
 
 
 def _together(case: Case, found: list[Advice]) -> tuple[tuple[Interval, ...], tuple[bool, ...]]:
@@ -136,7 +145,7 @@ def _joined(case: Case, all_of: list[Advice]) -> tuple[dict[str, tuple[Value | N
 
 def _missing(case: Case) -> Iterator[Message]:
     a = case.analysis
-    if a is None:
+    if a is None or a.run.format != "nanogpt":
         return
     if case.gpu is None:
         yield Message("Name the card with --gpu to hear about micro-batch, compilation and arithmetic.")

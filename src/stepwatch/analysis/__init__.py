@@ -11,6 +11,7 @@ from stepwatch.analysis.expected import find_expected, with_expected_step
 from stepwatch.analysis.findings import Finding, find_findings
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
+from stepwatch.analysis.outside import with_outside
 from stepwatch.analysis.phases import Phase, Phases, find_phases
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.throughput import Throughput, find_throughput
@@ -42,12 +43,16 @@ class Analysis:
     @property
     def evaluations_done(self) -> int:
         """In the logged span, those of unlogged iterations included."""
+        if "eval" not in self.run.holds:
+            return len(self.run.evaluations)
         logged = int(self.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
         first = self.phases.first_evaluates and bool(self.phases.of(Phase.FIRST).any())
         return logged + len(self.phases.unlogged_evals) + (self.phases.trailing is not None) + first
 
     @property
     def checkpoints_done(self) -> int:
+        if "checkpoint" not in self.run.holds:
+            return len(self.run.checkpoints)
         logged = int(self.phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
         last = self.phases.trailing is not None and any(
             save.at == self.phases.trailing for save in self.run.checkpoints
@@ -62,7 +67,7 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         return _analyse_header(run, gpu, gpu_origin)
     phases = find_phases(run)
     expected = find_expected(run, gpu)
-    costs = with_expected_step(run, phases, find_costs(run, phases), expected)
+    costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected))
     regimes = find_regimes(run, phases)
     split = split_rows(run, phases, costs)
     goodput = find_goodput(run, phases, costs, split)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.phases import SLEEP_S, Phase
+from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
 from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.run import SENTINEL_MFU, Timing
+from stepwatch.run import SENTINEL_MFU
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -224,6 +224,11 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
         "slow": slowest.step_s, "fast": fastest.step_s, "begin": slowest.from_iteration, "end": slowest.to_iteration,
         "ratio": slowest.step_s / fastest.step_s, "count": len(regimes),
     }  # fmt: skip
+    if a.run.schedules:
+        yield Finding("schedule", INFO, Message(
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and window during the run. That is meant.",
+            facts))  # fmt: skip
+        return
     yield Finding("regime_change", NOTICE, Message(
         "The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.",
         facts))  # fmt: skip
@@ -293,6 +298,41 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         yield Finding("mfu_smoothed", INFO, Message(text, facts))
 
 
+def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
+    """Trainers that look the card up: their peak may be another card's, or none."""
+    t, peak = a.throughput, a.run.mfu_peak_flops
+    if a.run.format == "nanogpt" or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
+        return
+    if abs(peak / t.peak_flops - 1) > 0.02 and t.possible:
+        facts = {
+            "printed": t.reported_mfu,
+            "peak": peak,
+            "gpu": t.gpu.name if t.gpu else None,
+            "own": t.peak_flops,
+            "mfu": t.mfu,
+        }
+        yield Finding("mfu_other_peak", NOTICE, Message(
+            "The printed MFU of {printed:pct} is measured against {peak:tflops}. Of your {gpu:word} ({own:tflops}) the normal iterations use {mfu:pct}.",
+            facts))  # fmt: skip
+
+
+def outside_the_time(a: Analysis) -> Iterator[Finding]:
+    """What the printed times leave out, where nothing else tells it."""
+    unseen = [
+        name for name, events in (("eval", a.run.evaluations), ("checkpoint", a.run.checkpoints))
+        if events and name not in a.run.holds and a.costs.how.get(f"{name}_s") == NOT_SEPARABLE
+    ]  # fmt: skip
+    if unseen == ["eval"]:
+        yield Finding("invisible_evaluations", NOTICE, Message(
+            "The printed times leave evaluations out, and nothing in this log tells what they took: the total lacks them.", {}))  # fmt: skip
+    elif unseen == ["checkpoint"]:
+        yield Finding("invisible_checkpoints", NOTICE, Message(
+            "The printed times leave checkpoints out, and nothing in this log tells what they took: the total lacks them.", {}))  # fmt: skip
+    elif unseen:
+        yield Finding("invisible_evaluations", NOTICE, Message(
+            "The printed times leave evaluations and checkpoints out, and nothing in this log tells what they took: the total lacks them.", {}))  # fmt: skip
+
+
 def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
     """Is this normal?"""
     if a.expected is None or a.costs.how.get("step_s") != MEASURED or a.throughput.gpu is None:
@@ -329,7 +369,7 @@ def few_iterations(a: Analysis) -> Iterator[Finding]:
 
 def figures_disagree(a: Analysis) -> Iterator[Finding]:
     """The work that the settings make of an iteration, against the work behind the printed MFU."""
-    behind = flops_behind_mfu(a.run)
+    behind = flops_behind_mfu(a.run) if a.run.format == "nanogpt" else None
     t = a.throughput
     if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
         return
@@ -386,14 +426,14 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
-    if a.run.timing is Timing.SPANS_LOG_INTERVAL:
+    if a.run.timing in AVERAGES:
         yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 
 
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
-    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_sentinel,
+    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, mfu_sentinel, outside_the_time,
     few_iterations, figures_disagree,
     beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
     averaged_times,

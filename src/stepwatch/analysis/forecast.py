@@ -133,10 +133,25 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, last: int, end
     if not _evaluates(run, phases):
         return simulate(loop, Prices(step)).total_s, 0, 0.0
     evals = end // interval - last // interval
-    share = _share_that_saves(run, phases)
     prices = _prices_ahead(costs, step)
+    apart = _saves_apart(run, last, end)
+    if apart is not None:
+        loop = loop._replace(evaluations=evals, apart=apart)
+        return simulate(loop, prices._replace(pair_s=None)).total_s, evals, apart.mid
+    share = _share_that_saves(run, phases)
     saving = share if prices.checkpoint_s is not None else Interval.exactly(0.0)
     return simulate(loop._replace(evaluations=evals, share=saving), prices).total_s, evals, evals * share.mid
+
+
+def _saves_apart(run: Run, last: int, end: int) -> Interval | None:
+    """Checkpoints to come where they have an interval of their own; None where they go by the evaluations."""
+    if "checkpoint" in run.holds and run.format == "nanogpt":
+        return None
+    numbers = sorted({save.at for save in run.checkpoints if save.at})
+    if len(numbers) < 2:
+        return None
+    interval = int(np.gcd.reduce(np.diff(numbers)))
+    return Interval.exactly(float(end // interval - last // interval)) if interval > 0 else None
 
 
 def _prices_ahead(costs: Costs, step: Interval) -> Prices:

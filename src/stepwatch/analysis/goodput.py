@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.costs import Costs
-from stepwatch.analysis.phases import Phase, Phases
-from stepwatch.run import Run, Timing
+from stepwatch.analysis.outside import outside_s
+from stepwatch.analysis.phases import AVERAGES, Phase, Phases
+from stepwatch.run import Run
 from stepwatch.units import Interval
 
 Floats = npt.NDArray[np.float64]
@@ -104,6 +105,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     if missing:
         parts["step"] += float((unlogged * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
     _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
+    for part, seconds in outside_s(run, costs).items():
+        parts[part] += seconds
     return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), missing)
 
 
@@ -172,7 +175,7 @@ def clock_wall_s(run: Run) -> float | None:
     if len(stamps) < 2 or run.reordered or np.isnan(stamps[0]) or np.isnan(stamps[-1]):
         return None
     span = float(stamps[-1] - stamps[0])
-    if run.timing is Timing.SPANS_LOG_INTERVAL or span <= 0:
+    if span <= 0 or (run.timing in AVERAGES and run.format == "nanogpt"):
         return None
     return span + float(run.iterations.time_s[0])
 

@@ -24,6 +24,7 @@ SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
+AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE)
 
 
 class Phase(IntEnum):
@@ -129,7 +130,7 @@ def _again(run: Run, baseline: Baseline | None, before: Mask, now: Mask) -> tupl
 
 def _covers(run: Run) -> npt.NDArray[np.int64]:
     numbers = run.iterations.number
-    if run.timing is not Timing.SPANS_LOG_INTERVAL:
+    if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
     before = np.concatenate(([max(0, numbers[0] - (run.settings.count("log_interval") or 1))], numbers[:-1]))
     return np.maximum(numbers - before, 1)
@@ -140,8 +141,9 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
 
 def _mark_seen(run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8]) -> None:
     numbers = run.iterations.number
-    evaluated = _rows_at(numbers, [evaluation.at for evaluation in run.evaluations])
-    saved = _rows_at(numbers, [save.at for save in run.checkpoints if save.at is not None])
+    evaluated = _rows_at(numbers, [evaluation.at for evaluation in run.evaluations if "eval" in run.holds])
+    saves = [save.at for save in run.checkpoints if save.at is not None and "checkpoint" in run.holds]
+    saved = _rows_at(numbers, saves)
     phase[evaluated & ~saved] = Phase.EVAL
     phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
     phase[saved & ~evaluated] = Phase.CHECKPOINT
@@ -166,19 +168,21 @@ def _first_row(run: Run) -> int | None:
     number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
+    if run.format != "nanogpt":  # others count from 1, or print averages from the first interval on
+        return 0 if run.has_header or number <= (run.settings.count("log_interval") or 1) else None
     return 0 if run.has_header and math.isnan(mfu) else None
 
 
 def _first_holds(run: Run, first: int | None, phase: npt.NDArray[np.int8], interval: int | None) -> tuple[bool, bool]:
     """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
-    if first is None:
+    if first is None or "eval" not in run.holds:
         return False, False
     number = int(run.iterations.number[first])
-    if run.timing is Timing.SPANS_LOG_INTERVAL:
+    if run.timing in AVERAGES:
         number = min((e.at for e in run.evaluations), default=number)
         return any(e.at <= run.iterations.number[first] for e in run.evaluations), False
     told = any(e.at == number for e in run.evaluations)
-    if number == 0:
+    if number == 0 and run.format == "nanogpt":
         # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
         evaluates = told or not (run.has_header and run.evaluations)
     else:
@@ -213,9 +217,7 @@ def _eval_interval(
         return int(np.gcd.reduce(np.diff(numbers))), True
     if len(numbers) == 1 and numbers[0] > 0:
         return numbers[0], True
-    if baseline is None or run.timing is Timing.SPANS_STEP:
-        return None, True
-    if run.evaluations:
+    if baseline is None or "eval" not in run.holds or run.evaluations:
         return None, True
     spikes = _spikes(run, phase, first, baseline)
     period = _period(run, spikes, baseline, first)
@@ -272,7 +274,7 @@ def _mark_deduced_evals(
     baseline: Baseline | None, interval: int | None, inferred: bool,
 ) -> None:  # fmt: skip
     """Slow rows on the grid of evaluations that no line tells of."""
-    if baseline is None or not interval or run.timing is Timing.SPANS_STEP:
+    if baseline is None or not interval or "eval" not in run.holds:
         return
     spikes = _spikes(run, phase, first, baseline)
     rows = spikes & (run.iterations.number % interval == 0)
@@ -298,7 +300,7 @@ def _mark_lone_saves(
     run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8], baseline: Baseline | None
 ) -> None:
     """`saving checkpoint` with no evaluation line above: it belongs to the next row if that row is slow."""
-    lone = [save.line for save in run.checkpoints if save.at is None]
+    lone = [save.line for save in run.checkpoints if save.at is None and "checkpoint" in run.holds]
     if not lone or baseline is None or run.reordered:
         return
     rows = np.searchsorted(run.iterations.line, lone)
@@ -357,7 +359,7 @@ def _unlogged(
     """Evaluations inside the logged span at iterations that were not logged, and one that ends the log."""
     numbers = run.iterations.number
     begin, end = int(numbers[0]), int(numbers[-1])
-    if run.timing is Timing.SPANS_LOG_INTERVAL:
+    if run.timing in AVERAGES or "eval" not in run.holds:
         return (), None
     if run.evaluations:
         told = [e.at for e in run.evaluations if begin < e.at < end]

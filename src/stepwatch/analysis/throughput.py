@@ -65,10 +65,19 @@ def tokens_per_iteration(run: Run) -> float | None:
     stated = settings.number("tokens_per_iter")
     if stated:
         return stated
+    if run.format != "nanogpt":
+        return _tokens_behind_rate(run)
     factors = [settings.number(name) for name in ("batch_size", "block_size", "gradient_accumulation_steps")]
     if any(factor is None for factor in factors):
         return None
     return float(np.prod([factor for factor in factors if factor is not None]))
+
+
+def _tokens_behind_rate(run: Run) -> float | None:
+    """A trainer that prints tokens per second and the time of a step tells the tokens of a step too."""
+    rate, time = run.iterations.reported_tokens_per_s, run.iterations.time_s
+    known = np.isfinite(rate) & (rate > 0) & (time > 0)
+    return round(median(rate[known] * time[known])) if known.any() else None
 
 
 def _peak(run: Run, gpu: Gpu | None) -> tuple[float | None, str | None]:
@@ -86,11 +95,13 @@ def _last_reported(run: Run) -> float | None:
 
 def _flops_per_iteration(run: Run, tokens: float | None, cards: int) -> tuple[float | None, str | None]:
     """Of one card, for one iteration; the header is exact, the printed mfu works without one."""
+    if run.flops_per_token and tokens:
+        return run.flops_per_token * tokens / cards, "header"
     n_params = run.settings.number("n_params")
     shape = ModelShape.from_settings(run.settings)
     if n_params and tokens and shape:
         return flops_per_token(n_params, shape) * tokens / cards, "header"
-    from_mfu = flops_behind_mfu(run)
+    from_mfu = flops_behind_mfu(run) if run.format == "nanogpt" else None
     if from_mfu is not None:
         return from_mfu, "mfu"
     if n_params and tokens:

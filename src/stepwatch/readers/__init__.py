@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from operator import itemgetter
 
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import nanogpt
+from stepwatch.readers import build_nanogpt, nanochat, nanogpt
 from stepwatch.readers.assemble import assemble
+from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Run, Timing
+from stepwatch.run import Run
 from stepwatch.settings import Settings
 from stepwatch.sources import Source
 
-__all__ = ["READERS", "Reader", "detect", "read", "settings_of"]
+__all__ = ["FORMATS", "READERS", "Reader", "detect", "read", "settings_of"]
 
 BLOCK_BYTES = 1 << 22
-_SNIFFED_BYTES = 1 << 20
+_SNIFFED_BYTES, _MOST_SNIFFED_BYTES = 1 << 18, 1 << 22
 _SAMPLED_BYTES = 1 << 16
 _SEARCHED_BYTES = 2_000_000
 _SEARCHED_LINE_BYTES = 400
@@ -30,33 +31,21 @@ _MARKS = (
 _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 
-class Reader(Protocol):
-    """One format: a module with its pattern table and its timing rule."""
-
-    NAME: str
-    TIMING: Timing
-
-    @staticmethod
-    def sniff(head: bytes) -> float: ...
-
-    @staticmethod
-    def parse(text: bytes, first_line: int, records: Records) -> None: ...
-
-    @staticmethod
-    def finish(first_line: int, records: Records) -> None: ...
-
-
-READERS: dict[str, Reader] = {nanogpt.NAME: nanogpt}  # type: ignore[dict-item]
+# One row for each format: a module with its READER. Where two claim as many lines, the first wins.
+FORMATS = (nanogpt, nanochat, build_nanogpt)
+READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 
 def detect(source: Source) -> str | None:
-    """The name of the surest format, by content alone."""
+    """The name of the format that most of the first lines belong to, by content alone."""
     text = source.text
-    for begin in range(0, max(len(text), 1), _SNIFFED_BYTES):
-        head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + _SNIFFED_BYTES]
-        sureness, name = max((reader.sniff(head), name) for name, reader in READERS.items())
-        if sureness > 0:
+    begin, size = 0, _SNIFFED_BYTES
+    while begin < max(len(text), 1):
+        head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + size]
+        name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
+        if hits > 0:
             return name
+        begin, size = begin + size, min(4 * size, _MOST_SNIFFED_BYTES)
     return None
 
 
@@ -108,7 +97,7 @@ def _parse(source: Source, reader: Reader) -> tuple[Run, ...]:
         line += block.count(b"\n") + (not block.endswith(b"\n"))
         begin = end
     reader.finish(line, records)
-    return assemble(records, format_name=reader.NAME, timing=reader.TIMING, source=source.name)
+    return assemble(records, reader, source.name)
 
 
 def _nothing_found(source: Source) -> NoIterations:

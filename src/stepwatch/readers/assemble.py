@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import (
     SENTINEL_MFU,
@@ -29,7 +30,7 @@ _END = float("inf")
 _ROWS_FOR_INTERVAL = 5000
 
 
-def assemble(records: Records, *, format_name: str, timing: Timing, source: str) -> tuple[Run, ...]:
+def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     """Divides what was read into runs. A text without iterations gives at most one, empty run."""
     iterations = records.iterations()
     events = records.sorted_events()
@@ -41,7 +42,7 @@ def assemble(records: Records, *, format_name: str, timing: Timing, source: str)
     runs = []
     for i in range(len(cuts) - 1):
         piece = _Piece(iterations.take(slice(rows[i], rows[i + 1])), events[told[i] : told[i + 1]])
-        run = piece.run(format_name, timing, source)
+        run = piece.run(reader, source)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
         runs.append(replace(run, unread=unread, unread_count=missed[i + 1] - missed[i]))
     return tuple(runs)
@@ -154,7 +155,7 @@ class _Piece:
     iterations: Iterations
     events: Sequence[Event]
 
-    def run(self, format_name: str, timing: Timing, source: str) -> Run:
+    def run(self, reader: Reader, source: str) -> Run:
         # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
         last = int(self.iterations.line.max(initial=-1)) if len(self.iterations) else float("inf")
         facts = [event for event in self.events if isinstance(event, Fact) and event.line <= last]
@@ -162,8 +163,9 @@ class _Piece:
         ranks = _ranks(self._before_first_row())
         iterations, reordered = _in_order(self.iterations)
         return Run(
-            format=format_name,
-            timing=Timing.SPANS_LOG_INTERVAL if "averaged" in named else timing,
+            format=reader.name,
+            timing=Timing.SPANS_LOG_INTERVAL if "averaged" in named else reader.timing,
+            holds=reader.holds,
             iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
             evaluations=_evaluations(self.events),
             checkpoints=_checkpoints(self.events, self.iterations),
@@ -172,6 +174,9 @@ class _Piece:
             source=source,
             gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
             saved_params=_saved_params(named),
+            flops_per_token=_float(named.get("flops_per_token")),
+            mfu_peak_flops=_float(named.get("mfu_peak_flops")),
+            schedules=reader.schedules,
             has_header=any(fact.header for fact in facts),
             resumed="resume" in named or named.get("init_from") == "resume",
             distributed="distributed" in named or ranks > 1,
@@ -249,6 +254,10 @@ def _ranks(events: Sequence[Event]) -> int:
     return max(1, *counts.values())
 
 
+def _float(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
 def _saved_params(named: dict[str, object]) -> float | None:
     decayed, plain = named.get("decayed"), named.get("non_decayed")
     if isinstance(decayed, float):
@@ -262,7 +271,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
     values: dict[str, Value] = {}
     for fact in facts:
         if fact.name in KINDS:
-            values[fact.name] = int(fact.value) if KINDS[fact.name] is int else fact.value
+            values[fact.name] = _fitting(fact)
         elif fact.name == "compiling":
             values["compile"] = True
         elif fact.name == "slow_attention":
@@ -275,6 +284,11 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
         if interval:
             settings = settings.beneath(Settings.of(Origin.INFERRED, {"log_interval": interval}))
     return settings
+
+
+def _fitting(fact: Fact) -> Value:
+    value: Value = fact.value
+    return int(value) if KINDS[fact.name] is int and not isinstance(value, str) else value
 
 
 def _log_interval(iterations: Iterations) -> int | None:

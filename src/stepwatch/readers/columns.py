@@ -49,11 +49,17 @@ class Block(NamedTuple):
 
 
 class Template:
-    """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines."""
+    """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    def __init__(self, shape: str) -> None:
+    `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
+    end. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
+    front of it become `stamp_s`.
+    """
+
+    def __init__(self, shape: str, *, anywhere: bool = False) -> None:
+        self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{(\w+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -62,17 +68,96 @@ class Template:
     def match(self, block: Block, lines: Ints) -> tuple[Ints, dict[str, Floats]]:
         """The lines (of those given) that fit, and the numbers in them by field name."""
         cursor = block.starts[lines]
+        if self.anywhere:
+            lines, cursor = _find_literal(block, lines, self.pieces[0][1])
+        begins = cursor
         found: dict[str, Floats] = {}
         for name, literal in self.pieces:
             if literal:
                 fits, cursor = _skip_literal(block, cursor, literal)
+            elif name == " ":
+                fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
+            elif name == "*":
+                fits, cursor = _skip_word(block, cursor, block.ends[lines])
             else:
-                fits, cursor, found[name] = _read_number(block, cursor)
+                fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
             if not fits.all():
-                lines, cursor = lines[fits], cursor[fits]
+                lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
         fits = cursor == block.ends[lines]
-        return lines[fits], {key: column[fits] for key, column in found.items()}
+        lines, found = lines[fits], {key: column[fits] for key, column in found.items()}
+        if self.anywhere and len(lines):
+            fits, stamps = _stamps(block, block.starts[lines], begins[fits])
+            lines, found = lines[fits], {key: column[fits] for key, column in found.items()}
+            if stamps is not None:
+                found["stamp_s"] = stamps
+        return lines, found
+
+
+def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
+    """The lines that hold the literal, and where it first begins in each."""
+    part = literal[:8]
+    mask = np.uint64((1 << (8 * len(part))) - 1)
+    places = np.flatnonzero((block.words & mask) == np.uint64(int.from_bytes(part, "little")))
+    rows = np.searchsorted(block.starts, places, side="right") - 1
+    rows, first = np.unique(rows, return_index=True)
+    wanted = np.isin(rows, lines, assume_unique=True)
+    return rows[wanted], places[first[wanted]]
+
+
+def _skip_spaces(block: Block, cursor: Ints) -> Ints:
+    for _ in range(_MOST_SPACES):
+        space = block.octets[cursor] == ord(" ")
+        if not space.any():
+            break
+        cursor = cursor + space
+    return cursor
+
+
+def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
+    spaces = np.flatnonzero(block.octets == ord(" "))
+    places = np.append(spaces, len(block.octets))
+    stop = np.minimum(places[np.searchsorted(spaces, cursor)], ends)
+    return stop > cursor, stop
+
+
+_MOST_SPACES = 40
+_STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
+_DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
+_TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "), (13, b":"), (16, b":"))
+
+
+def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | None]:
+    """The clocks in front of the lines, which stand at the same place in all of them; lines with another do not fit."""
+    prefix = block.octets[starts[0] : begins[0]].tobytes()
+    found = _STAMP.search(prefix)
+    if found is None:
+        # A line whose prefix is longer may hold a clock: it is for the patterns.
+        return np.asarray(begins - starts == begins[0] - starts[0]), None
+    at = starts + found.start()
+    fits = at + 19 <= begins
+    for offset, allowed in _TICKS:
+        fits &= np.isin(block.octets[at + offset], np.frombuffer(allowed, np.uint8))
+    parts = []
+    for offset, length in _DIGITS_OF_STAMP:
+        digits = block.octets[at[:, None] + offset + np.arange(length)].astype(np.int64) - 48
+        fits &= ((digits >= 0) & (digits <= 9)).all(axis=1)
+        parts.append(digits @ 10 ** np.arange(length - 1, -1, -1))
+    seconds = _seconds_of(*(part[fits] for part in parts))
+    mark = block.octets[at[fits] + 19]
+    fraction, places = _read_digits(block, at[fits] + 20)
+    pointed = ((mark == ord(".")) | (mark == ord(","))) & (places > 0) & (places < 8)
+    return fits, seconds + np.where(pointed, fraction / _TENS[np.minimum(places, 8)], 0.0)
+
+
+def _seconds_of(year: Ints, month: Ints, day: Ints, hour: Ints, minute: Ints, second: Ints) -> Floats:
+    """Since 1970; days by the usual shift of the year to March."""
+    shifted = year - (month <= 2)
+    era = shifted // 400
+    of_era = shifted - era * 400
+    of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
+    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+    return np.asarray(days * 86400 + hour * 3600 + minute * 60 + np.minimum(second, 59), dtype=np.float64)
 
 
 def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Ints]:
@@ -85,13 +170,20 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
     """A decimal number of at most eight digits on either side of the point; anything else does not fit."""
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
     fits = (count > 0) & (count < 8)
     cursor = cursor + count
+    while commas:
+        more, three = _read_digits(block, cursor + 1)
+        group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
+        if not group.any():
+            break
+        whole = np.where(group, whole * 1000 + more, whole)
+        cursor = cursor + 4 * group
     point = (block.octets[cursor] == ord(".")) & fits
     value = whole
     if point.any():

@@ -12,15 +12,14 @@ from itertools import islice
 
 import numpy as np
 
+from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
 from stepwatch.settings import KINDS, read_value
-
-NAME = "nanogpt"
-TIMING = Timing.SPANS_ITERATION
 
 TEMPLATES = (
     Template("iter {number}: loss {loss}, time {time_ms}ms, mfu {mfu}%"),
@@ -94,14 +93,15 @@ _TIMED = Pattern(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
 _NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
 _OWN_WORDS = tuple(Pattern(words) for words in (rb"tokens per iteration will be", rb"step \d{1,12}: train loss"))
 _TRACES = tuple(Pattern(words) for words in (rb"mfu -?\d", rb"time \d[\d.]{0,12}ms\b"))
-_MOST_SNIFFED = 200
+_MOST_SNIFFED = 60
 
 
 def sniff(head: bytes) -> float:
-    """How surely this is nanoGPT: iteration lines with its grammar, or its header."""
+    """How many iteration lines with nanoGPT's grammar; below 1 where there are only traces of it."""
     numbered = list(islice(_NUMBERED.finditer(head), _MOST_SNIFFED))
-    if any(_TIMED.match(head, found.end()) for found in numbered):
-        return 1.0
+    timed = sum(_TIMED.match(head, found.end()) is not None for found in numbered)
+    if timed:
+        return float(timed)
     if any(words.search(head) for words in _OWN_WORDS):
         return 0.6
     # A terminal copy may have broken every line, before its time or even before its number.
@@ -375,3 +375,18 @@ def _read_surroundings(line: str, rest: str, number: int, records: Records) -> N
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
     if rest.startswith("Gradient norm"):
         records.events.append(Fact(line=number, name="busy_when_logging", value=True))
+
+
+READER = Reader(
+    name="nanogpt", timing=Timing.SPANS_ITERATION, holds=BOTH,
+    about=Message(
+        "One iteration, with the evaluation and the checkpoint of the same number in it; taken before the card is "
+        "waited for."
+    ),
+    example="""\
+step 500: train loss 3.9162, val loss 3.9403
+saving checkpoint to out
+iter 500: loss 3.9011, time 5772.18ms, mfu 10.73%
+iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
+    sniff=sniff, parse=parse, finish=finish,
+)  # fmt: skip

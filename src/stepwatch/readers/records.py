@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepwatch.run import COLUMNS, Event, Iterations, Unread
+from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Iterations, Unread
 
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
@@ -21,6 +21,8 @@ class Records:
     events: list[Event] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     unread_lines: list[int] = field(default_factory=list)
+    unplaced: list[Evaluation | Checkpoint] = field(default_factory=list)
+    """Events whose line does not tell the iteration: that of a row before or after it, once all are known."""
     held: bytes = b""
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
     _rows: list[tuple[float, ...]] = field(default_factory=list)
@@ -57,6 +59,18 @@ class Records:
             order = np.argsort(line, kind="stable")
             whole = {name: column[order] for name, column in whole.items()}
         return Iterations(**whole)
+
+    def place(self, *, after: bool) -> None:
+        """Gives the unplaced events the number of the row that follows them, or of the one before."""
+        if not self.unplaced:
+            return
+        rows = self.iterations()
+        if len(rows):
+            lines = [event.line for event in self.unplaced]
+            places = np.searchsorted(rows.line, lines) - (0 if after else 1)
+            numbers = rows.number[np.clip(places, 0, len(rows) - 1)].tolist()
+            self.events += [event._replace(at=at) for event, at in zip(self.unplaced, numbers, strict=True)]
+        self.unplaced.clear()
 
     def sorted_events(self) -> Sequence[Event]:
         return sorted(self.events, key=lambda event: event.line)

@@ -1,0 +1,92 @@
+"""Evaluations and checkpoints that lie outside the printed times: from what the trainer says they took, or the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
+from stepwatch.analysis.phases import Phases
+from stepwatch.analysis.statistics import t_quantile
+from stepwatch.run import Checkpoint, Evaluation, Run
+from stepwatch.units import Interval
+
+ALONE_DOUBT = 0.1  # of one that was seen once only
+CLOCK_S = 0.5  # half of the second that most clocks tell
+
+
+def with_outside(run: Run, phases: Phases, costs: Costs) -> Costs:
+    """The costs with those of events that no printed time includes; nothing told of them is said to be so."""
+    how = dict(costs.how)
+    gaps = _gaps(run, phases, costs)
+    evaluation, checkpoint = costs.eval_s, costs.checkpoint_s
+    if "eval" not in run.holds and run.evaluations:
+        alone, _ = gaps
+        evaluation = _cost(run.evaluations, alone, how, "eval_s")
+    if "checkpoint" not in run.holds and run.checkpoints:
+        _, saves = gaps
+        checkpoint = _cost(run.checkpoints, saves, how, "checkpoint_s")
+    return costs._replace(eval_s=evaluation, checkpoint_s=checkpoint, how=how)
+
+
+def _cost(
+    events: Sequence[Evaluation] | Sequence[Checkpoint], by_clock: list[float], how: dict[str, str], name: str
+) -> Interval:
+    told = [event.took_s for event in events if event.took_s is not None]
+    if told:
+        how[name] = MEASURED
+        return _mean(told, 0.0)
+    if by_clock:
+        how[name] = MEASURED
+        return _mean(by_clock, CLOCK_S)
+    how[name] = NOT_SEPARABLE
+    return Interval.exactly(0.0)
+
+
+def _mean(values: list[float], doubt_s: float) -> Interval:
+    """Of the mean: sums need it."""
+    mid = max(float(np.mean(values)), 0.0)
+    if len(values) == 1:
+        return Interval.around(mid, ALONE_DOUBT * mid + doubt_s)
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    return Interval.around(mid, t_quantile(len(values) - 1) * error + doubt_s / len(values) ** 0.5)
+
+
+def _gaps(run: Run, phases: Phases, costs: Costs) -> tuple[list[float], list[float]]:
+    """What the clock shows between two rows beyond their steps, where nothing but evaluations, or one save, lies there."""
+    rows, stamps = run.iterations, run.iterations.stamp_s
+    if run.reordered or len(rows) < 3 or np.isnan(stamps).all():
+        return [], []
+    between = np.diff(stamps)
+    steps = np.maximum(np.diff(rows.number), 1) * np.where(phases.covers[1:] > 1, rows.time_s[1:], costs.step_s.mid)
+    excess = between - np.where(np.diff(rows.number) == 1, rows.time_s[1:], steps)
+    places = {
+        kind: np.searchsorted(rows.line, [event.line for event in events]) - 1
+        for kind, events in (("eval", run.evaluations), ("checkpoint", run.checkpoints))
+    }
+    found: dict[str, list[float]] = {"eval": [], "checkpoint": []}
+    for kind, other in (("eval", "checkpoint"), ("checkpoint", "eval")):
+        if kind in run.holds:
+            continue
+        shared = set(places[other].tolist()) if other not in run.holds else set()
+        gaps, counts = np.unique(places[kind], return_counts=True)
+        for gap, count in zip(gaps.tolist(), counts.tolist(), strict=True):
+            if 0 <= gap < len(excess) and gap not in shared and np.isfinite(excess[gap]):
+                found[kind].append(float(excess[gap]) / count)
+    return found["eval"], found["checkpoint"]
+
+
+def outside_s(run: Run, costs: Costs) -> dict[str, float]:
+    """Seconds of the logged span that such events took, by part."""
+    if not len(run.iterations):
+        return {}
+    begin, end = int(run.iterations.line[0]), int(run.iterations.line[-1])
+    spent: dict[str, float] = {}
+    for part, events, cost in (
+        ("eval", run.evaluations, costs.eval_s), ("checkpoint", run.checkpoints, costs.checkpoint_s),
+    ):  # fmt: skip
+        if part not in run.holds and cost is not None:
+            inside = [event for event in events if begin < event.line < end]
+            spent[part] = sum(cost.mid if event.took_s is None else event.took_s for event in inside)
+    return spent

@@ -1,0 +1,248 @@
+"""Readers by table: a format whose iterations are single lines is a few patterns and no code.
+
+The groups of the patterns say what they find; see GROUPS. Lines of the usual shape go by numpy (columns.py), the others
+one by one. A clock in front of a line is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.reader import Reader
+from stepwatch.readers.records import Records
+from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
+
+NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+LOSS = rf"(?:{NUMBER}|[-+]?(?:nan|inf))"
+# What a group of an iteration's pattern is in, by its name.
+GROUPS: Mapping[str, tuple[str, float]] = {
+    "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "loss": ("loss", 1.0),
+    "mfu_pct": ("reported_mfu", 1e-2), "mfu": ("reported_mfu", 1.0), "tokens_per_s": ("reported_tokens_per_s", 1.0),
+}  # fmt: skip
+FAULTS = (
+    (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
+    (Pattern(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
+    (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
+    (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
+)
+_FAULT_WORDS = (
+    b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
+    b"DUE TO TIME", b"oom-kill", b"Traceback (most",
+)  # fmt: skip
+_CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
+_CARD_WORDS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
+_LONGEST_LINE = 4000
+_LONGEST_TIME_S = 1e9
+_MOST_SNIFFED = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A line that tells facts: its groups are settings by name (or `gpu_text`); a header marks a process start."""
+
+    pattern: Pattern[str]
+    header: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineFormat:
+    name: str
+    timing: Timing
+    holds: frozenset[str]
+    about: Message
+    example: str
+    mark: bytes
+    """Letters that stand in every iteration line: only lines with them are tried."""
+    iteration: Pattern[str]
+    """Matched behind the prefix. Groups: `number`, one of the times or `per_s`, and what else GROUPS names; `last`."""
+    templates: tuple[Template, ...] = ()
+    evaluations: tuple[Pattern[str], ...] = ()
+    """Groups: at, val_loss, train_loss, took_s, took_ms; all may be missing."""
+    checkpoints: tuple[Pattern[str], ...] = ()
+    """Groups: at, took_s, took_ms."""
+    facts: tuple[Told, ...] = ()
+    words: tuple[bytes, ...] = ()
+    """Letters of which evaluations, checkpoints and facts have at least one; other lines are passed over."""
+    events_first: bool = True
+    """Lines of evaluations and checkpoints stand before that of their iteration, where they do not tell its number."""
+    schedules: bool = False
+    last_offset: int = 0
+    """From the number of iterations that the log prints to the number of the last one."""
+
+    def reader(self) -> Reader:
+        return Reader(self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish)
+
+    # --- is it this format? -----------------------------------------------------------------------------------
+
+    def sniff(self, head: bytes) -> float:
+        """How many of the first lines with the mark are iterations."""
+        hits = begin = tried = 0
+        while tried < _MOST_SNIFFED:
+            at = head.find(self.mark, begin)
+            if at < 0:
+                break
+            start, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
+            end = len(head) if end < 0 else end
+            line = head[start:end][:_LONGEST_LINE].decode("utf-8", "replace")
+            hits += self.iteration.match(strip_prefix(line)[0]) is not None
+            tried, begin = tried + 1, end
+        return float(hits)
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def parse(self, text: bytes, first_line: int, records: Records) -> None:
+        block = Block.of(text)
+        left = np.flatnonzero(block.ends > block.starts)
+        for template in self.templates:
+            lines, found = template.match(block, left)
+            if len(lines):
+                self._add_columns(records, lines + first_line, found)
+                unfit = np.ones(len(block.starts), bool)
+                unfit[lines] = False
+                left = left[unfit[left]]
+        for index in self._worth_reading(text, block, left):
+            line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
+            self._read(line, index + first_line, records)
+        records.flush_rows()
+
+    def finish(self, first_line: int, records: Records) -> None:
+        records.place(after=self.events_first)
+
+    @cached_property
+    def _words(self) -> re.Pattern[bytes]:
+        words = {self.mark, *self.words, *_FAULT_WORDS, *_CARD_WORDS}
+        return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
+
+    def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
+        """Of the lines that are left, those with a word that some pattern needs: one search over the whole block."""
+        found = np.fromiter((match.start() for match in self._words.finditer(text)), np.int64)
+        rows = np.unique(np.searchsorted(block.starts, found, side="right") - 1)
+        worth: list[int] = np.intersect1d(rows, left, assume_unique=True).tolist()
+        return worth
+
+    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
+        columns = {name: found[group] * scale for group, (name, scale) in GROUPS.items() if group in found}
+        if "per_s" in found:
+            columns["time_s"] = 1 / np.maximum(found["per_s"], 1e-12)
+        if "stamp_s" in found:
+            columns["stamp_s"] = found["stamp_s"]
+        if "last" in found:
+            self._tell_last(records, int(lines[0]), float(found["last"][0]))
+        records.add_rows(number=found["number"].astype(np.int64), line=lines, **columns)
+
+    def _tell_last(self, records: Records, line: int, last: float) -> None:
+        if last > 0:
+            records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
+
+    def _read(self, line: str, number: int, records: Records) -> None:
+        rest, prefix = strip_prefix(line)
+        found = self.iteration.match(rest)
+        if found is not None and self._add_row(found.groupdict(), prefix, number, records):
+            return
+        if self._read_event(rest, prefix, number, records) or self._read_facts(rest, number, records):
+            return
+        kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
+        if kind is not None:
+            records.events.append(Fault(line=number, kind=kind))
+        elif _CARD.search(rest[:300]):
+            records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+        elif self.mark.decode() in rest:  # looked like an iteration, and is none that we understand
+            records.add_unread(number, line)
+
+    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
+        values = {"number": _number(groups["number"]), "line": float(number)}
+        for group, (name, scale) in GROUPS.items():
+            if groups.get(group):
+                values[name] = _number(groups[group]) * scale
+        if groups.get("per_s"):
+            values["time_s"] = 1 / max(_number(groups["per_s"]), 1e-12)
+        if "loss" in values and not math.isfinite(values["loss"]):
+            values["loss"] = math.inf  # nan is what was not printed
+        if not 0 <= values.get("time_s", 0.0) <= _LONGEST_TIME_S:
+            return False
+        stamp = stamp_of(prefix)
+        if stamp is not None:
+            values["stamp_s"] = stamp
+        if groups.get("last"):
+            self._tell_last(records, number, _number(groups["last"]))
+        records.add_row(**values)
+        return True
+
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        for pattern in self.evaluations:
+            found = pattern.match(rest)
+            if found is not None:
+                groups = found.groupdict()
+                evaluation = Evaluation(
+                    line=number, at=_at(groups) or 0, train_loss=_loss(groups.get("train_loss")),
+                    val_loss=_loss(groups.get("val_loss")), took_s=_took(groups), stamp_s=stamp_of(prefix),
+                )  # fmt: skip
+                (records.events if _at(groups) is not None else records.unplaced).append(evaluation)
+                return True
+        for pattern in self.checkpoints:
+            found = pattern.match(rest)
+            if found is not None:
+                groups = found.groupdict()
+                save = Checkpoint(line=number, at=_at(groups), took_s=_took(groups), stamp_s=stamp_of(prefix))
+                (records.events if _at(groups) is not None else records.unplaced).append(save)
+                return True
+        return False
+
+    def _read_facts(self, rest: str, number: int, records: Records) -> bool:
+        told = False
+        for fact in self.facts:
+            found = fact.pattern.search(rest)
+            if found is None:
+                continue
+            told = True
+            for name, text in found.groupdict().items():
+                value = text if name == "gpu_text" else _scaled(text, fact.scale)
+                if value is not None:
+                    records.events.append(Fact(line=number, name=name, value=value, header=fact.header))
+        return told
+
+
+def _number(text: str | None) -> float:
+    return float((text or "nan").replace(",", ""))
+
+
+def _loss(text: str | None) -> float | None:
+    return None if text is None else _number(text)
+
+
+def _at(groups: Mapping[str, str | None]) -> int | None:
+    at = groups.get("at")
+    return int(at.replace(",", "")) if at else None
+
+
+def _took(groups: Mapping[str, str | None]) -> float | None:
+    if groups.get("took_s"):
+        return _number(groups["took_s"])
+    return _number(groups["took_ms"]) / 1e3 if groups.get("took_ms") else None
+
+
+_SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
+
+
+def _scaled(text: str | None, scale: float) -> float | str | None:
+    """`1,093,515`, `124M` or `1.24` with a scale as a number; a word as it is."""
+    if text is None:
+        return None
+    plain = text.replace(",", "").strip()
+    unit = _SCALES.get(plain[-1:].upper(), 1.0)
+    try:
+        value = float(plain.rstrip("KMBkmb ")) * unit * scale
+    except ValueError:
+        return plain
+    return value if math.isfinite(value) else None

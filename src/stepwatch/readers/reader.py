@@ -1,0 +1,32 @@
+"""What a reader is: one format, what its times mean, and the functions that find it in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stepwatch.messages import Message
+from stepwatch.readers.records import Records
+from stepwatch.run import Timing
+
+NOTHING: frozenset[str] = frozenset()
+EVALUATION, CHECKPOINT = "eval", "checkpoint"
+BOTH = frozenset({EVALUATION, CHECKPOINT})
+
+
+class Reader(NamedTuple):
+    """One log format. `sniff` tells how many lines of a text are iterations of this format."""
+
+    name: str
+    timing: Timing
+    holds: frozenset[str]
+    """What the printed time includes beside the step: evaluations, checkpoints, both or neither."""
+    about: Message
+    """What its time means."""
+    example: str
+    """Some lines of our own in this format."""
+    sniff: Callable[[bytes], float]
+    parse: Callable[[bytes, int, Records], None]
+    finish: Callable[[int, Records], None]
+    schedules: bool = False
+    """Batch size or window change during a run: steps of another length are no fault."""

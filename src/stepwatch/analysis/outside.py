@@ -1,4 +1,4 @@
-"""Evaluations and checkpoints that lie outside the printed times: from what the trainer says they took, or the clock."""
+"""Evaluations and checkpoints outside the printed times: from what the trainer says they took, or from the clock."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _mean(values: list[float], doubt_s: float) -> Interval:
 
 
 def _gaps(run: Run, phases: Phases, costs: Costs) -> tuple[list[float], list[float]]:
-    """What the clock shows between two rows beyond their steps, where nothing but evaluations, or one save, lies there."""
+    """What the clock shows between two rows beyond their steps, where evaluations alone, or saves alone, lie there."""
     rows, stamps = run.iterations, run.iterations.stamp_s
     if run.reordered or len(rows) < 3 or np.isnan(stamps).all():
         return [], []

@@ -51,15 +51,16 @@ class Block(NamedTuple):
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
-    end. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
+    `{name,}` is a number that may have commas, `{name:}` a clock such as `1:02:03` in seconds, `{ }` any number of
+    spaces, `{*}` anything up to the next space or the end, `{|}` the drawing of a progress bar, `{...}` the rest of the
+    line. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
     front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*]+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*:|.]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -79,6 +80,12 @@ class Template:
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
             elif name == "*":
                 fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name == "|":
+                fits, cursor = _skip_bar(block, cursor, block.ends[lines])
+            elif name == "...":
+                fits, cursor = np.ones(len(cursor), bool), block.ends[lines]
+            elif name.endswith(":"):
+                fits, cursor, found[name.rstrip(":")] = _read_clock(block, cursor)
             else:
                 fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
             if not fits.all():
@@ -121,6 +128,52 @@ def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
     return stop > cursor, stop
 
 
+def _skip_bar(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
+    """Over what tqdm draws, to the digits behind it: `|███   | 12/100` goes on at the 12."""
+    two = np.flatnonzero((block.words & np.uint64(0xFFFF)) == np.uint64(int.from_bytes(b"| ", "little"))) + 2
+    ending = two[(block.octets[two] - np.uint8(48)) < 10]
+    places = np.append(ending, len(block.octets))
+    stop = places[np.searchsorted(ending, cursor)]
+    fits = stop < ends
+    return fits, np.where(fits, stop, cursor)
+
+
+def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+    """`mm:ss` or `h:mm:ss`."""
+    seconds, count = _read_digits(block, cursor)
+    fits, parts = (count > 0) & (count < 6), np.zeros(len(cursor), np.int64)
+    cursor = cursor + count
+    for _ in range(2):
+        more, two = _read_digits(block, cursor + 1)
+        goes_on = (block.octets[cursor] == ord(":")) & (two == 2) & fits
+        seconds = np.where(goes_on, seconds * 60 + more, seconds)
+        cursor, parts = cursor + 3 * goes_on, parts + goes_on
+    return fits & (parts > 0), cursor, seconds
+
+
+def numbers_after(block: Block, text: bytes, literal: bytes) -> tuple[Ints, Floats]:
+    """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
+
+    A printed nan is inf, as everywhere; what is no number is nan.
+    """
+    if literal not in text:  # at the speed of a text search
+        return np.zeros(0, np.int64), np.zeros(0)
+    part = literal[:8]
+    mask = np.uint64((1 << (8 * len(part))) - 1)
+    places = np.flatnonzero((block.words & mask) == np.uint64(int.from_bytes(part, "little")))
+    whole, cursor = _skip_literal(block, places, literal)
+    rows, first = np.unique(np.searchsorted(block.starts, places[whole], side="right") - 1, return_index=True)
+    cursor = cursor[whole][first]
+    cursor = cursor + ((block.octets[cursor] == ord("'")) | (block.octets[cursor] == ord('"')))
+    fits, end, values = _read_number(block, cursor)
+    fits &= (block.octets[end] | 32) != ord("e")
+    for row in np.flatnonzero(~fits).tolist():
+        found = _FLOAT.match(text, int(cursor[row]))
+        values[row] = np.nan if found is None else np.inf if found[0][:1] in b"nN" else float(found[0])
+    return rows, values
+
+
+_FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
 _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))

@@ -25,6 +25,8 @@ class Records:
     """Events whose line does not tell the iteration: that of a row before or after it, once all are known."""
     held: bytes = b""
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
+    kept: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Tables of a reader's own, the line first, that become rows once all is read."""
     _rows: list[tuple[float, ...]] = field(default_factory=list)
 
     def add_rows(self, **columns: np.ndarray) -> None:
@@ -43,6 +45,15 @@ class Records:
             columns |= {name: columns[name].astype(np.int64) for name in ("number", "line")}
             self.add_rows(**columns)
             self._rows.clear()
+
+    def keep(self, name: str, *columns: np.ndarray | float) -> None:
+        table = np.stack(np.broadcast_arrays(*np.atleast_1d(*columns)), axis=1).astype(np.float64)
+        self.kept.setdefault(name, []).append(table)
+
+    def table(self, name: str, width: int) -> np.ndarray:
+        """What was kept under this name, by line."""
+        whole = np.concatenate(self.kept.get(name, [np.empty((0, width))]))
+        return whole[np.argsort(whole[:, 0], kind="stable")]
 
     def add_unread(self, line: int, text: str) -> None:
         self.unread_lines.append(line)

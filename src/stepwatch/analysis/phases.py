@@ -24,7 +24,7 @@ SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
-AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE)
+AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
 
 
 class Phase(IntEnum):
@@ -132,7 +132,8 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
     numbers = run.iterations.number
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
-    before = np.concatenate(([max(0, numbers[0] - (run.settings.count("log_interval") or 1))], numbers[:-1]))
+    logged = numbers[0] if run.timing is Timing.SPANS_RUN else run.settings.count("log_interval") or 1
+    before = np.concatenate(([max(0, numbers[0] - logged)], numbers[:-1]))
     return np.maximum(numbers - before, 1)
 
 
@@ -163,7 +164,7 @@ def _rows_at(numbers: npt.NDArray[np.int64], wanted: list[int]) -> Mask:
 def _first_row(run: Run) -> int | None:
     """The first iteration of the process; a log that starts in mid-run has none."""
     iterations = run.iterations
-    if not len(iterations):
+    if not len(iterations) or run.timing is Timing.SPANS_RUN:
         return None
     number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
     if number == 0 or mfu == SENTINEL_MFU:

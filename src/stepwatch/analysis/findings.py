@@ -428,7 +428,7 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         yield Finding("averaged_times", NOTICE, Message(
-            "The log tells the time of the whole run only: the time of a step is its mean, and no slow iteration can be seen.", {}))  # fmt: skip
+            "The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.", {}))  # fmt: skip
     elif a.run.timing in AVERAGES:
         yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip

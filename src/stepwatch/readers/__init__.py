@@ -9,7 +9,7 @@ import numpy as np
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import axolotl, build_nanogpt, hf_state, hf_trainer, litgpt, nanochat, nanogpt
+from stepwatch.readers import axolotl, build_nanogpt, hf_state, hf_trainer, lightning, litgpt, nanochat, nanogpt
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -34,7 +34,7 @@ _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 
 # One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (nanogpt, nanochat, build_nanogpt, hf_trainer, hf_state, axolotl, litgpt)
+FORMATS = (nanogpt, nanochat, build_nanogpt, hf_trainer, hf_state, axolotl, lightning, litgpt)
 READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 

@@ -47,7 +47,8 @@ class Records:
             self._rows.clear()
 
     def keep(self, name: str, *columns: np.ndarray | float) -> None:
-        table = np.stack(np.broadcast_arrays(*np.atleast_1d(*columns)), axis=1).astype(np.float64)
+        table = np.stack(np.broadcast_arrays(*(np.atleast_1d(column) for column in columns)), axis=1)
+        table = table.astype(np.float64)
         self.kept.setdefault(name, []).append(table)
 
     def table(self, name: str, width: int) -> np.ndarray:

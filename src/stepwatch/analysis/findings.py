@@ -429,7 +429,7 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         yield Finding("averaged_times", NOTICE, Message(
             "The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.", {}))  # fmt: skip
-    elif a.run.timing in AVERAGES:
+    elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 

@@ -165,7 +165,7 @@ class _Piece:
         return Run(
             format=reader.name,
             timing=_timing(named, reader),
-            holds=reader.holds | {str(fact.value) for fact in facts if fact.name == "within"},
+            holds=named.get("holds", reader.holds),
             iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
             evaluations=_evaluations(self.events),
             checkpoints=_checkpoints(self.events, self.iterations),

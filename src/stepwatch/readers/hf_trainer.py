@@ -7,6 +7,7 @@ the start of the training: evaluations and saves lie between two steps, and are 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,9 +19,9 @@ from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.running import WHOLE_SECONDS
+from stepwatch.readers.running import WHOLE_SECONDS, at_lines, median
 from stepwatch.readers.stamps import stamp_of, strip_prefix
-from stepwatch.readers.trainer_rows import TrainerRows, at_lines
+from stepwatch.readers.trainer_rows import TrainerRows
 from stepwatch.run import Floats, Ints, Timing
 
 _BAR = (
@@ -46,7 +47,10 @@ _PARTS_OF_TIME = Pattern(r"(?P<value>\d{1,9}) ?(?P<unit>d|h|m|s)")
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DAYS = Pattern(r"(?:(?P<days>\d{1,5}) days?, )?(?P<clock>\d{1,5}:\d\d:\d\d)")
 _TOKEN_COUNTS = ("num_input_tokens_seen", "num_tokens", "total_tokens", "tokens/total")
+_ELAPSED = Pattern(rb"""['"]elapsed_time['"]: ?['"]([^'"\n]{1,40})""")
+_SPEED = Pattern(rb"""['"]train_speed\(s/it\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
 _MOST_SNIFFED = 60
+_SOME_LINES = 40
 _BARS_ALONE = 0.01  # a bar could be of any program; many of them are a weak claim
 
 
@@ -66,26 +70,32 @@ class TrainerFormat(LineFormat):
         bars = sum(1 for _, _ in zip(range(_MOST_SNIFFED), _BARS.finditer(head), strict=False))
         return _BARS_ALONE * bars
 
-    def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        block = Block.of(text)
+    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+        """Dictionaries with a loss: what they tell stands behind its keys, whatever else is in them."""
+        if not len(left):
+            return left
         for quote in (b"'", b'"'):
             lines, losses = numbers_after(block, text, b"%sloss%s: " % (quote, quote))
+            wanted = ~np.isnan(losses) & np.isin(lines, left, assume_unique=True)
+            lines, losses = lines[wanted], losses[wanted]
             if len(lines):
-                known, epochs = numbers_after(block, text, b"%sepoch%s: " % (quote, quote))
-                lines, losses = lines[~np.isnan(losses)], losses[~np.isnan(losses)]
-                epochs, stamps = at_lines(lines, known, epochs), _stamps(text, block, lines)
-                records.keep("loss", lines + first_line, losses, epochs, stamps)
-        super().parse(text, first_line, records)
+                epochs = _after(block, text, lines, b"%sepoch%s: " % (quote, quote))
+                records.keep("loss", lines + first_line, losses, epochs, _stamps(text, block, lines))
+                _keep_told(text, block, lines, first_line, quote, records)
+                left = left[~np.isin(left, lines[~np.isnan(epochs)], assume_unique=True)]
+        return left
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        seconds = found["s_per_it"] if "s_per_it" in found else 1 / np.maximum(found["it_per_s"], 1e-9)
-        records.keep("bar", lines, found["number"], found["last"], found["elapsed"], seconds)
+        if "loss" in found:
+            records.keep("loss", lines, found["loss"], found["epoch"], np.full(len(lines), np.nan))
+        else:
+            records.keep("bar", lines, found["number"], found["last"], found["elapsed"], found["rate"])
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         slow, fast = _float(groups["s_per_it"]), _float(groups["it_per_s"])
         seconds = slow if math.isfinite(slow) else 1 / max(fast, 1e-9) if math.isfinite(fast) else math.nan
         position, last = (float(groups[name] or 0) for name in ("number", "last"))
-        records.keep("bar", number, position, last, _clock(groups["elapsed"] or ""), seconds)
+        records.keep_row("bar", number, position, last, _clock(groups["elapsed"] or ""), seconds)
         return True
 
     def _read(self, line: str, number: int, records: Records) -> None:
@@ -100,6 +110,71 @@ class TrainerFormat(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         TrainerRows(records).tell()
+
+
+def _after(block: Block, text: bytes, lines: Ints, literal: bytes, *, clock: bool = False) -> Floats:
+    """The numbers behind a key, for these lines."""
+    return at_lines(lines, *numbers_after(block, text, literal, clock=clock))
+
+
+def _keep_told(text: bytes, block: Block, lines: Ints, first_line: int, quote: bytes, records: Records) -> None:
+    """Steps and clocks that LLaMA-Factory and ms-swift add, and counts of tokens."""
+    keys = {
+        name: b"%s%s%s: " % (quote, name.encode(), quote)
+        for name in ("global_step/max_steps", "current_steps", "total_steps", "elapsed_time", "train_speed(s/it)",
+                     *_TOKEN_COUNTS)
+    }  # fmt: skip
+    here = [name for name, key in keys.items() if key in text]
+    if not here:
+        return
+    found = {name: _after(block, text, lines, keys[name]) for name in here if name != "elapsed_time"}
+    unknown = np.full(len(lines), np.nan)
+    step = found.get("global_step/max_steps", found.get("current_steps", unknown))
+    tokens = next((found[name] for name in _TOKEN_COUNTS if name in found), unknown)
+    last, elapsed, error = found.get("total_steps", unknown), unknown, np.full(len(lines), WHOLE_SECONDS)
+    if "global_step/max_steps" in here:
+        last = np.full(len(lines), _last(text, keys["global_step/max_steps"]))
+    if "elapsed_time" in here:
+        elapsed = _after(block, text, lines, keys["elapsed_time"], clock=True)
+        if "global_step/max_steps" in here:
+            elapsed, error = _swift_clock(text, block, lines, found.get("train_speed(s/it)", unknown), step)
+    records.keep("told", lines + first_line, step, last, elapsed, error, tokens)
+
+
+def _last(text: bytes, key: bytes) -> float:
+    """The number behind the slash of `12/500`; it is the same in all lines."""
+    found = re.search(re.escape(key) + rb".\d{1,12}/(\d{1,12})", text)
+    return float(found[1]) if found else math.nan
+
+
+def _swift_clock(text: bytes, block: Block, lines: Ints, speed: Floats, step: Floats) -> tuple[Floats, Floats]:
+    """ms-swift's mean speed by the steps of this process, where it has more digits than its clock."""
+    error = _last_digit(text[block.starts[lines[0]] : block.ends[lines[0]]]) * step
+    fine = not bool((error >= WHOLE_SECONDS / 10).any())
+    if not fine and b"%|" in text:  # the bars tell more than its whole seconds
+        return np.full(len(lines), np.nan), error
+    some = np.linspace(0, len(lines) - 1, _SOME_LINES).astype(np.int64) if fine else np.arange(len(lines))
+    whole = np.full(len(lines), np.nan)
+    whole[some] = [_elapsed(text[block.starts[line] : block.ends[line]]) for line in lines[some].tolist()]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before = step - whole / speed  # where a run was resumed
+    known = before[np.isfinite(before) & (whole > 20 / WHOLE_SECONDS)]
+    start = float(np.round(median(known))) if len(known) else 0.0
+    start = 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step, initial=0.0)) else start
+    exact = speed * (step - start)
+    fine = fine and bool(np.nanmax(np.abs(exact - whole)[some], initial=0.0) <= 1.5)
+    return (exact, error) if fine else (whole, np.full(len(lines), WHOLE_SECONDS))
+
+
+def _elapsed(line: bytes) -> float:
+    found = _ELAPSED.search(line)
+    return _duration(found[1].decode("utf-8", "replace")) if found else math.nan
+
+
+def _last_digit(line: bytes) -> float:
+    """Half of the last digit of the speed in a line; quoted ones are cut to four digits."""
+    found = _SPEED.search(line)
+    return math.inf if found is None or found[1] else 0.5 * 10.0 ** -len(found[2])
 
 
 def _stamps(text: bytes, block: Block, lines: Ints) -> Floats:
@@ -143,21 +218,21 @@ def _read_dictionary(rest: str, prefix: str, number: int, records: Records) -> b
     if "epoch" not in pairs and "current_steps" not in pairs:
         return "loss" not in pairs
     step, last = _position(pairs)
-    elapsed, error = _elapsed(pairs, step)
+    elapsed = _duration(pairs.get("elapsed_time", ""))
     epoch = _float(pairs.get("epoch"))
     took = sum(_float(value) for key, value in pairs.items() if _EVALUATED.fullmatch(key)) or math.nan
     losses = (_float(value) for key, value in pairs.items() if key.startswith("eval_") and key.endswith("loss"))
     loss = next((value for value in losses if math.isfinite(value)), math.nan)
     if math.isfinite(took) or math.isfinite(loss):
         stamp = stamp_of(prefix)
-        records.keep("eval", number, epoch, step, loss, took, elapsed, math.nan if stamp is None else stamp)
+        records.keep_row("eval", number, epoch, step, loss, took, elapsed, math.nan if stamp is None else stamp)
         return True
     if "train_runtime" in pairs:
         runtime, rate = _float(pairs["train_runtime"]), _float(pairs.get("train_steps_per_second"))
-        records.keep("summary", number, runtime, rate, epoch, last)
+        records.keep_row("summary", number, runtime, rate, epoch, last)
         return True
-    tokens = next((_float(pairs[name]) for name in _TOKEN_COUNTS if name in pairs), math.nan)
-    records.keep("told", number, step, last, elapsed, error, tokens)
+    if "current_steps" in pairs and "loss" in pairs:  # the last line of LLaMA-Factory has no loss any more
+        records.keep_row("told", number, step, last, elapsed, WHOLE_SECONDS, math.nan)
     return True
 
 
@@ -169,17 +244,10 @@ def _position(pairs: Mapping[str, str]) -> tuple[float, float]:
     return _float(pairs.get("current_steps", pairs.get("step"))), _float(pairs.get("total_steps"))
 
 
-def _elapsed(pairs: Mapping[str, str], step: float) -> tuple[float, float]:
-    """Seconds since the start and how far off they may be; ms-swift's mean speed has more digits than its clock."""
-    whole = _duration(pairs["elapsed_time"]) if "elapsed_time" in pairs else math.nan
-    speed = pairs.get("train_speed(s/it)", "")
-    digits = len(speed.partition(".")[2])
-    fine = _float(speed) * step
-    if math.isfinite(fine) and abs(fine - whole) <= 1.5 and 0.5 * 10.0**-digits * step < WHOLE_SECONDS / 10:
-        return fine, 0.5 * 10.0**-digits * step
-    return whole, WHOLE_SECONDS
-
-
+_LOSSES = tuple(
+    Template(f"{{{{'loss': {quote}{{loss}}{quote}, {norm}'learning_rate': {{*}} 'epoch': {quote}{{epoch}}{quote}}}")
+    for quote in ("", "'") for norm in ("'grad_norm': {*} ", "")
+)  # fmt: skip
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
@@ -196,9 +264,10 @@ FORMAT = TrainerFormat(
 'epoch': 0.06}""",
     mark=b"%|",
     iteration=Pattern(_BAR),
-    templates=tuple(
-        Template("{ }" + title + "{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{_left:},{ }{" + rate + "]{ }")
-        for title in ("", "Train:") for rate in ("s_per_it}s/it", "it_per_s}it/s")
+    templates=(
+        Template("{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
+        *_LOSSES,
+        Template("Train:{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
     ),
     checkpoints=(Pattern(r"Saving model checkpoint to \S{0,300}?checkpoint-(?P<at>\d{1,12})\b"),),
     facts=(
@@ -216,8 +285,8 @@ FORMAT = TrainerFormat(
         Told(Pattern(r"^torch_dtype=torch\.(?P<dtype>\w+)")),
     ),
     words=(
-        b"eval_", b"train_runtime", b"elapsed_time", b"num_tokens", b"tokens/total", b"num_input_tokens",
-        b"Saving model checkpoint", b"Running training", b"Num Epochs", b"batch size", b"train_batch_size",
+        b"eval_", b"train_runtime", b"current_steps", b"Saving model checkpoint", b"Running training", b"Num Epochs",
+        b"batch size", b"train_batch_size",
         b"Accumulation steps", b"optimization steps", b"trainable param", b"model_parameter_info", b"local_rank",
         b"torch_dtype=",
     ),

@@ -21,7 +21,7 @@ from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, first_draws, step_times
+from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, first_draws, step_times
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing
 
 _COUNTS = (
@@ -53,13 +53,12 @@ class LightningFormat(LineFormat):
             lines, losses = numbers_after(Block.of(text), text, literal)
             records.keep("loss", lines + first_line, losses)
         if _STOPPED in text:
-            records.keep("stopped", first_line + text.count(b"\n", 0, text.find(_STOPPED)))
+            records.keep_row("stopped", first_line + text.count(b"\n", 0, text.find(_STOPPED)))
         super().parse(text, first_line, records)
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        rate = found["it_per_s"] if "it_per_s" in found else 1 / np.maximum(found["s_per_it"], 1e-9)
-        digits = found["it_per_s"] if "it_per_s" in found else found["s_per_it"]
-        records.keep("bar", lines, found["epoch"], found["number"], found["last"], found["elapsed"], rate, digits)
+        columns = (found[name] for name in ("epoch", "number", "last", "elapsed", "rate", "digits"))
+        records.keep("bar", lines, *columns)
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         rich = groups["rich"] is not None
@@ -67,7 +66,7 @@ class LightningFormat(LineFormat):
         epoch, position, last = (float(groups[name] or 0) for name in names)
         elapsed = _clock(groups["rich_elapsed" if rich else "elapsed"] or "")
         rate, digits = _rate(groups, "rich_per_s" if rich else "it_per_s")
-        records.keep("bar", number, epoch, position, last, elapsed, rate, digits)
+        records.keep_row("bar", number, epoch, position, last, elapsed, rate, digits)
         return True
 
     def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
@@ -75,7 +74,7 @@ class LightningFormat(LineFormat):
         if found is not None:
             groups = found.groupdict()
             position, last, (rate, digits) = float(found["number"]), float(found["last"]), _rate(groups, "it_per_s")
-            records.keep("val", number, position, last, _clock(found["elapsed"]), rate, digits)
+            records.keep_row("val", number, position, last, _clock(found["elapsed"]), rate, digits)
             return True
         return super()._read_event(rest, prefix, number, records)
 
@@ -95,19 +94,19 @@ def _clock(text: str) -> float:
 
 
 def _rate(groups: Mapping[str, str | None], per_s: str) -> tuple[float, float]:
-    """Batches per second, and the figure as printed: its last digit tells how exact it is."""
+    """Seconds of a batch, and the figure as printed: its last digit tells how exact it is."""
     slow, fast = groups.get("s_per_it"), groups.get(per_s)
     if slow:
-        return 1 / max(float(slow.replace(",", "")), 1e-9), float(slow.replace(",", ""))
+        return float(slow.replace(",", "")), float(slow.replace(",", ""))
     if fast and fast != "?":
-        return float(fast.replace(",", "")), float(fast.replace(",", ""))
+        return 1 / max(float(fast.replace(",", "")), 1e-9), float(fast.replace(",", ""))
     return math.nan, math.nan
 
 
 def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats) -> tuple[Floats, Floats]:
     """Seconds since the bar began and how far off they may be: batches by rate, where its digits tell more."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        fine = position / rate
+        fine = position * rate
         error = fine * 0.005 / np.maximum(digits, 1e-9)
     use = np.isfinite(fine) & (np.abs(fine - elapsed - WHOLE_SECONDS) <= 1.0 + error) & (error < WHOLE_SECONDS)
     return np.where(use, fine, elapsed), np.where(use, np.maximum(error, 1e-6), WHOLE_SECONDS)
@@ -119,9 +118,9 @@ class _BarRows:
     def __init__(self, records: Records) -> None:
         self.records = records
         self.bars = records.table("bar", 7)
-        self.losses = records.table("loss", 2)
+        losses = records.table("loss", 2)
+        self.losses = at_lines(self.bars[:, 0], losses[:, 0], losses[:, 1])
         self.passes = _passes(records.table("val", 6))
-        self.numbered: list[tuple[int, int]] = []  # line and number of rows, for what is placed by them
 
     def tell(self) -> None:
         bars = self.bars
@@ -130,15 +129,14 @@ class _BarRows:
         turns = (np.diff(bars[:, 1]) != 0) | ((np.diff(bars[:, 4]) < -1) & (np.diff(bars[:, 2]) <= 0))
         edges = [0, *(np.flatnonzero(turns) + 1).tolist(), len(bars)]
         epochs = [bars[a:b] for a, b in pairwise(edges)]
-        before = -math.inf
         for i, epoch in enumerate(epochs):
+            losses = self.losses[edges[i] : edges[i + 1]]
             end = float(epochs[i + 1][0, 0]) if i + 1 < len(epochs) else math.inf
-            self._tell_epoch(epoch, before, end, first=i == 0 or epoch[0, 1] < epochs[i - 1][0, 1])
-            before = float(epoch[-1, 0])
+            self._tell_epoch(epoch, losses, end, first=i == 0 or bool(epoch[0, 1] < epochs[i - 1][0, 1]))
         self._place_saves()
         self._tell_end()
 
-    def _tell_epoch(self, epoch: np.ndarray, before: float, end: float, *, first: bool) -> None:
+    def _tell_epoch(self, epoch: np.ndarray, losses: Floats, end: float, *, first: bool) -> None:
         mine = [each for each in self.passes if epoch[0, 0] <= each[0] < end]
         batches, kept = _training_batches(epoch, mine)
         per_epoch = int(epoch[-1, 3]) - int(np.max(epoch[:, 2] - batches, initial=0))
@@ -157,9 +155,9 @@ class _BarRows:
         times, _ = step_times(clock, [Pause(at, took) for _, at, took in evaluations])
         offset = int(epoch[0, 1]) * per_epoch
         lines = epoch[rows, 0].astype(np.int64)
-        loss = self._loss_at(epoch[:, 0], epoch[:, 2], epoch[rows, 2])
+        # A loss is put into the bar after the position: the last drawing of a position has its own.
+        loss = losses[np.searchsorted(np.maximum.accumulate(epoch[:, 2]), epoch[rows, 2], side="right") - 1]
         self.records.add_rows(number=number + offset, time_s=np.maximum(times, 1e-6), loss=loss, line=lines)
-        self.numbered += zip(lines.tolist(), (number + offset).tolist(), strict=True)
         self.records.events += [
             Evaluation(line=int(line), at=at + offset, took_s=took) for line, at, took in evaluations
         ]
@@ -192,28 +190,19 @@ class _BarRows:
                 found[int(number[-1])] = (float(still[-1, 0]), int(number[-1]), took)
         return list(found.values())
 
-    def _loss_at(self, lines: Floats, drawn: Floats, wanted: Floats) -> Floats:
-        """The loss drawn last with each of the positions: it is put into the bar after the position."""
-        if not len(self.losses):
-            return np.full(len(wanted), np.nan)
-        places = np.searchsorted(lines, lines[np.isin(lines, self.losses[:, 0])])
-        values = self.losses[np.searchsorted(self.losses[:, 0], lines[places]), 1]
-        by_position = dict(zip(drawn[places].tolist(), values.tolist(), strict=True))
-        return np.array([by_position.get(position, np.nan) for position in wanted.tolist()])
-
     def _place_saves(self) -> None:
-        lines = [line for line, _ in self.numbered]
+        rows = self.records.iterations()
         for event in self.records.unplaced:
-            place = int(np.searchsorted(lines, event.line)) - 1
+            place = int(np.searchsorted(rows.line, event.line)) - 1
             if isinstance(event, Checkpoint) and place >= 0:
-                self.records.events.append(event._replace(at=self.numbered[place][1]))
+                self.records.events.append(event._replace(at=int(rows.number[place])))
         self.records.unplaced.clear()
 
     def _tell_end(self) -> None:
         """A run that says that it stopped has reached its last batch."""
-        if self.numbered and len(self.records.table("stopped", 1)):
-            line, number = self.numbered[-1]
-            self.records.events.append(Fact(line=line, name="max_iters", value=number))
+        rows = self.records.iterations()
+        if len(rows) and len(self.records.table("stopped", 1)):
+            self.records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=int(rows.number[-1])))
 
 
 def _passes(bars: np.ndarray) -> list[tuple[float, float, float]]:
@@ -258,10 +247,7 @@ Validation DataLoader 0: 100%|██████████| 20/20 [00:01<00:00
 Epoch 3:   1%|          | 1/100 [00:00<00:20,  4.80it/s, v_num=0, train_loss=2.279]""",
     mark=b"Epoch ",
     iteration=Pattern(rf"Epoch (?P<epoch>\d{{1,9}}):{_COUNTS}|{_RICH}"),
-    templates=tuple(
-        Template("Epoch {epoch}:{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{_left:},{ }{" + rate + "{...}")
-        for rate in ("it_per_s}it/s", "s_per_it}s/it")
-    ),
+    templates=(Template("Epoch {epoch}:{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}{**}"),),
     checkpoints=(Pattern(r"Epoch \d{1,9}, global step \d{1,12}: .{0,200}saving model to "),),
     facts=(
         Told(Pattern(r"You are using a CUDA device \('(?P<gpu_text>[^']{1,80})'\)")),

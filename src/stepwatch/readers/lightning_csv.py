@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import Records
 from stepwatch.readers.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.run import Evaluation, Fact, Floats, Ints
@@ -159,6 +160,6 @@ def _by_epoch(columns: dict[str, Floats], column: Floats, rows: Ints, line: int,
         per_step[0] = per_step[1] if len(per_step) > 1 else math.nan  # the log begins within a run
     places = np.searchsorted(ends, rows)
     found = np.append(per_step, usual)[places]
-    for name in ("mean_of_run", "within"):
-        records.events.append(Fact(line=line, name=name, value="eval"))
+    records.events.append(Fact(line=line, name="mean_of_run", value=True))
+    records.events.append(Fact(line=line, name="holds", value=BOTH))
     return np.where(np.isfinite(found), found, usual)

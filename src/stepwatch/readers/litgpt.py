@@ -13,7 +13,7 @@ from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.run import Timing
 
-_LINE = "iter {number} step {_step} | loss train: {loss}, val: {*} | iter time: {time_ms} ms"
+_LINE = "iter {number} step {_step} | loss train: {loss}, val: {*} | iter time: {time_ms}"
 FORMAT = LineFormat(
     name="litgpt",
     timing=Timing.SPANS_STEP,
@@ -33,10 +33,10 @@ Epoch 1 | iter 404 step 101 | loss train: 4.208, val: 4.241 | iter time: 96.77 m
         r"(?:Ep(?:och)? \d+ \| )?iter (?P<number>\d+)(?: \|)? st[Ee]p \d+(?: \||:) loss(?: train)?(?: \(curr\))?:? "
         rf"(?P<loss>{LOSS})(?:, val[^|]{{0,40}})?(?: \||,) iter time: (?P<time_ms>{NUMBER}) ?ms"
     ),
-    templates=tuple(
-        Template(begin + _LINE + end)
-        for begin in ("Epoch {_epoch} | ", "")
-        for end in (" (step) remaining time: {...}", " (step)", "", " remaining time: {...}")
+    templates=(
+        Template("Epoch {_epoch} | " + _LINE + " ms{**}"),
+        Template(_LINE + " ms{**}"),
+        Template("iter {number} step {_step}: loss {loss}, iter time: {time_ms}ms{**}"),
     ),
     evaluations=(
         Pattern(rf"(?:iter|step) (?P<at>\d+): val loss:? (?P<val_loss>{LOSS}), val time: (?P<took_ms>{NUMBER}) ?ms"),

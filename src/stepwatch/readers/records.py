@@ -27,6 +27,7 @@ class Records:
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
     kept: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Tables of a reader's own, the line first, that become rows once all is read."""
+    kept_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     _rows: list[tuple[float, ...]] = field(default_factory=list)
 
     def add_rows(self, **columns: np.ndarray) -> None:
@@ -46,14 +47,17 @@ class Records:
             self.add_rows(**columns)
             self._rows.clear()
 
-    def keep(self, name: str, *columns: np.ndarray | float) -> None:
-        table = np.stack(np.broadcast_arrays(*(np.atleast_1d(column) for column in columns)), axis=1)
-        table = table.astype(np.float64)
-        self.kept.setdefault(name, []).append(table)
+    def keep(self, name: str, *columns: np.ndarray) -> None:
+        whole = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns))
+        self.kept.setdefault(name, []).append(np.stack(whole, axis=-1))
+
+    def keep_row(self, name: str, *values: float) -> None:
+        self.kept_rows.setdefault(name, []).append(values)
 
     def table(self, name: str, width: int) -> np.ndarray:
         """What was kept under this name, by line."""
-        whole = np.concatenate(self.kept.get(name, [np.empty((0, width))]))
+        rows = np.array(self.kept_rows.get(name, []), dtype=np.float64).reshape(-1, width)
+        whole = np.concatenate((*self.kept.get(name, []), rows))
         return whole[np.argsort(whole[:, 0], kind="stable")]
 
     def add_unread(self, line: int, text: str) -> None:

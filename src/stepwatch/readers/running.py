@@ -86,11 +86,11 @@ def _from_rate(clock: Clock) -> Floats | None:
     drawn = clock.covers.astype(np.float64)
     if clock.done:
         drawn[0] = clock.number[0]  # a resumed bar jumps to where it goes on, and tqdm counts that as steps
-        counts = np.array(list(accumulate(drawn.tolist(), _smooth, initial=0.0)))[1:]
+        counts = _smoothed(drawn, SMOOTHING * float(drawn[0]))
         before = np.concatenate(([0.0], clock.rate_s[:-1] * counts[:-1]))
     else:
         drawn[0] = drawn[1:].mean()
-        counts = np.array(list(accumulate(drawn[1:].tolist(), _smooth, initial=float(drawn[0]))))
+        counts = _smoothed(drawn, float(drawn[0]))
         before = np.concatenate(([clock.rate_s[0] * counts[0]], clock.rate_s[:-1] * counts[:-1]))
     spent = np.maximum((clock.rate_s * counts - _KEPT * before) / SMOOTHING, 0.0)
     if not _agree(np.cumsum(spent), clock.elapsed_s):
@@ -101,8 +101,12 @@ def _from_rate(clock: Clock) -> Floats | None:
     return np.asarray(spent / clock.covers)
 
 
-def _smooth(average: float, value: float) -> float:
-    return SMOOTHING * value + _KEPT * average
+def _smoothed(values: Floats, first: float) -> Floats:
+    """The moving average of all values but the first, whose average is given."""
+    if (values[1:] == values[1]).all():
+        return np.asarray(values[1] + (first - values[1]) * _KEPT ** np.arange(len(values)))
+    later = accumulate(values[1:].tolist(), lambda average, x: SMOOTHING * x + _KEPT * average, initial=first)
+    return np.array(list(later))
 
 
 def _agree(total_s: Floats, elapsed_s: Floats) -> bool:
@@ -120,20 +124,27 @@ def _agree(total_s: Floats, elapsed_s: Floats) -> bool:
 def _from_elapsed(clock: Clock, apart: set[int]) -> Floats:
     """Differences over spans that are long enough; the rows of `apart` are not mixed with others."""
     elapsed = np.maximum.accumulate(clock.elapsed_s)
-    anchors = [0]
-    for row in range(1, len(elapsed)):
-        alone = row in apart or row + 1 in apart
-        if alone or elapsed[row] - elapsed[anchors[-1]] >= _SPAN_ERRORS * clock.error_s[row]:
-            anchors.append(row)
-    if anchors[-1] != len(elapsed) - 1:
-        if len(anchors) > 1 and anchors[-1] not in apart:
-            anchors.pop()
-        anchors.append(len(elapsed) - 1)
+    anchors = _anchors(elapsed, clock.error_s, sorted({row + i for row in apart for i in (-1, 0)}))
     fine = np.interp(clock.number, clock.number[anchors], elapsed[anchors])
     times = np.empty(len(fine))
     times[1:] = np.diff(fine) / np.diff(clock.number)
     times[0] = _first(clock, times)
     return times
+
+
+def _anchors(elapsed: Floats, error: Floats, fixed: list[int]) -> list[int]:
+    """Rows between which a span is long against the doubts of its ends; the fixed ones are among them."""
+    long_enough = np.maximum.accumulate(elapsed - _SPAN_ERRORS * error)
+    following = np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)).tolist()
+    last = len(elapsed) - 1
+    anchors = [0]
+    for goal in (*(row for row in fixed if 0 < row < last), last):
+        begun = len(anchors)
+        while anchors[-1] < goal:
+            anchors.append(following[anchors[-1]] if following[anchors[-1]] < goal else goal)
+        if len(anchors) > begun + 1 and following[anchors[-2]] > goal:  # too short: joined to the one before
+            del anchors[-2]
+    return anchors
 
 
 def _first(clock: Clock, times: Floats) -> float:
@@ -163,3 +174,11 @@ def processes(number: Ints, elapsed_s: Floats) -> list[slice]:
 def first_draws(number: Ints) -> Ints:
     """The rows at which a rising number is new: bars are drawn again and again."""
     return np.flatnonzero(number > np.concatenate(([0], np.maximum.accumulate(number)[:-1])))
+
+
+def at_lines(lines: Ints | Floats, known: Ints | Floats, values: Floats) -> Floats:
+    """Values of some lines, for these lines; nan where there is none."""
+    if not len(known):
+        return np.full(len(lines), np.nan)
+    places = np.minimum(np.searchsorted(known, lines), len(known) - 1)
+    return np.where(known[places] == lines, values[places], np.nan)

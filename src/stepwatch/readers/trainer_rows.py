@@ -12,18 +12,10 @@ from collections import Counter
 import numpy as np
 
 from stepwatch.readers.records import Records
-from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, first_draws, median, processes, step_times
+from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, first_draws, median, processes, step_times
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
 _LEAST_OVERLAP = 0.25
-
-
-def at_lines(lines: Ints, known: Ints, values: Floats) -> Floats:
-    """Values of some lines, for these lines; nan where there is none."""
-    if not len(known):
-        return np.full(len(lines), np.nan)
-    places = np.minimum(np.searchsorted(known, lines), len(known) - 1)
-    return np.where(known[places] == lines, values[places], np.nan)
 
 
 class TrainerRows:
@@ -38,8 +30,10 @@ class TrainerRows:
         self.total = self._total_told()
         self.bars = self._training_bars(records.table("bar", 5))
 
+        self.marks = self._marks()
+
     def tell(self) -> None:
-        line, number, elapsed, error, rate = self._marks()
+        line, number, elapsed, error, rate = self.marks
         loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], line, number)
         saves = self._saves(line, number)
         if not len(line):
@@ -63,7 +57,7 @@ class TrainerRows:
 
     def _training_bars(self, bars: np.ndarray) -> np.ndarray:
         """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
-        if self.total & set(bars[:, 2].tolist()):
+        if self.total & set(np.unique(bars[:, 2]).tolist()):
             return bars[np.isin(bars[:, 2], list(self.total))]
         moving = bars[bars[:, 1] > 0]
         if not len(moving):
@@ -71,7 +65,9 @@ class TrainerRows:
         places = np.searchsorted(moving[:, 0], self.losses[:, 0]) - 1
         votes = Counter(moving[np.clip(places, 0, None), 2].tolist())
         if not votes:
-            longest = {total: float(moving[moving[:, 2] == total, 3].max()) for total in set(moving[:, 2].tolist())}
+            longest = {
+                total: float(moving[moving[:, 2] == total, 3].max()) for total in np.unique(moving[:, 2]).tolist()
+            }
             votes = Counter({max(longest, key=lambda total: longest[total]): 1})
         best = votes.most_common(1)[0][0]
         chosen = bars[bars[:, 2] == best]
@@ -176,7 +172,7 @@ class TrainerRows:
         """What follows from several lines: tokens of an iteration, the number of cards."""
         events = self.records.events
         counted = self.told[np.isfinite(self.told[:, 5]) & (self.told[:, 5] > 0)]
-        numbers = self._numbers(counted[:, 0], np.full(len(counted), np.nan), *self._marks()[:2])
+        numbers = self._numbers(counted[:, 0], np.full(len(counted), np.nan), *self.marks[:2])
         steps, tokens = np.diff(numbers), np.diff(counted[:, 5])
         fits = (steps > 0) & (tokens > 0)
         if fits.any():

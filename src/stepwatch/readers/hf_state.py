@@ -48,12 +48,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     text, records.held = records.held, b""
-    line = begin = 0
-    entries = []
-    for entry in _ENTRY.finditer(text):
-        line += text.count(b"\n", begin, entry.start())
-        begin = entry.start()
-        entries.append((line, dict(_pairs(entry["body"]))))
+    entries = list(enumerate(dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text)))  # often all on one line
     top = dict(_pairs(_ENTRY.sub(b"", text)))
     if not entries and _MARKS.search(text):
         steps = {"steps": int(top.get("global_step", 0))}

@@ -82,7 +82,8 @@ class TrainerFormat(LineFormat):
                 epochs = _after(block, text, lines, b"%sepoch%s: " % (quote, quote))
                 records.keep("loss", lines + first_line, losses, epochs, _stamps(text, block, lines))
                 _keep_told(text, block, lines, first_line, quote, records)
-                left = left[~np.isin(left, lines[~np.isnan(epochs)], assume_unique=True)]
+                alone = ~np.isnan(epochs) & (block.octets[block.starts[lines]] == ord("{"))
+                left = left[~np.isin(left, lines[alone], assume_unique=True)]
         return left
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
@@ -153,17 +154,26 @@ def _swift_clock(text: bytes, block: Block, lines: Ints, speed: Floats, step: Fl
     fine = not bool((error >= WHOLE_SECONDS / 10).any())
     if not fine and b"%|" in text:  # the bars tell more than its whole seconds
         return np.full(len(lines), np.nan), error
-    some = np.linspace(0, len(lines) - 1, _SOME_LINES).astype(np.int64) if fine else np.arange(len(lines))
-    whole = np.full(len(lines), np.nan)
-    whole[some] = [_elapsed(text[block.starts[line] : block.ends[line]]) for line in lines[some].tolist()]
+    if fine:
+        some = np.linspace(0, len(lines) - 1, _SOME_LINES).astype(np.int64)
+        whole = _clocks(text, block, lines[some])
+        exact = speed * (step - _steps_before(step[some], whole, speed[some]))
+        if np.nanmax(np.abs(exact[some] - whole), initial=0.0) <= 1.5:
+            return exact, error
+    return _clocks(text, block, lines), np.full(len(lines), WHOLE_SECONDS)
+
+
+def _steps_before(step: Floats, elapsed: Floats, speed: Floats) -> float:
+    """Steps that were done before this process: it counts its own for the mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        before = step - whole / speed  # where a run was resumed
-    known = before[np.isfinite(before) & (whole > 20 / WHOLE_SECONDS)]
+        before = step - elapsed / speed
+    known = before[np.isfinite(before) & (elapsed > 20 / WHOLE_SECONDS)]
     start = float(np.round(median(known))) if len(known) else 0.0
-    start = 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step, initial=0.0)) else start
-    exact = speed * (step - start)
-    fine = fine and bool(np.nanmax(np.abs(exact - whole)[some], initial=0.0) <= 1.5)
-    return (exact, error) if fine else (whole, np.full(len(lines), WHOLE_SECONDS))
+    return 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step, initial=0.0)) else start
+
+
+def _clocks(text: bytes, block: Block, lines: Ints) -> Floats:
+    return np.array([_elapsed(text[block.starts[line] : block.ends[line]]) for line in lines.tolist()])
 
 
 def _elapsed(line: bytes) -> float:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -137,7 +138,7 @@ class _BarRows:
         self._tell_end()
 
     def _tell_epoch(self, epoch: np.ndarray, losses: Floats, end: float, *, first: bool) -> None:
-        mine = [each for each in self.passes if epoch[0, 0] <= each[0] < end]
+        mine = [each for each in self.passes if epoch[0, 0] <= each.begin < end]
         batches, kept = _training_batches(epoch, mine)
         per_epoch = int(epoch[-1, 3]) - int(np.max(epoch[:, 2] - batches, initial=0))
         drawn_zero = bool((epoch[:, 2] == 0).any())
@@ -173,15 +174,15 @@ class _BarRows:
             events.append(Fact(line=line, name="log_interval", value=int(clock.covers[0])))
 
     def _evaluations(
-        self, epoch: np.ndarray, rows: np.ndarray, number: np.ndarray, passes: list[tuple[float, float, float]]
+        self, epoch: np.ndarray, rows: np.ndarray, number: np.ndarray, passes: list[_Pass]
     ) -> list[tuple[float, int, float]]:
         """Line, batch and cost: of the validation's own bars, or where the bar of the epoch stood still at its end."""
         found: dict[int, tuple[float, int, float]] = {}
-        for begin, _, took in passes:
-            place = int(np.searchsorted(epoch[rows, 0], begin)) - 1
+        for each in passes:
+            place = int(np.searchsorted(epoch[rows, 0], each.begin)) - 1
             at = int(number[max(place, 0)])
-            line, _, earlier = found.get(at, (begin, at, 0.0))
-            found[at] = (line, at, earlier + took)
+            line, _, earlier = found.get(at, (each.begin, at, 0.0))
+            found[at] = (line, at, earlier + each.took_s)
         still = epoch[epoch[:, 2] == epoch[-1, 2]]
         if not passes and len(still) > 1 and still[-1, 2] == still[-1, 3]:
             seconds, _ = _since_start(still[:, 2], still[:, 4], still[:, 5], still[:, 6])
@@ -205,30 +206,39 @@ class _BarRows:
             self.records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=int(rows.number[-1])))
 
 
-def _passes(bars: np.ndarray) -> list[tuple[float, float, float]]:
-    """First line, last line and seconds of each time that a validation bar ran through."""
+class _Pass(NamedTuple):
+    """One time that a validation bar ran through."""
+
+    begin: float
+    end: float
+    batches: int
+    took_s: float
+
+
+def _passes(bars: np.ndarray) -> list[_Pass]:
     if not len(bars):
         return []
     edges = [0, *(np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1).tolist(), len(bars)]
     found = []
     for begin, end in pairwise(edges):
         seconds, _ = _since_start(*(bars[end - 1 : end, column] for column in (1, 3, 4, 5)))
-        found.append((float(bars[begin, 0]), float(bars[end - 1, 0]), float(seconds[0])))
+        found.append(_Pass(float(bars[begin, 0]), float(bars[end - 1, 0]), int(bars[begin, 2]), float(seconds[0])))
     return found
 
 
-def _training_batches(epoch: np.ndarray, passes: list[tuple[float, float, float]]) -> tuple[Floats, np.ndarray]:
+def _training_batches(epoch: np.ndarray, passes: list[_Pass]) -> tuple[Floats, np.ndarray]:
     """The batches trained at each drawing of the bar, and which drawings are of training."""
-    batches, kept = epoch[:, 2].copy(), np.ones(len(epoch), bool)
-    for begin, end, _ in passes:
-        during = (epoch[:, 0] > begin) & (epoch[:, 0] <= end)
-        above = epoch[epoch[:, 0] < begin, 2]
-        if not during.any() or not len(above):
-            continue
-        validated = float(epoch[during, 2].max() - above.max())
-        kept[during] = False
-        batches[epoch[:, 0] > end] -= max(validated, 0.0)
-        batches[during] = above.max()
+    line, drawn = epoch[:, 0], epoch[:, 2]
+    batches, kept = drawn.copy(), np.ones(len(epoch), bool)
+    for each in passes:
+        above = drawn[line < each.begin].max(initial=-1)
+        during = (line > each.begin) & (line <= each.end)
+        if above < 0 or not during.any() or drawn[during].max() <= above:
+            continue  # a bar that counts training alone
+        validation = (line > each.begin) & (drawn > above) & (drawn <= above + each.batches)
+        kept[validation] = False
+        batches[(line > each.begin) & (drawn > above + each.batches)] -= each.batches
+        batches[validation] -= drawn[validation] - above
     return batches, kept
 
 

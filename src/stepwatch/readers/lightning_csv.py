@@ -48,7 +48,9 @@ def _is_cut(head: bytes) -> bool:
     lines = [line for line in head[:8000].split(b"\n") if line][1:-1]
     if len(lines) < _LEAST_ROWS or not all(_ROW.fullmatch(line) for line in lines):
         return False
-    return len({line.count(b",") for line in lines}) == 1 and any(b",," in line for line in lines)
+    return len({line.count(b",") for line in lines}) == 1 and any(
+        b",," in line or line.endswith(b",") for line in lines
+    )
 
 
 def tell(text: bytes, records: Records) -> None:

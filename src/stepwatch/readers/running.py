@@ -18,7 +18,7 @@ from stepwatch.run import Floats, Ints
 SMOOTHING = 0.3  # tqdm's own
 WHOLE_SECONDS = 0.5
 _KEPT = 1 - SMOOTHING
-_SPAN_ERRORS = 20.0  # a span that is this many times as long as its ends are doubtful
+_SPAN_ERRORS = 100.0  # a span that is this many times as long as its ends are doubtful
 _BLOCK = 50
 _LEAST_BLOCKS_RIGHT = 0.9
 _PRINTED = 0.02  # what the digits of a rate may hide over a span

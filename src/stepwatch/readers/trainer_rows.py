@@ -16,6 +16,7 @@ from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, fir
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
 _LEAST_OVERLAP = 0.25
+_MOST_STEPS = 1e12
 
 
 class TrainerRows:
@@ -98,7 +99,7 @@ class TrainerRows:
         by_epoch = np.round(epochs * per_epoch)
         by_place = np.full(len(lines), np.nan)
         if len(bar_line):
-            places = np.searchsorted(bar_line, lines) - 1
+            places = np.searchsorted(bar_line, lines, side="right") - 1  # a bar may stand on the same line
             by_place = np.where(places >= 0, bar_number[np.clip(places, 0, None)], np.nan)
         off = np.abs(by_place - by_epoch)
         known = off[np.isfinite(off)]
@@ -107,16 +108,20 @@ class TrainerRows:
         best = by_epoch if late else np.where(np.isfinite(by_place), by_place, by_epoch)
         return np.where(np.isfinite(told), told, best)
 
+    def _steps_in_all(self) -> int:
+        """As the log tells them, as the bar shows them, or by the rate in the summary; 0 where nothing does."""
+        if self.total:
+            return int(max(self.total))
+        if len(self.bars):
+            return int(self.bars[-1, 2])
+        steps = float(self.summaries[-1, 1] * self.summaries[-1, 2]) if len(self.summaries) else math.nan
+        return round(steps) if 0 <= steps < _MOST_STEPS else 0
+
     def _steps_per_epoch(self, epochs: Floats) -> float:
-        total = max(self.total, default=math.nan)
-        if math.isnan(total) and len(self.bars):
-            total = float(self.bars[-1, 2])
         end = float(self.summaries[-1, 3]) if len(self.summaries) else math.nan
-        if math.isnan(total) and len(self.summaries):
-            total = round(float(self.summaries[-1, 1] * self.summaries[-1, 2]) or 0) or math.nan
-        if math.isnan(end) and len(epochs) and np.isfinite(epochs).any():
-            end = float(math.ceil(np.nanmax(epochs) - 1e-3))
-        return total / end if end and end > 0 else math.nan
+        if math.isnan(end) and np.isfinite(epochs).any():
+            end = float(math.ceil(np.nanmax(epochs[np.isfinite(epochs)]) - 1e-3))
+        return (self._steps_in_all() or math.nan) / end if end > 0 else math.nan
 
     def _saves(self, bar_line: Floats, bar_number: Ints) -> list[Checkpoint]:
         """Checkpoints with the number in their name; the others get that of the bar above them."""
@@ -244,27 +249,21 @@ class TrainerRows:
         self._tell_end(line)
 
     def _mean_of_run(self, evaluations: list[Evaluation], line: int) -> float:
-        runtime, per_s = float(self.summaries[-1, 1]), float(self.summaries[-1, 2])
-        total = max(self.total, default=0) or round(runtime * per_s) if math.isfinite(runtime * per_s) else 0
-        spent = runtime - sum(e.took_s or 0.0 for e in evaluations)
+        spent = float(self.summaries[-1, 1]) - sum(e.took_s or 0.0 for e in evaluations)
         self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
-        return max(spent, 0.0) / total if total else math.nan
+        return max(spent, 0.0) / self._steps_in_all() if self._steps_in_all() else math.nan
 
     def _summary_alone(self) -> None:
-        for line, runtime, per_s, _, _ in self.summaries[-1:].tolist():
-            total = max(self.total, default=0) or (round(runtime * per_s) if math.isfinite(runtime * per_s) else 0)
-            if total:
-                time = self._mean_of_run([], int(line))
-                self.records.add_rows(
-                    number=np.array([int(total)]), time_s=np.array([time]), line=np.array([int(line)])
-                )
-                self._tell_end(int(line))
+        total = self._steps_in_all()
+        if total and len(self.summaries):
+            line = int(self.summaries[-1, 0])
+            time = np.array([self._mean_of_run([], line)])
+            self.records.add_rows(number=np.array([total]), time_s=time, line=np.array([line]))
+            self._tell_end(line)
 
     def _tell_end(self, line: int) -> None:
-        runtime, per_s = self.summaries[-1, 1:3].tolist() if len(self.summaries) else (math.nan, math.nan)
-        total = max(self.total, default=0) or (round(runtime * per_s) if math.isfinite(runtime * per_s) else 0)
-        if total:
-            self.records.events.append(Fact(line=line, name="max_iters", value=int(total)))
+        if self._steps_in_all():
+            self.records.events.append(Fact(line=line, name="max_iters", value=self._steps_in_all()))
 
 
 def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:

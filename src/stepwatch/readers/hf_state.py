@@ -14,7 +14,7 @@ from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import NOTHING, Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.run import Evaluation, Fact, Timing
 
 # One entry of log_history, whole or on lines of its own; the rest of the file is plain keys.
@@ -48,7 +48,8 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     text, records.held = records.held, b""
-    entries = list(enumerate(dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text)))  # often all on one line
+    rows = (dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text))
+    entries = list(enumerate(row for row in rows if "step" in row))  # their number for a line: often all are on one
     top = dict(_pairs(_ENTRY.sub(b"", text)))
     if not entries and _MARKS.search(text):
         steps = {"steps": int(top.get("global_step", 0))}
@@ -62,9 +63,12 @@ def finish(first_line: int, records: Records) -> None:
 def _pairs(body: bytes) -> Iterator[tuple[str, float]]:
     for pair in _PAIR.finditer(body):
         try:
-            yield pair["key"].decode("utf-8", "replace"), float(pair["value"])
+            key, value = pair["key"].decode("utf-8", "replace"), float(pair["value"])
         except ValueError:
             continue
+        bounded = key.endswith(("runtime", "step", "steps"))
+        if not bounded or 0 <= value <= LARGEST_KEPT:
+            yield key, value
 
 
 def _tell(entries: list[tuple[int, dict[str, float]]], top: dict[str, float], records: Records) -> None:

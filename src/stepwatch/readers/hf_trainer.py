@@ -18,7 +18,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.running import WHOLE_SECONDS, at_lines, median
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.readers.trainer_rows import TrainerRows
@@ -115,7 +115,8 @@ class TrainerFormat(LineFormat):
 
 def _after(block: Block, text: bytes, lines: Ints, literal: bytes, *, clock: bool = False) -> Floats:
     """The numbers behind a key, for these lines."""
-    return at_lines(lines, *numbers_after(block, text, literal, clock=clock))
+    found = at_lines(lines, *numbers_after(block, text, literal, clock=clock))
+    return np.where(np.abs(found) <= LARGEST_KEPT, found, np.nan)
 
 
 def _keep_told(text: bytes, block: Block, lines: Ints, first_line: int, quote: bytes, records: Records) -> None:

@@ -128,14 +128,32 @@ class _BarRows:
         if not len(bars):
             return
         turns = (np.diff(bars[:, 1]) != 0) | ((np.diff(bars[:, 4]) < -1) & (np.diff(bars[:, 2]) <= 0))
-        edges = [0, *(np.flatnonzero(turns) + 1).tolist(), len(bars)]
-        epochs = [bars[a:b] for a, b in pairwise(edges)]
-        for i, epoch in enumerate(epochs):
-            losses = self.losses[edges[i] : edges[i + 1]]
-            end = float(epochs[i + 1][0, 0]) if i + 1 < len(epochs) else math.inf
-            self._tell_epoch(epoch, losses, end, first=i == 0 or bool(epoch[0, 1] < epochs[i - 1][0, 1]))
+        edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(bars)]))
+        lasting = np.arange(len(edges) - 1)
+        if not self.passes:
+            lasting = np.flatnonzero((np.diff(edges) > 1) | (bars[edges[:-1], 2] == 0))
+            self._tell_ends(np.setdiff1d(edges[:-1], edges[lasting]))
+        for place in lasting.tolist():
+            begin, end = int(edges[place]), int(edges[place + 1])
+            until = float(bars[end, 0]) if end < len(bars) else math.inf
+            first = place == 0 or bool(bars[begin, 1] < bars[begin - 1, 1])
+            self._tell_epoch(bars[begin:end], self.losses[begin:end], until, first=first)
         self._place_saves()
         self._tell_end()
+
+    def _tell_ends(self, rows: np.ndarray) -> None:
+        """Epochs of which only one drawing is there, mostly the last: the mean of each."""
+        if not len(rows):
+            return
+        line, epoch, drawn, total, elapsed, rate, digits = self.bars[rows].T
+        seconds, _ = _since_start(drawn, elapsed, rate, digits)
+        number, lines = (epoch * total + drawn).astype(np.int64), line.astype(np.int64)
+        time = np.maximum(seconds / drawn, 1e-6)
+        self.records.add_rows(number=number, time_s=time, loss=self.losses[rows], line=lines)
+        again = np.flatnonzero(np.diff(epoch) < 0) + 1
+        self.records.events += [Fact(line=int(lines[i]), name="process", value=i, header=True) for i in again.tolist()]
+        for name, value in (("averaged", True), ("log_interval", int(drawn[0]))):
+            self.records.events.append(Fact(line=int(lines[0]), name=name, value=value))
 
     def _tell_epoch(self, epoch: np.ndarray, losses: Floats, end: float, *, first: bool) -> None:
         mine = [each for each in self.passes if epoch[0, 0] <= each.begin < end]
@@ -170,8 +188,8 @@ class _BarRows:
             events.append(Fact(line=line, name="process", value=line, header=True))
         if (clock.covers > 1).any():
             events.append(Fact(line=line, name="averaged", value=True))
-        if len(clock.number) == 1:
-            events.append(Fact(line=line, name="log_interval", value=int(clock.covers[0])))
+        if len(clock.number) == 1 and clock.done > 1:
+            events.append(Fact(line=line, name="log_interval", value=clock.done))
 
     def _evaluations(
         self, epoch: np.ndarray, rows: np.ndarray, number: np.ndarray, passes: list[_Pass]

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
@@ -75,7 +75,8 @@ def _table(text: bytes, width: int | None, skip: int) -> tuple[Ints, Floats]:
             continue
         rows.append([float(cell) if cell else math.nan for cell in cells])
         numbers.append(number)
-    return np.array(numbers, np.int64), np.array(rows).reshape(len(rows), width or 0)
+    table = np.array(rows).reshape(len(rows), width or 0)
+    return np.array(numbers, np.int64), np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan)
 
 
 def _guessed(table: Floats) -> list[str]:
@@ -158,7 +159,7 @@ def _by_epoch(columns: dict[str, Floats], column: Floats, rows: Ints, line: int,
     done = np.diff(steps, prepend=0.0)
     per_step = np.where(done > 0, column[ends] / np.maximum(done, 1), np.nan)
     usual = median(per_step[np.isfinite(per_step)]) if np.isfinite(per_step).any() else math.nan
-    if columns["step"][rows[0]] > done[0] * 2 or columns.get("epoch", column * 0)[rows[0]] > 0:
+    if columns["step"][rows[0]] > done[0] * 2 or columns.get("epoch", np.zeros(len(column)))[rows[0]] > 0:
         per_step[0] = per_step[1] if len(per_step) > 1 else math.nan  # the log begins within a run
     places = np.searchsorted(ends, rows)
     found = np.append(per_step, usual)[places]

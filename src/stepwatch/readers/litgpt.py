@@ -30,7 +30,8 @@ Saving checkpoint to 'out/pretrain/gpt/step-00000100/lit_model.pth'
 Epoch 1 | iter 404 step 101 | loss train: 4.208, val: 4.241 | iter time: 96.77 ms (step) remaining time: 0:12:08""",
     mark=b"iter time: ",
     iteration=Pattern(
-        r"(?:Ep(?:och)? \d+ \| )?iter (?P<number>\d+)(?: \|)? st[Ee]p \d+(?: \||:) loss(?: train)?(?: \(curr\))?:? "
+        r"(?:Ep(?:och)? \d+ \| )?iter (?P<number>\d{1,12})(?: \|)? st[Ee]p \d+(?: \||:) "
+        r"loss(?: train)?(?: \(curr\))?:? "
         rf"(?P<loss>{LOSS})(?:, val[^|]{{0,40}})?(?: \||,) iter time: (?P<time_ms>{NUMBER}) ?ms"
     ),
     templates=(
@@ -39,7 +40,9 @@ Epoch 1 | iter 404 step 101 | loss train: 4.208, val: 4.241 | iter time: 96.77 m
         Template("iter {number} step {_step}: loss {loss}, iter time: {time_ms}ms{**}"),
     ),
     evaluations=(
-        Pattern(rf"(?:iter|step) (?P<at>\d+): val loss:? (?P<val_loss>{LOSS}), val time: (?P<took_ms>{NUMBER}) ?ms"),
+        Pattern(
+            rf"(?:iter|step) (?P<at>\d{{1,12}}): val loss:? (?P<val_loss>{LOSS}), val time: (?P<took_ms>{NUMBER}) ?ms"
+        ),
     ),
     checkpoints=(Pattern(r"Saving (?:checkpoint|LoRA weights|adapter weights|weights) to "),),
     facts=(

@@ -11,6 +11,7 @@ from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Iterations, Un
 
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
+LARGEST_KEPT = 1e12  # no step and no second is beyond it
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class Records:
         """What was kept under this name, by line."""
         rows = np.array(self.kept_rows.get(name, []), dtype=np.float64).reshape(-1, width)
         whole = np.concatenate((*self.kept.get(name, []), rows))
+        whole[np.isfinite(whole) & (np.abs(whole) > LARGEST_KEPT)] = np.nan
         return whole[np.argsort(whole[:, 0], kind="stable")]
 
     def add_unread(self, line: int, text: str) -> None:

@@ -76,9 +76,14 @@ def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
 
 
 def _no_times(runs: tuple[Run, ...]) -> NoIterations:
-    rows = {"rows": sum(len(run.iterations) for run in runs)}
+    count = sum(len(run.iterations) for run in runs)
     return NoIterations(
-        Message("the log has {rows:n} logged steps, but nothing in it tells their time", rows),
+        Message(
+            "the log has {rows:n} logged step, but nothing in it tells its time",
+            {"rows": count},
+            "the log has {rows:n} logged steps, but nothing in it tells their time",
+            count,
+        ),  # fmt: skip
         Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
     )
 

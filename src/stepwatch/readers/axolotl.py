@@ -19,8 +19,8 @@ FORMAT = replace(
     ),
     example="""\
 {'loss': '1.284', 'grad_norm': '0.91', 'learning_rate': '0.0002', 'ppl': '3.611', 'memory/max_active (GiB)': '8.14', \
-'tokens/train_per_sec_per_gpu': '2210', 'tokens/trainable': 8120, 'tokens/total': 16384, 'epoch': '0.08'}
-  8%|▊         | 20/250 [00:49<09:28,  2.47s/it]
+'tokens/train_per_sec_per_gpu': '2210', 'tokens/trainable': 81200, 'tokens/total': 163840, 'epoch': '0.8'}
+ 80%|████████  | 200/250 [08:14<02:04,  2.47s/it]
 [2026-03-02 11:20:09,114] [INFO] [axolotl.train] Training completed! Saving trained model to ./outputs/out.""",
     checkpoints=(
         *hf_trainer.FORMAT.checkpoints,

@@ -189,8 +189,9 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     if literal not in text:  # at the speed of a text search
         return np.zeros(0, np.int64), np.zeros(0)
     places = np.array([found.end() for found in re.finditer(re.escape(literal), text)], np.int64)
-    rows, first = np.unique(np.searchsorted(block.starts, places, side="right") - 1, return_index=True)
-    cursor = places[first]
+    rows = np.searchsorted(block.starts, places, side="right") - 1
+    first = np.diff(rows, prepend=-1) > 0
+    rows, cursor = rows[first], places[first]
     cursor = cursor + ((block.octets[cursor] == ord("'")) | (block.octets[cursor] == ord('"')))
     if clock:
         fits, _, values = _read_clock(block, cursor)

@@ -268,11 +268,11 @@ FORMAT = TrainerFormat(
         "taken out by the cost that the Trainer prints, saves by what a step is longer than usual."
     ),
     example="""\
-  2%|▏         | 20/1000 [00:24<19:36,  1.20s/it]
-{'loss': 2.4113, 'grad_norm': 1.07, 'learning_rate': 4.9e-05, 'epoch': 0.06}
-  2%|▏         | 21/1000 [00:25<19:35,  1.20s/it]
+ 68%|██████▊   | 680/1000 [13:36<06:24,  1.20s/it]
+{'loss': 2.4113, 'grad_norm': 1.07, 'learning_rate': 1.6e-05, 'epoch': 2.04}
+ 68%|██████▊   | 681/1000 [13:37<06:23,  1.20s/it]
 {'eval_loss': 2.3807, 'eval_runtime': 9.412, 'eval_samples_per_second': 53.1, 'eval_steps_per_second': 6.7, \
-'epoch': 0.06}""",
+'epoch': 2.04}""",
     mark=b"%|",
     iteration=Pattern(_BAR),
     templates=(

@@ -23,7 +23,7 @@ from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, first_draws, step_times
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
 
 _COUNTS = (
     r"\s*\d{1,3}%(?:\|[^|\n]{0,400}\|)? ?(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
@@ -49,13 +49,17 @@ class LightningFormat(LineFormat):
         if records.held or (first_line == 0 and lightning_csv.sniff(text)):
             records.held += text
             return
-        literal = next((literal for literal in _LOSSES if literal in text), None)
-        if literal is not None:
-            lines, losses = numbers_after(Block.of(text), text, literal)
-            records.keep("loss", lines + first_line, losses)
         if _STOPPED in text:
             records.keep_row("stopped", first_line + text.count(b"\n", 0, text.find(_STOPPED)))
         super().parse(text, first_line, records)
+
+    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+        """The loss in the bars, wherever it stands among what the user shows there."""
+        literal = next((literal for literal in _LOSSES if literal in text), None)
+        if literal is not None:
+            lines, losses = numbers_after(block, text, literal)
+            records.keep("loss", lines + first_line, losses)
+        return left
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
         columns = (found[name] for name in ("epoch", "number", "last", "elapsed", "rate", "digits"))
@@ -131,8 +135,9 @@ class _BarRows:
         edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(bars)]))
         lasting = np.arange(len(edges) - 1)
         if not self.passes:
-            lasting = np.flatnonzero((np.diff(edges) > 1) | (bars[edges[:-1], 2] == 0))
-            self._tell_ends(np.setdiff1d(edges[:-1], edges[lasting]))
+            more = (np.diff(edges) > 1) | (bars[edges[:-1], 2] == 0)
+            lasting = np.flatnonzero(more)
+            self._tell_ends(edges[:-1][~more])
         for place in lasting.tolist():
             begin, end = int(edges[place]), int(edges[place + 1])
             until = float(bars[end, 0]) if end < len(bars) else math.inf

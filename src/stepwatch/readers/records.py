@@ -60,7 +60,8 @@ class Records:
         rows = np.array(self.kept_rows.get(name, []), dtype=np.float64).reshape(-1, width)
         whole = np.concatenate((*self.kept.get(name, []), rows))
         whole[np.isfinite(whole) & (np.abs(whole) > LARGEST_KEPT)] = np.nan
-        return whole[np.argsort(whole[:, 0], kind="stable")]
+        rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
+        return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
 
     def add_unread(self, line: int, text: str) -> None:
         self.unread_lines.append(line)

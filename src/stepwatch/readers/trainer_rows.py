@@ -58,6 +58,8 @@ class TrainerRows:
 
     def _training_bars(self, bars: np.ndarray) -> np.ndarray:
         """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
+        if len(bars) and bars[:, 2].min() == bars[:, 2].max():
+            return bars
         if self.total & set(np.unique(bars[:, 2]).tolist()):
             return bars[np.isin(bars[:, 2], list(self.total))]
         moving = bars[bars[:, 1] > 0]

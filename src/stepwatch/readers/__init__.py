@@ -83,7 +83,7 @@ def _no_times(runs: tuple[Run, ...]) -> NoIterations:
             {"rows": count},
             "the log has {rows:n} logged steps, but nothing in it tells their time",
             count,
-        ),  # fmt: skip
+        ),
         Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
     )
 

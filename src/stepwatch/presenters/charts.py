@@ -20,7 +20,6 @@ from stepwatch.presenters.vega import Chart, Spec, one_of, rounded
 from stepwatch.run import Floats, Ints
 from stepwatch.units import Interval
 
-NAMES = ("times", "anatomy", "throughput", "parts", "forecast")
 _MOST_STRETCHES = 150
 _MOST_TABLE_ROWS = 12
 _NINE_OF_TEN = (5, 50, 95)
@@ -64,7 +63,7 @@ def _times(a: Analysis, language: str, most: int) -> Chart | None:
     low, high = float(times.min()) / 1.25, float(times.max()) * 1.25
     phases = [phase for phase in Phase if (a.phases.phase[drawn.rows] == phase).any()]
     titles = {PHASE_NAMES[phase]: say(PHASE_TITLES[phase], language) for phase in phases}
-    legend = {"labelExpr": one_of(titles, "datum.value"), "symbolSize": 70, "symbolOpacity": 1}
+    legend = vega.legend(titles, symbolSize=70, symbolOpacity=1)
     marks = [_PHASE_MARKS[phase] for phase in phases]
     spec = vega.spec_of(
         language, {"times": list(_points(a, drawn.rows))}, height=320,
@@ -201,7 +200,7 @@ def _anatomy(a: Analysis, language: str) -> Chart | None:
             "color": {
                 "field": "part", "type": "nominal",
                 "scale": {"domain": used, "range": [vega.PART_COLOURS[part] for part in used]},
-                "legend": {"labelExpr": one_of(titles, "datum.value"), "symbolType": "square"},
+                "legend": vega.legend(titles, symbolType="square"),
             },
         },
     }  # fmt: skip
@@ -323,7 +322,7 @@ def _parts(a: Analysis, language: str) -> Chart | None:
     data = [{"k": part, "s": rounded(row.seconds)} for part, row in rows.items()]
     spec = vega.spec_of(language, {"parts": data}, **vega.bars(names, figures, bar))
     about = (Message("Each bar is the time of one part over the whole log."),)
-    return _chart("parts", Message("Where the time went"), about, spec, outline.time_by_part(a), language)
+    return _chart("parts", Message("The time by part"), about, spec, outline.time_by_part(a), language)
 
 
 # --- the forecast -----------------------------------------------------------------------------------------------

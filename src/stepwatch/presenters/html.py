@@ -45,7 +45,7 @@ class Body(NamedTuple):
     specs: dict[str, Spec]
 
 
-def report_body(report: Report, language: str, *, static: bool = True) -> Body:
+def report_body(report: Report, language: str, *, static: bool = True, with_lines: bool = False) -> Body:
     """`static` False leaves the drawings for paper out: a page with the engine may do without."""
     from stepwatch.presenters import outline
 
@@ -55,6 +55,8 @@ def report_body(report: Report, language: str, *, static: bool = True) -> Body:
         writer.run(report, a, number if len(report.analyses) > 1 else None, charted.get(number, 0))
         for number, a in enumerate(report.analyses, start=1)
     ]
+    if with_lines:
+        runs[-1]["sections"].append(writer.unread(report))
     overview = None
     if len(report.analyses) > 1:
         count = Message("The input holds {count:n} runs.", {"count": len(report.analyses)})
@@ -98,13 +100,18 @@ def drawing() -> str:
 class HtmlPresenter:
     """One file with everything in it, in every language."""
 
+    with_lines: bool = False
     name: str = "html"
     suffix: str = ".html"
 
     def render(self, report: Report, language: str) -> str:
         from stepwatch.presenters import outline
 
-        return _page(lambda spoken: report_body(report, spoken), say(outline.title(report), language), language)
+        return _page(
+            lambda spoken: report_body(report, spoken, with_lines=self.with_lines),
+            say(outline.title(report), language),
+            language,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +179,14 @@ class _Writer:
             "heading": None, "level": 2, "answer": answer, "source": None, "figures": list(self.plan_figures(plan)),
             **self.placed(plan_outline.sections(plan, remarks, why=why), charts, charts, _PLAN_PLACES, None),
         }  # fmt: skip
+
+    def unread(self, report: Report) -> dict[str, Any]:
+        from stepwatch.presenters import sentences
+
+        lines = [f"{number}: {text}" for a in report.analyses for number, text in sentences.unread_lines(a)][:20]
+        text = "\n".join(lines) or self.say(Message("None."))
+        heading = self.say(Message("Lines that were not understood"))
+        return {"name": "unread", "heading": heading, "charts": [], "blocks": [{"kind": "lines", "text": text}]}
 
     # --- figures ----------------------------------------------------------------------------------------------
 

@@ -13,8 +13,6 @@ from stepwatch.presenters import vega
 from stepwatch.presenters.vega import Chart, Spec, one_of, rounded
 from stepwatch.units import Interval
 
-NAMES = ("parts", "memory")
-
 
 def plan_charts_of(plan: Plan, language: str) -> tuple[Chart, ...]:
     return _parts(plan, language), _memory(plan, language)
@@ -30,7 +28,7 @@ def _parts(plan: Plan, language: str) -> Chart:
     ]  # fmt: skip
     about = (Message("A thin line marks the range of a total."), sentences.RANGES)
     head = (Message("Part"), Message("Total"))
-    return _chart("parts", Message("Where the time will go"), about, bars, head, language)
+    return _chart("parts", Message("The time by part"), about, bars, head, language)
 
 
 def _memory(plan: Plan, language: str) -> Chart:

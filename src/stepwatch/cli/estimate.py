@@ -138,11 +138,13 @@ def _link(name: str | None, card: Gpu) -> str | None:
 
 
 def _picture(answer: Plan, chart: str | None, language: str) -> bytes:
+    from stepwatch.i18n import say
     from stepwatch.presenters.pictures import png
     from stepwatch.presenters.plan_charts import plan_charts_of
+    from stepwatch.presenters.plan_sentences import headline
 
     charts = {found.name: found for found in plan_charts_of(answer, language)}
-    return png(chosen_chart(charts, chart or PLAN_CHARTS[0]))
+    return png(chosen_chart(charts, chart or PLAN_CHARTS[0]), say(headline(answer), language))
 
 
 def _render(

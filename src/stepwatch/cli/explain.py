@@ -226,10 +226,11 @@ def _picture(report: Report, chart: str | None, language: str) -> bytes:
     """Of the longest run, as the first screen is."""
     from stepwatch.presenters.charts import charts_of
     from stepwatch.presenters.pictures import png
-    from stepwatch.presenters.sentences import longest
+    from stepwatch.presenters.sentences import headline, longest
 
-    charts = {found.name: found for found in charts_of(report.analyses[longest(report)], language)}
-    return png(chosen_chart(charts, chart or CHARTS[0]))
+    analysis = report.analyses[longest(report)]
+    charts = {found.name: found for found in charts_of(analysis, language)}
+    return png(chosen_chart(charts, chart or CHARTS[0]), say(headline(analysis), language))
 
 
 def _presenter(

@@ -12,11 +12,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import stepwatch
-from stepwatch.i18n import LANGUAGES, numbers, say
+from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.blocks import Block, Bullets, Section, Table, Text, Typed, text_and_code
-from stepwatch.presenters.lines import printable
+from stepwatch.presenters.lines import held, printable
 from stepwatch.presenters.vega import Chart, Spec
 
 if TYPE_CHECKING:
@@ -194,25 +194,27 @@ class _Writer:
         """The few that most readers came for."""
         from stepwatch.presenters import sentences
 
-        language = self.language
         if sentences.step_known(a):
-            yield self.say(Message("Normal iteration")), numbers.duration(a.costs.step_s.mid, language)
+            yield self.figure(Message("Normal iteration"), Message("{step:time}", {"step": a.costs.step_s.mid}))
         if a.throughput.tokens_per_s is not None:
-            yield self.say(Message("Speed")), numbers.token_rate(a.throughput.tokens_per_s, language)
+            yield self.figure(Message("Speed"), Message("{rate:rate}", {"rate": a.throughput.tokens_per_s}))
         if a.goodput.iterations:
-            yield self.say(Message("Time so far")), numbers.duration(a.goodput.wall_s, language)
-        remaining = a.forecast.remaining_s
+            yield self.figure(Message("Time so far"), Message("{wall:time}", {"wall": a.goodput.wall_s}))
         if a.forecast.done:
-            yield self.say(Message("State")), self.say(sentences.run_state(a))
-        elif remaining is not None:
-            yield self.say(Message("Time left")), numbers.duration_range(remaining, language)
+            yield self.figure(Message("State"), sentences.run_state(a))
+        elif a.forecast.remaining_s is not None:
+            yield self.figure(Message("Time left"), Message("{cost:range}", {"cost": a.forecast.remaining_s}))
 
     def plan_figures(self, plan: Plan) -> Iterator[tuple[str, str]]:
-        language, need = self.language, plan.estimate.vram_bytes
-        yield self.say(Message("Whole run")), numbers.duration_range(plan.total_s, language)
-        yield self.say(Message("Training step")), numbers.duration_range(plan.estimate.step_s, language)
-        yield self.say(Message("Speed")), numbers.token_rate(plan.tokens_per_s.mid, language)
-        yield self.say(Message("Memory")), " – ".join(numbers.size(end, language) for end in (need.low, need.high))
+        need = plan.estimate.vram_bytes
+        yield self.figure(Message("Whole run"), Message("{cost:range}", {"cost": plan.total_s}))
+        yield self.figure(Message("Training step"), Message("{cost:range}", {"cost": plan.estimate.step_s}))
+        yield self.figure(Message("Speed"), Message("{rate:rate}", {"rate": plan.tokens_per_s.mid}))
+        sizes = {"low": need.low, "high": need.high}
+        yield self.figure(Message("Memory"), Message("{low:size} – {high:size}", sizes))
+
+    def figure(self, label: Message, value: Message) -> tuple[str, str]:
+        return self.say(label), self.say(value)
 
     # --- charts -----------------------------------------------------------------------------------------------
 
@@ -287,7 +289,7 @@ class _Writer:
         return " ".join(map(self.say, messages))
 
     def say(self, message: Message) -> str:
-        return say(message, self.language)
+        return held(say(message, self.language))
 
 
 # --- the whole page ---------------------------------------------------------------------------------------------

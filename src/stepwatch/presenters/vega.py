@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
+from stepwatch.presenters.blocks import Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 Spec = dict[str, Any]
@@ -30,6 +31,10 @@ PART_COLOURS = {
     "step": BLUE, "eval": ORANGE, "checkpoint": GREEN, "pair": PURPLE, "compile": OCHRE, "warm-up": OCHRE,
     "stall": SLATE, "unexplained": SLATE,
 }  # fmt: skip
+
+
+UNSEEN = 0.001
+"""The opacity of what only the pointer finds; of nothing at all it would not."""
 
 
 class Chart(NamedTuple):
@@ -74,11 +79,10 @@ def _config(language: str) -> Spec:
     }  # fmt: skip
 
 
-def chart(
-    name: str, title: Message, about: Iterable[Message], spec: Spec, head: tuple[str, ...],
-    rows: tuple[tuple[str, ...], ...], language: str,
-) -> Chart:  # fmt: skip
+def chart(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Chart:
     said, description = say(title, language), " ".join(say(message, language) for message in about)
+    rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in table.rows)
+    head = tuple(say(cell, language) for cell in table.head)
     return Chart(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
 
 
@@ -138,7 +142,7 @@ _SCALES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 
 def count_axis(values: Sequence[float], language: str) -> Spec:
     scale, unit = next(((scale, unit) for scale, unit in _SCALES if values[-1] >= scale), (1.0, ""))
-    said = {_key(value): _shortest(value / scale, language) + unit for value in values}
+    said = {_key(value): _shortest(value / scale, language) + unit if value else "0" for value in values}
     return {"values": list(values), "labelExpr": one_of(said, "'' + datum.value"), "title": None}
 
 
@@ -222,6 +226,11 @@ def tooltip(title: str, rows: Iterable[tuple[str, str]]) -> Spec:
     return {"expr": f"{{title: {title}, {entries}}}"}
 
 
+def iteration_title(language: str) -> str:
+    """The expression that names the iteration in the field `i`."""
+    return f"{text(say(Message('Iteration'), language) + ' ')} + {integer('datum.i', language)}"
+
+
 # --- bars -------------------------------------------------------------------------------------------------------
 
 BAR_STEP, BAR_OFFSET = 46, 9
@@ -241,6 +250,18 @@ def bars(names: Mapping[str, str], figures: Mapping[str, str], bar: Spec, over: 
         "height": BAR_STEP * len(names), "encoding": {"y": y},
         "layer": [{**bar, "mark": {**_BAR, **bar["mark"]}}, *over, *labels],
     }  # fmt: skip
+
+
+def plain_bar(field: str, names: Mapping[str, str], figures: Mapping[str, str], colours: Mapping[str, str]) -> Spec:
+    """The layer for `bars` with one bar in each row."""
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    return {
+        "mark": {"tooltip": {"expr": f"{one_of(names, 'datum.k')} + ': ' + {one_of(figures, 'datum.k')}"}},
+        "encoding": {
+            "x": {"field": field, "type": "quantitative", "axis": None, "scale": {"nice": False}},
+            "color": {"field": "k", "type": "nominal", "legend": None, "scale": scale},
+        },
+    }
 
 
 def _above(side: str) -> Spec:

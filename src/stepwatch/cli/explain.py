@@ -15,11 +15,19 @@ from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.cli.cards import named_card
 from stepwatch.cli.errors import complain
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.options import (
+    chart_option,
+    check_output,
+    chosen_chart,
+    format_options,
+    language_option,
+    speaking,
+    write,
+)
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import Presenter
+from stepwatch.presenters import CHARTS, Presenter
 from stepwatch.readers import read
 from stepwatch.report import Report
 from stepwatch.run import Run
@@ -59,11 +67,12 @@ if TYPE_CHECKING:
     default=LARGEST_EXPANSION_BYTES,
     help="Largest log to read, after expansion (default: 2 GB).",
 )
-@format_options("terminal", "md", "json")
+@chart_option(*CHARTS)
+@format_options("terminal", "md", "json", "html", "png")
 def command(
     logs: tuple[str, ...], gpu: str | None, lang: str | None, config: str | None, assignments: tuple[str, ...],
     full: bool, chosen: int | None, no_iterations: bool, with_lines: bool, front_matter: bool, log_format: str | None,
-    max_size: int, form: str, output: str | None,
+    max_size: int, chart: str | None, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Explain the log of a training run.
 
@@ -72,14 +81,19 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
+        check_output(form, output)
         report, failed = report_on(
             logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, limit=max_size
         )
+        if form == "png":
+            write(_picture(report, chart, language), output)
+            sys.exit(1 if failed else 0)
         presenter = _presenter(
             form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter,
             colour=None if output is None else False,
         )  # fmt: skip
-        write(presenter.render(report, language), output)
+        answer = presenter.render(report, language)
+        write(answer.encode("utf-8") if form == "html" else answer, output)  # a page says itself that it is UTF-8
     if failed:
         sys.exit(1)
 
@@ -219,6 +233,17 @@ def _short(value: Value) -> Value:
     return int(value) if isinstance(value, float) and value == int(value) else value
 
 
+def _picture(report: Report, chart: str | None, language: str) -> bytes:
+    """Of the longest run, as the first screen is."""
+    from stepwatch.presenters.charts import charts_of
+    from stepwatch.presenters.pictures import png
+    from stepwatch.presenters.sentences import headline, longest
+
+    analysis = report.analyses[longest(report)]
+    charts = {found.name: found for found in charts_of(analysis, language)}
+    return png(chosen_chart(charts, chart or CHARTS[0]), say(headline(analysis), language))
+
+
 def _presenter(
     form: str, *, full: bool, iterations: bool, with_lines: bool, front_matter: bool, colour: bool | None
 ) -> Presenter:
@@ -230,6 +255,10 @@ def _presenter(
         from stepwatch.presenters.markdown import MarkdownPresenter
 
         return MarkdownPresenter(front_matter=front_matter, with_lines=with_lines)
+    if form == "html":
+        from stepwatch.presenters.html import HtmlPresenter
+
+        return HtmlPresenter(with_lines=with_lines)
     from stepwatch.presenters.terminal import TerminalPresenter
 
     return TerminalPresenter(full=full, with_lines=with_lines, colour=colour)

@@ -10,10 +10,11 @@ import click
 from stepwatch.advice import counsel_on_log, counsel_on_plan
 from stepwatch.cli.cards import count_in, named_card
 from stepwatch.cli.estimate import MODEL_NAMES, card_of, link_named, settings_from
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.options import check_output, format_options, language_option, speaking, write
 from stepwatch.errors import NoIterations
 from stepwatch.plan import plan
-from stepwatch.presenters.counsels import Answer, CounselMarkdown, CounselTerminal, counsel_json
+from stepwatch.presenters.counsel_outline import Answer
+from stepwatch.presenters.counsels import CounselMarkdown, CounselTerminal, counsel_json
 from stepwatch.settings import Settings
 
 
@@ -28,7 +29,7 @@ from stepwatch.settings import Settings
 @click.option("--depth", type=click.IntRange(1, 200), metavar="N", help="The shape that nanochat's --depth N means.")
 @click.option("--run", "chosen", type=click.IntRange(min=1), metavar="N", help="Advise on the N-th run of the log.")
 @language_option()
-@format_options("terminal", "md", "json")
+@format_options("terminal", "md", "json", "html")
 def command(
     arguments: tuple[str, ...], gpu: str | None, n_gpus: int | None, link: str | None, assignments: tuple[str, ...],
     config: str | None, model: str | None, depth: int | None, chosen: int | None, lang: str | None, form: str,
@@ -42,6 +43,7 @@ def command(
     --set mtbf_hours=24 tells how often the machine fails.
     """
     with speaking(lang) as language:
+        check_output(form, output)
         log = next((name for name in arguments if name == "-" or not name.startswith("-")), None)
         if log is not None and not log.lower().endswith(".py"):
             answer = _of_log(arguments, log, gpu, n_gpus, link, assignments, config, chosen, language)
@@ -93,6 +95,10 @@ def _shown(name: str | None) -> str | None:
 def _render(answer: Answer, form: str, language: str, *, to_file: bool) -> str:
     if form == "json":
         return counsel_json(answer, language)
+    if form == "html":
+        from stepwatch.presenters.html import CounselHtml
+
+        return CounselHtml().render(answer, language)
     if form == "md":
         return CounselMarkdown().render(answer, language)
     return CounselTerminal(colour=False if to_file else None).render(answer, language)

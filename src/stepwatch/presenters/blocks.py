@@ -48,7 +48,14 @@ class Labelled(NamedTuple):
     items: tuple[tuple[Message, tuple[Message, ...]], ...]
 
 
-Block = Text | Bullets | Table | Typed | Labelled
+class Code(NamedTuple):
+    """Lines to be pasted as they are."""
+
+    text: str
+    language: str = ""
+
+
+Block = Text | Bullets | Table | Typed | Labelled | Code
 
 
 class Section(NamedTuple):
@@ -71,6 +78,8 @@ def _content(block: Block) -> object:
             return block.rows
         case Typed():
             return block.command
+        case Code():
+            return block.text
         case _:
             return block.items
 

@@ -15,7 +15,7 @@ import stepwatch
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
-from stepwatch.presenters.blocks import Block, Bullets, Section, Table, Text, Typed, text_and_code
+from stepwatch.presenters.blocks import Block, Bullets, Code, Section, Table, Text, Typed, text_and_code
 from stepwatch.presenters.lines import held, printable
 from stepwatch.presenters.vega import Chart, Spec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from stepwatch.analysis import Analysis
     from stepwatch.plan import Plan
+    from stepwatch.presenters.counsel_outline import Answer
     from stepwatch.report import Report
 
 MOST_CHARTED_RUNS = 4
@@ -32,8 +33,9 @@ MOST_CHARTED_RUNS = 4
 STILL_POINTS = 500
 """In the drawing for paper, which is there in every language."""
 LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
-_PLACES = {"anatomy": "slow", "throughput": "speed", "parts": "time", "forecast": "forecast"}
+_PLACES = {"anatomy": "slow", "throughput": "speed", "parts": "time", "forecast": "forecast", "changes": "changes"}
 _PLAN_PLACES = {"parts": "parts", "memory": "memory"}
+_ADVICE_PLACES = {"changes": "compared"}
 _SAID_BY_CHART = frozenset({"time"})
 """Sections whose table is the one behind their chart."""
 
@@ -71,6 +73,14 @@ def plan_body(
 
     writer = _Writer(language, static)
     return writer.body(plan_sentences.TITLE, [writer.plan(plan, remarks, why=why)])
+
+
+def answer_body(answer: Answer, language: str, *, static: bool = True) -> Body:
+    """Of advice, or of recommended settings."""
+    from stepwatch.presenters import counsel_outline
+
+    writer = _Writer(language, static)
+    return writer.body(counsel_outline.title(answer), [writer.answer(answer)])
 
 
 def style() -> str:
@@ -128,6 +138,17 @@ class PlanHtml:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounselHtml:
+    name: str = "html"
+    suffix: str = ".html"
+
+    def render(self, answer: Answer, language: str) -> str:
+        from stepwatch.presenters import counsel_outline
+
+        return _page(lambda spoken: answer_body(answer, spoken), say(counsel_outline.title(answer), language), language)
+
+
 # --- one language -----------------------------------------------------------------------------------------------
 
 
@@ -155,10 +176,14 @@ class _Writer:
     def run(self, report: Report, a: Analysis, number: int | None, sharing: int) -> dict[str, Any]:
         from stepwatch.presenters import outline, sentences
         from stepwatch.presenters.charts import charts_of
+        from stepwatch.presenters.counsel_charts import changes_chart
         from stepwatch.presenters.thinning import MOST_POINTS
 
-        charts = charts_of(a, self.language, most=MOST_POINTS // sharing) if sharing else ()
-        still = charts_of(a, self.language, most=STILL_POINTS // sharing) if sharing and self.static else charts
+        saving = changes_chart(report.counsel_of(a), self.language) if sharing else ()
+        charts = (*charts_of(a, self.language, most=MOST_POINTS // sharing), *saving) if sharing else ()
+        still = charts
+        if sharing and self.static:
+            still = (*charts_of(a, self.language, most=STILL_POINTS // sharing), *saving)
         source = Message("Log: {source:word}", {"source": a.run.source}) if a.run.source not in ("", "-") else None
         heading = None if number is None else self.say(Message("Run {number:n}", {"number": number}))
         return {
@@ -178,6 +203,16 @@ class _Writer:
         return {
             "heading": None, "level": 2, "answer": answer, "source": None, "figures": list(self.plan_figures(plan)),
             **self.placed(plan_outline.sections(plan, remarks, why=why), charts, charts, _PLAN_PLACES, None),
+        }  # fmt: skip
+
+    def answer(self, answer: Answer) -> dict[str, Any]:
+        from stepwatch.presenters import counsel_outline
+        from stepwatch.presenters.counsel_charts import changes_chart
+
+        charts = changes_chart(answer.counsel, self.language)
+        return {
+            "heading": None, "level": 2, "answer": [self.say(counsel_outline.headline(answer))], "source": None,
+            "figures": [], **self.placed(counsel_outline.sections(answer), charts, charts, _ADVICE_PLACES, None),
         }  # fmt: skip
 
     def unread(self, report: Report) -> dict[str, Any]:
@@ -266,6 +301,8 @@ class _Writer:
             case Table():
                 rows = [[" + ".join(map(self.say, cell)) for cell in row] for row in block.rows]
                 return {"kind": "table", "head": [*map(self.say, block.head)], "align": block.align, "rows": rows}
+            case Code():
+                return {"kind": "lines", "text": block.text}
             case Typed():
                 return {"kind": "typed", "text": self.say(block.why), "command": block.command}
             case _:

@@ -11,7 +11,7 @@ from stepwatch.analysis import Analysis
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import outline, sentences
-from stepwatch.presenters.blocks import Block, Bullets, Labelled, Section, Table, Text, Typed, text_and_code
+from stepwatch.presenters.blocks import Block, Bullets, Code, Labelled, Section, Table, Text, Typed, text_and_code
 from stepwatch.presenters.lines import printable
 from stepwatch.report import Report
 
@@ -98,6 +98,8 @@ class Writer:
                 return self.table(block)
             case Typed():
                 return f"{self.say(block.why)} `{block.command}`"
+            case Code():
+                return f"```{block.language}\n{block.text}\n```"
             case Labelled():
                 return "\n".join(f"- **{self.say(label)}:** {self.said(texts)}" for label, texts in block.items)
 

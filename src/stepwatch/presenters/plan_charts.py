@@ -20,7 +20,7 @@ def plan_charts_of(plan: Plan, language: str) -> tuple[Chart, ...]:
 
 def _parts(plan: Plan, language: str) -> Chart:
     bars = [
-        _Bar(
+        Bar(
             part.code, part.name, part.total_s, Message("{cost:range}", {"cost": part.total_s}),
             vega.PART_COLOURS[part.code],
         )
@@ -28,7 +28,7 @@ def _parts(plan: Plan, language: str) -> Chart:
     ]  # fmt: skip
     about = (Message("A thin line marks the range of a total."),)
     head = (Message("Part"), Message("Total"))
-    return _chart("parts", Message("The time by part"), about, bars, head, language)
+    return bar_chart("parts", Message("The time by part"), about, bars, head, language)
 
 
 def _memory(plan: Plan, language: str) -> Chart:
@@ -36,16 +36,16 @@ def _memory(plan: Plan, language: str) -> Chart:
     need, size = plan.estimate.vram_bytes, plan.gpu.vram_bytes
     colour = vega.ORANGE if plan.fits is False else vega.BLUE
     range_ = Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})
-    bars = [_Bar("need", Message("This run"), need, range_, colour)]
+    bars = [Bar("need", Message("This run"), need, range_, colour)]
     if size is not None:
         name = Message("{name:word}", {"name": plan.gpu.name})
-        bars.append(_Bar("card", name, Interval.exactly(size), Message("{size:size}", {"size": size}), vega.SLATE))
+        bars.append(Bar("card", name, Interval.exactly(size), Message("{size:size}", {"size": size}), vega.SLATE))
     head = (Message("Memory"), Message("Total"))
     about = (Message("What the run needs, with a thin line for the range, and what a card has."),)
-    return _chart("memory", Message("Memory of the card"), about, bars, head, language)
+    return bar_chart("memory", Message("Memory of the card"), about, bars, head, language)
 
 
-class _Bar(NamedTuple):
+class Bar(NamedTuple):
     code: str
     name: Message
     amount: Interval
@@ -53,8 +53,8 @@ class _Bar(NamedTuple):
     colour: str
 
 
-def _chart(
-    name: str, title: Message, about: tuple[Message, ...], bars: list[_Bar], head: tuple[Message, ...], language: str
+def bar_chart(
+    name: str, title: Message, about: tuple[Message, ...], bars: list[Bar], head: tuple[Message, ...], language: str
 ) -> Chart:
     names, figures = (
         {bar.code: say(bar.name, language) for bar in bars},

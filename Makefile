@@ -51,3 +51,4 @@ catalogues-extract: setup  ## Bring new sentences into the catalogues.
 pages: setup  ## Rewrite the help texts and outputs in README.md and docs/, and the example logs.
 	$(BIN)/python -m examples.make_logs
 	$(BIN)/python -m tests.house.write_help
+	$(BIN)/python -m tests.house.recommended

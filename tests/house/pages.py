@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.house.sentences import ROOT
 
-PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/gpus.md")
+PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/advice.md", "docs/gpus.md")
 _BLOCK = re.compile(r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL)
 OUTPUTS = {
     "short": ("examples/short.log", "--gpu", "4070"),
@@ -29,6 +29,17 @@ OUTPUTS = {
         "tokens_per_iter=524288",
         "--claim",
         "100ms",
+    ),
+    "advise": ("advise", "examples/train_gpt2_small.py", "--gpu", "4070", "--compile=False"),
+    "advise-log": ("advise", "examples/nanogpt-4070.log", "--gpu", "4070", "--set", "max_iters=20000"),
+    "recommended": (
+        "advise",
+        "--gpu",
+        "4070",
+        "--n_layer=8",
+        "--n_head=8",
+        "--n_embd=512",
+        "--tokens_per_iter=524288",
     ),
 }
 

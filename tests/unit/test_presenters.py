@@ -22,7 +22,6 @@ from stepwatch.presenters.markdown import MarkdownPresenter, escaped
 from stepwatch.presenters.terminal import TerminalPresenter
 from stepwatch.readers import read
 from stepwatch.report import Report
-from stepwatch.units import Interval
 from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text

@@ -108,7 +108,16 @@ def _saved(case: Case, all_of: list[Advice]) -> Interval | None:
         return None
     change, effect = _joined(case, all_of)
     new = {name: value for name, (_, value) in change.items()}
-    return case.saving(new, effect) if _fits(case, new) else None
+    return case.saving(new, effect) if _fits(case, new) and _same_tokens(case, new) else None
+
+
+def _same_tokens(case: Case, new: dict[str, Value]) -> bool:
+    """An iteration learns from as many tokens as before, and the cards can share its micro-steps."""
+    now, then = case.workload, case.workload_with(new)
+    if now is None or then is None:
+        return True
+    shared = then.grad_accum % then.world_size == 0 or then == now
+    return shared and then.tokens_per_iteration == now.tokens_per_iteration
 
 
 def _fits(case: Case, new: dict[str, Value]) -> bool:
@@ -140,12 +149,12 @@ def _missing(case: Case) -> Iterator[Message]:
         return
     if case.gpu is None:
         yield Message("Name the card with --gpu to hear about micro-batch, compilation and arithmetic.")
-    elif case.workload is None:
+    elif case.workload is None and not case.noticed("slower_than_expected"):
         yield Message(
             "The log tells too little of the model to judge micro-batch, compilation and arithmetic: add --config, or "
             "--set n_layer=… n_head=… n_embd=… batch_size=… gradient_accumulation_steps=…"
         )
-    elif case.workload.compile is None:
+    elif case.workload is not None and case.workload.compile is None:
         yield Message("Whether the run compiles is not known: --set compile=True or False.")
     if not case.settings.count("eval_interval") and a.evaluations_done:
         yield Message("How often the run evaluates is not known: --set eval_interval=…")

@@ -47,6 +47,8 @@ class Effect(NamedTuple):
     checkpoint: Interval = UNCHANGED
     step: Interval = UNCHANGED
     save_every: int | None = None
+    save_also: bool = False
+    """The checkpoints of `save_every` come on top of those of the evaluations, whatever the loss."""
     lost: Interval = UNCHANGED
 
     def with_(self, other: Effect) -> Effect:
@@ -54,7 +56,7 @@ class Effect(NamedTuple):
         cheaper = min(self.checkpoint, other.checkpoint, key=lambda factor: factor.mid)
         return Effect(
             self.evaluation * other.evaluation, cheaper, product(self.step, other.step),
-            other.save_every or self.save_every, product(self.lost, other.lost),
+            other.save_every or self.save_every, other.save_also or self.save_also, product(self.lost, other.lost),
         )  # fmt: skip
 
 
@@ -130,12 +132,15 @@ class Case:
         loop = self._paced(self.loop, change)
         if effect.save_every is not None:
             occasions = self.loop.iterations // effect.save_every
-            loop = loop._replace(apart=_share_of_fewer(loop.share, occasions).scaled(occasions))
+            saves = _share_of_fewer(loop.share, occasions).scaled(occasions)
+            if effect.save_also:
+                saves = loop.saves + Interval.exactly(occasions)
+            loop = loop._replace(apart=saves)
         factor = effect.evaluation * self._batches(change)
         step, evaluation, start = self.modelled(change)
         lost = product(self.lost_s, effect.lost)
         return loop._replace(
-            step=product(product(step, effect.step), self._spill(change)), evaluation=evaluation.scaled(factor),
+            step=product(step, effect.step), spill=self._spill(change), evaluation=evaluation.scaled(factor),
             checkpoint=effect.checkpoint, start_s=start, lost_s=lost + self._rework(loop),
         )  # fmt: skip
 
@@ -176,12 +181,18 @@ class Case:
         return product(known, gain(left.step_s.mid / now.step_s.mid)), product(known, gain(evaluation)), start
 
     def _published(self, name: str, value: Value) -> Interval:
-        """The gain of one lever as published; the estimator says where in that range, and has a veto."""
+        """The gain of one lever as published; the estimator says where in that range, or that it is less here."""
         alone = self._estimate(((name, value),))
         if alone is None or self.estimate is None or self.workload is None:
             return UNCHANGED
         ratio = alone.step_s.mid / self.estimate.step_s.mid
         gains = PUBLISHED_GAINS[name]
+        if name == "flash" and self.workload.dtype in ("float32", "tf32"):
+            return UNCHANGED  # the one published case with TF32 gained nothing
+        if name == "compile" and value and ratio >= 1:
+            return gain(ratio)  # the card waits for launches either way
+        if name in ("flash", "fused", "vocab_size") and 1 / ratio < gains.low:
+            return gain(ratio)  # what it acts on is a smaller part of this step than of the published ones
         if name == "compile" and self.workload.n_params < TINY_PARAMS:
             gains = TINY_COMPILE_GAINS
         if name == "dtype" and not (self.gpu is not None and self.gpu.tf32_flops):
@@ -199,9 +210,14 @@ class Case:
         then = self._spilled_s(change)
         if self.plan is None:  # the log was measured with it
             now, step = self._spilled_s({}), self.prices.step_s.mid
-            ends = [max(1 - (before - after) / step, 0.05) for before, after in zip(now, then, strict=True)]
+            least = self._least_s(change) / step  # no run is faster than its card lets it be
+            ends = [min(max(1 - (a - b) / step, least), 1.0) for a, b in zip(now, then, strict=True)]
             return Interval(*sorted(ends))
         return Interval(*(1 + seconds / self.prices.step_s.mid for seconds in then))
+
+    def _least_s(self, change: Mapping[str, Value]) -> float:
+        found = self._estimate(tuple(sorted(change.items())))
+        return found.step_s.low if found is not None else 0.0
 
     def _spilled_s(self, change: Mapping[str, Value]) -> tuple[float, float, float]:
         workload, needed = self.workload_with(change), self.vram_bytes(change)

@@ -129,12 +129,13 @@ def _save_less(case: Case, best: float) -> Advice | None:
         Message("A crash costs up to {spacing:time} of training.", facts), saves, basis_of(case, "checkpoint"),
         patch=f"if iter_num % {every} == 0 and (losses['val'] < best_val_loss or always_save_checkpoint):",
         where=Message("In train.py, in place of the condition under which a checkpoint is saved:"), effect=effect,
+        lever="pace",
     )  # fmt: skip
 
 
 def _save_more(case: Case, best: float) -> Advice | None:
     every = max(rounded(best), 1)
-    effect = Effect(save_every=every)
+    effect = Effect(save_every=every, save_also=True)
     saves = case.saving({}, effect)
     if not pays(saves, case.total_s):
         return None

@@ -21,6 +21,7 @@ from stepwatch.units import Interval
 if TYPE_CHECKING:
     from stepwatch.estimator.workload import Workload
 
+FAR_SLOWER = 2.0
 _ASSUMED = {"eval_iters": 200, "always_save_checkpoint": True, "log_interval": 1}  # nanoGPT's defaults
 ANOTHER_RUN = 0.01  # what evaluations and checkpoints differ by from one run to the next
 LEAST_AHEAD, MOST_AHEAD = 0.5, 1.4  # of the checkpoints that a forecast expects where only a better loss saves
@@ -42,12 +43,17 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
 
 
 def _workload(a: Analysis) -> Workload | None:
-    """Only where the log fits what it says of itself: a run of an impossible speed is not the one that it describes."""
+    """Only where the log fits what it says of itself: of a run far from its card's speed the model knows nothing."""
     if a.throughput.gpu is None or not a.throughput.possible:
         return None
     from stepwatch.analysis.expected import workload_of
+    from stepwatch.estimator.memory import fits
 
-    return workload_of(a.run, a.throughput.gpu)
+    workload = workload_of(a.run, a.throughput.gpu)
+    slow = a.expected is not None and a.costs.step_s.mid > FAR_SLOWER * a.expected.step_s.high
+    if workload is None or (slow and fits(workload, a.throughput.gpu) is not False):  # memory that spills is that slow
+        return None
+    return workload
 
 
 def _settings(a: Analysis) -> Settings:

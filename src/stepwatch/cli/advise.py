@@ -11,8 +11,9 @@ from stepwatch.advice import counsel_on_log, counsel_on_plan
 from stepwatch.cli.cards import count_in, named_card
 from stepwatch.cli.estimate import MODEL_NAMES, card_of, link_named, settings_from
 from stepwatch.cli.options import check_output, format_options, language_option, speaking, write
-from stepwatch.errors import NoIterations
-from stepwatch.plan import plan
+from stepwatch.errors import UsageError
+from stepwatch.messages import Message
+from stepwatch.plan import Plan, plan
 from stepwatch.presenters.counsel_outline import Answer
 from stepwatch.presenters.counsels import CounselMarkdown, CounselTerminal, counsel_json
 from stepwatch.settings import Settings
@@ -44,7 +45,13 @@ def command(
     """
     with speaking(lang) as language:
         check_output(form, output)
-        log = next((name for name in arguments if name == "-" or not name.startswith("-")), None)
+        files = [name for name in arguments if name == "-" or not name.startswith("-")]
+        if len(files) > 1:
+            raise UsageError(
+                Message("one log or config at a time, not {count:n}", {"count": len(files)}),
+                Message("the config of a log goes as --config FILE.py"),
+            )
+        log = files[0] if files else None
         if log is not None and not log.lower().endswith(".py"):
             answer = _of_log(arguments, log, gpu, n_gpus, link, assignments, config, chosen, language)
         else:
@@ -61,17 +68,13 @@ def _of_log(
     from stepwatch.presenters.sentences import longest
 
     own = tuple(argument for argument in arguments if argument.startswith("--"))
-    try:
-        report, _ = report_on((log,), gpu, config, (*own, *assignments), language, chosen=chosen)
-    except NoIterations:
-        if log == "-":
-            raise
-        settings, remarks = settings_from((log, *own), assignments, None, None)
-        if not settings:
-            raise
-        return _of_config(settings, config, gpu, n_gpus, link)._replace(remarks=remarks)
+    report, _ = report_on((log,), gpu, config, (*own, *assignments), language, chosen=chosen)
     analysis = report.analyses[longest(report)]
-    found = counsel_on_log(analysis, cards=n_gpus or count_in(gpu), windows=sys.platform == "win32")
+    card, cards = analysis.throughput.gpu, n_gpus or count_in(gpu)
+    if not len(analysis.run.iterations) and card is not None:  # only begun: as its config would be advised on
+        begun = plan(analysis.run.settings, card, link=link_named(link, card))
+        return _of_plan(begun, _shown(config), cards)
+    found = counsel_on_log(analysis, cards=cards, windows=sys.platform == "win32")
     remarks = tuple(finding.message for finding in report.remarks)
     return Answer(counsel=found, config=_shown(config), remarks=remarks)
 
@@ -83,8 +86,15 @@ def _of_config(settings: Settings, name: str | None, gpu: str | None, n_gpus: in
     cards, between = n_gpus or count_in(gpu), link_named(link, card)
     if name is None:
         return Answer(recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=between))
-    found = plan(settings, card, gpu_origin=origin, link=between)
-    return Answer(counsel=counsel_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=_shown(name))
+    return _of_plan(plan(settings, card, gpu_origin=origin, link=between), _shown(name), cards)
+
+
+def _of_plan(found: Plan, config: str | None, cards: int | None) -> Answer:
+    from stepwatch.advice.recommended import too_large
+
+    if found.largest_batch_size == 0:
+        raise too_large(found)
+    return Answer(counsel=counsel_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=config)
 
 
 def _shown(name: str | None) -> str | None:

@@ -13,7 +13,7 @@ import click
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
-from stepwatch.cli.cards import named_card
+from stepwatch.cli.cards import count_in, named_card
 from stepwatch.cli.errors import complain
 from stepwatch.cli.options import (
     chart_option,
@@ -111,6 +111,7 @@ def report_on(
         runs = [_chosen(runs, chosen)]
     report = replace(
         _report(runs, card, from_config, user, remarks), inputs=tuple(_shown(name) for name in logs or ("-",)),
+        cards=count_in(gpu),
         command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
     )  # fmt: skip
     return report, failed

@@ -39,6 +39,8 @@ class Loop(NamedTuple):
     apart: Interval | None = None
     """Checkpoints that do not go by the evaluations, where they are counted by themselves."""
     step: Interval = UNCHANGED
+    spill: Interval = UNCHANGED
+    """Of the step too, for what the card's memory cannot hold; both runs are equally wrong about it."""
     evaluation: Interval = UNCHANGED
     checkpoint: Interval = UNCHANGED
     start_s: Interval | None = None
@@ -66,7 +68,7 @@ class Simulated(NamedTuple):
 
 def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulated:
     """`one_model`: step and evaluation come from the same estimate, so that their errors go together."""
-    steps = product(prices.step_s, loop.step).scaled(loop.iterations)
+    steps = product(product(prices.step_s, loop.step), loop.spill).scaled(loop.iterations)
     evaluated = product(prices.eval_s or NOTHING, loop.evaluation).scaled(loop.evaluations)
     saved = comonotone(loop.saves, product(prices.checkpoint_s or NOTHING, loop.checkpoint))
     start = prices.start_s if loop.start_s is None else loop.start_s
@@ -93,7 +95,7 @@ def _with_pairs(loop: Loop, prices: Prices) -> Interval:
 
 def saving(before: Loop, after: Loop, prices: Prices) -> Interval:
     """How much shorter the run is after the change."""
-    steps = _cheaper(prices.step_s.scaled(before.iterations), before.step, after.step)
+    steps = _cheaper(prices.step_s.scaled(before.iterations), before, after)
     start = NOTHING
     if after.start_s != before.start_s:
         start = (before.start_s or prices.start_s) + (after.start_s or prices.start_s).scaled(-1)
@@ -101,28 +103,37 @@ def saving(before: Loop, after: Loop, prices: Prices) -> Interval:
     return steps + _evaluations_less(before, after, prices) + start + lost
 
 
-def _cheaper(spent_s: Interval, before: Interval, after: Interval) -> Interval:
-    """Time spent x (before - after), both factors uncertain by themselves."""
-    if before == after:
+def _cheaper(spent_s: Interval, before: Loop, after: Loop) -> Interval:
+    """Time spent x (before - after): the factors uncertain by themselves, what spills uncertain alike in both."""
+    if (before.step, before.spill) == (after.step, after.spill):
         return NOTHING
-    gain = before + after.scaled(-1)
-    ends = (spent_s.low - spent_s.mid, spent_s.high - spent_s.mid)
-    by_time = sorted(end * gain.mid for end in ends)
+    gains = [
+        getattr(before.spill, end) * before.step.mid - getattr(after.spill, end) * after.step.mid
+        for end in ("low", "mid", "high")
+    ]
+    gain = Interval(min(gains), gains[1], max(gains)) + _doubt(before) + _doubt(after).scaled(-1)
+    by_time = sorted((end - spent_s.mid) * gain.mid for end in (spent_s.low, spent_s.high))
     mid = spent_s.mid * gain.mid
     down = math.hypot(by_time[0], spent_s.mid * (gain.mid - gain.low))
     up = math.hypot(by_time[1], spent_s.mid * (gain.high - gain.mid))
     return Interval(mid - down, mid, mid + up)
 
 
+def _doubt(loop: Loop) -> Interval:
+    """Of the factor of the step, around nothing."""
+    step = loop.step.scaled(loop.spill.mid)
+    return Interval(step.low - step.mid, 0.0, step.high - step.mid)
+
+
 def _evaluations_less(before: Loop, after: Loop, prices: Prices) -> Interval:
     fewer = before.evaluations * before.evaluation.mid - after.evaluations * after.evaluation.mid
     saves = _saves_less(before, after)
     ends = [_at(fewer, saves.low, prices).low, _at(fewer, saves.mid, prices).mid, _at(fewer, saves.high, prices).high]
-    doubt = _doubt(after.evaluations, prices.eval_s, before.evaluation, after.evaluation)
+    doubt = _eval_doubt(after.evaluations, prices.eval_s, before.evaluation, after.evaluation)
     return Interval(min(ends[0], ends[1]), ends[1], max(ends[1], ends[2])) + doubt
 
 
-def _doubt(count: float, price: Interval | None, before: Interval, after: Interval) -> Interval:
+def _eval_doubt(count: float, price: Interval | None, before: Interval, after: Interval) -> Interval:
     """What is not known of how much a change makes a thing cheaper; nothing where both runs have the same factor."""
     if price is None or before == after:
         return NOTHING
@@ -133,8 +144,10 @@ def _doubt(count: float, price: Interval | None, before: Interval, after: Interv
 def _saves_less(before: Loop, after: Loop) -> Interval:
     """Checkpoints that the change avoids, in units of the price."""
     then = [at * after.checkpoint.mid for at in (after.saves.low, after.saves.mid, after.saves.high)]
-    slack = after.saves.mid * (after.checkpoint.high - after.checkpoint.low) / 2
-    now = before.saves
+    slack = 0.0
+    if before.checkpoint != after.checkpoint:
+        slack = after.saves.mid * (after.checkpoint.high - after.checkpoint.low) / 2
+    now = before.saves.scaled(before.checkpoint.mid)
     if before.share == after.share and before.apart == after.apart:
         ends = sorted((now.low - then[0], now.high - then[2]))
     else:

@@ -70,6 +70,10 @@ def test_a_chart_that_cannot_be_drawn_is_told() -> None:
     assert "times, anatomy, throughput, parts" in error
 
 
+def test_a_chart_without_a_picture_is_told() -> None:
+    assert "--format png" in told(stepwatch("explain", LOG, "--chart", "times"), 2)
+
+
 def test_an_impossible_claim_is_told_by_the_exit_code_of_a_page_too(tmp_path: Path) -> None:
     target = tmp_path / "plan.html"
     done = stepwatch("estimate", CONFIG, "--gpu", "4070", "--claim", "1ms", "--html", "-o", target)

@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import stepwatch
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
@@ -311,7 +311,7 @@ def _page(body: Callable[[str], Body], title: str, language: str) -> str:
     sheet = style() + _shown_languages()
     texts = {"skip": say(Message("To the content"), language), "language": say(Message("Language"), language)}
     return _templates().get_template("page.html").render(
-        language=language, texts=texts, version=stepwatch.__version__, languages=list(LANGUAGE_NAMES.items()),
+        language=language, texts=texts, version=version("stepwatch"), languages=list(LANGUAGE_NAMES.items()),
         title=title,
         bodies={spoken: Markup(found.html) for spoken, found in bodies.items()}, policy=_policy(scripts, sheet),
         style=Markup(sheet), charts=Markup(_charts_json(bodies)),

@@ -81,7 +81,7 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
-        check_output(form, output)
+        check_output(form, output, chart)
         report, failed = report_on(
             logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, limit=max_size
         )

@@ -33,7 +33,7 @@ def assemble(records: Records, *, format_name: str, timing: Timing, source: str)
     """Divides what was read into runs. A text without iterations gives at most one, empty run."""
     iterations = records.iterations()
     events = records.sorted_events()
-    cuts = [*_boundaries(iterations, events), _END]
+    cuts = [*starts_of_runs(iterations, events), _END]
     rows = np.searchsorted(iterations.line, cuts).tolist()
     told = np.searchsorted([event.line for event in events], cuts).tolist()
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
@@ -50,7 +50,7 @@ def assemble(records: Records, *, format_name: str, timing: Timing, source: str)
 # --- where a new run begins -------------------------------------------------------------------------------------
 
 
-def _boundaries(iterations: Iterations, events: Sequence[Event]) -> list[float]:
+def starts_of_runs(iterations: Iterations, events: Sequence[Event]) -> list[float]:
     """The lines at which a new process starts: a header, a -100 % line, or a second iteration 0 with another time."""
     if not len(iterations):
         return [0.0]

@@ -555,10 +555,10 @@ def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
         head, rest = slow[: most - most // 3], slow[most - most // 3 :]
         worst = rest[np.argsort(-a.run.iterations.time_s[rest], kind="stable")[: most // 3]]
         kept = np.sort(np.concatenate((head, worst)))
-    return tuple(_slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
+    return tuple(slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
 
 
-def _slow_row(a: Analysis, row: int) -> SlowRow:
+def slow_row(a: Analysis, row: int) -> SlowRow:
     return SlowRow(
         iteration=int(a.run.iterations.number[row]), time_s=float(a.run.iterations.time_s[row]),
         mark=PHASE_MARKS[Phase(int(a.phases.phase[row]))], holds=tuple(_holds(a, row)),

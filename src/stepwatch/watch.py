@@ -5,14 +5,15 @@ the latest, and of the normal ones between them a sample that is even over the r
 whole log, and until the sample begins to be thinned so is its answer. It is called when lines have come, and so seldom
 that it takes a hundredth of the time.
 
-Past `MOST_SLOW` slow iterations in one run, older ones are sampled too: the evaluations let go are counted at the
-usual cost, the stalls let go as normal steps.
+Past about 1,000 evaluations in one run, or 8,000 stalls, these are sampled too: evaluations that were let go count at
+the usual cost, stalls as normal steps.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,8 @@ from stepwatch.run import Ints, Run
 from stepwatch.units import Interval
 
 MOST_ROWS = 16_384  # kept before normal ones are thinned to half of it
-MOST_SLOW = 8_192
+MOST_TOLD = 2_048  # rows at and beside evaluations and saves
+MOST_STALLS = 8_192
 WORTH_THINNING = 256  # rows that go at once; more would make the sample denser towards the end
 HEAD_ROWS = 400  # as many as the printed mfu is undone from
 TAIL_ROWS = 400  # more than the forecast calls recent
@@ -110,7 +112,7 @@ class Live:
     """A run that goes on; `explain` is the analysis with what the user knows of card and settings."""
 
     def __init__(
-        self, name: str, explain: Callable[[Run], Analysis], *, stopwatch: Callable[[], float] = time.perf_counter
+        self, name: str, explain: Callable[[Run], Analysis], *, stopwatch: Callable[[], float] = time.thread_time
     ) -> None:
         self.name = name
         self.events: list[Event] = []
@@ -122,7 +124,7 @@ class Live:
         self._not_before = -np.inf
         self._line_at: float | None = None
         self._analysed_line_at = 0.0
-        self._level = self._slow_level = 0  # normal and slow rows are kept with a chance of 2^-level
+        self._levels = _Levels()
         self._watching = False
         self._told_row = -1
         self._late = self._slow = False
@@ -199,7 +201,7 @@ class Live:
             return
         restarted, self._runs = len(self._reader.past) > self._runs, len(self._reader.past)
         if restarted:
-            self._level = self._slow_level = 0
+            self._levels = _Levels()
             self._told_row, self._slow = -1, False
             if self._watching:
                 self._tell(Event(RESTART, now_s, Message("A new run begins.")))
@@ -210,7 +212,7 @@ class Live:
             return
         self._analysed_line_at = self._line_at if self._line_at is not None else now_s
         self._notice(self._analysis, now_s)
-        if self._level or len(run.iterations) > MOST_ROWS:
+        if self._levels.any or len(run.iterations) > MOST_ROWS:
             self._thin(self._analysis)
         self._not_before = now_s + (self._stopwatch() - begin) / ANALYSIS_SHARE
 
@@ -219,17 +221,26 @@ class Live:
         numbers = a.run.iterations.number
         rows = np.arange(len(numbers))
         ends = (rows < HEAD_ROWS) | (rows >= len(rows) - TAIL_ROWS)
-        slow = ~a.phases.of(Phase.STEP) | _beside_events(a.run) | _on_grid(a, numbers)
-        forgotten: Ints = numbers[:0]
-        while int((slow & ~ends).sum()) > MOST_SLOW:
-            self._slow_level += 1
-            kept = slow & _sampled(numbers, self._slow_level)
-            forgotten, slow = numbers[slow & ~kept & ~ends], kept
-        while int((_sampled(numbers, self._level) & ~slow & ~ends).sum()) > MOST_ROWS // 2:
-            self._level += 1
-        kept = ends | slow | _sampled(numbers, self._level)
+        stalls = a.phases.of(Phase.STALL)
+        told = (~a.phases.of(Phase.STEP) & ~stalls) | _beside_events(a.run) | _on_grid(a, numbers)
+        levels = self._levels
+        levels.told = _level_for(numbers[told & ~ends], levels.told, MOST_TOLD)
+        levels.stalls = _level_for(numbers[stalls & ~ends], levels.stalls, MOST_STALLS)
+        levels.normal = _level_for(numbers[~stalls & ~told & ~ends], levels.normal, MOST_ROWS // 2)
+        kept = (told & _sampled(numbers, levels.told)) | (stalls & _sampled(numbers, levels.stalls))
+        kept |= ends | (~told & ~stalls & _sampled(numbers, levels.normal))
         if int((~kept).sum()) >= WORTH_THINNING:
-            self._reader.keep(a.run, kept, forgotten.tolist())
+            self._reader.keep(a.run, kept, self._forgotten(a.run))
+
+    def _forgotten(self, run: Run) -> set[int]:
+        """Iterations whose evaluations and saves go with their rows."""
+        if not self._levels.told:
+            return set()
+        saved = [save.at for save in run.checkpoints if save.at is not None]
+        at = np.array([*(evaluation.at for evaluation in run.evaluations), *saved], np.int64)
+        numbers = run.iterations.number
+        between = (at > numbers[HEAD_ROWS]) & (at < numbers[-TAIL_ROWS])
+        return set(at[between & ~_sampled(at, self._levels.told)].tolist())
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -260,11 +271,10 @@ class Live:
         first_of_burst = fresh & ~np.concatenate(([False], stalled[:-1]))
         for row in np.flatnonzero(first_of_burst).tolist():
             number, time_s = int(a.run.iterations.number[row]), float(a.run.iterations.time_s[row])
-            facts = {
-                "at": [number], "ratio": time_s / float(a.phases.baseline.time_s[row]),
-                "lost": float(a.phases.excess_s(a.run, np.array([row]))[0]), "count": 1, "of": a.run.logged,
-            }  # fmt: skip
-            self._tell(Event(STALL, now_s, _stall_message(facts), number, time_s, float(facts["ratio"])))
+            ratio = time_s / float(a.phases.baseline.time_s[row])
+            lost = float(a.phases.excess_s(a.run, np.array([row]))[0])
+            facts = {"at": [number], "ratio": ratio, "lost": lost, "count": 1, "of": a.run.logged}
+            self._tell(Event(STALL, now_s, _stall_message(facts), number, time_s, ratio))
 
     def _is_slow(self, a: Analysis) -> bool:
         recent = _recent_step_s(a)
@@ -279,12 +289,15 @@ class Live:
             return
         if silence_s > max(LATE_RATIO * due, due + LATE_S):
             self._late = True
-            text = Message("No line for {silence:time}; one was due after {due:time}.", {"silence": silence_s, "due": due})
+            text = Message(
+                "No line for {silence:time}; one was due after {due:time}.", {"silence": silence_s, "due": due}
+            )
             last = int(a.run.iterations.number[-1])
             self._tell(Event(SILENCE, now_s, text, last, silence_s, silence_s / due if due > 0 else None))
 
 
 def _stall_message(facts: dict[str, object]) -> Message:
+    # The key of the finding, whole, so that it is translated once.
     return Message(
         "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else held the machine for {lost:time}.",
         facts,
@@ -307,6 +320,26 @@ def _change_of_speed(a: Analysis, now_s: float, last: int, *, slow: bool) -> Eve
 # --- which rows are kept ----------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Levels:
+    """Of each kind of rows one in 2^level is kept."""
+
+    normal: int = 0
+    told: int = 0
+    stalls: int = 0
+
+    @property
+    def any(self) -> bool:
+        return bool(self.normal or self.told or self.stalls)
+
+
+def _level_for(numbers: Ints, level: int, most: int) -> int:
+    """The lowest level, from this one on, at which no more than so many are kept."""
+    while int(_sampled(numbers, level).sum()) > most:
+        level += 1
+    return level
+
+
 def _sampled(numbers: Ints, level: int) -> np.ndarray:
     """One of 2^level, by number alone: what was let go once stays so."""
     if level == 0:
@@ -317,7 +350,7 @@ def _sampled(numbers: Ints, level: int) -> np.ndarray:
 def _beside_events(run: Run) -> np.ndarray:
     """Rows before and after evaluations and saves, in the log: they tell what the event belongs to."""
     beside = np.zeros(len(run.iterations), bool)
-    lines = [event.line for event in (*run.evaluations, *run.checkpoints)]
+    lines = [*(evaluation.line for evaluation in run.evaluations), *(save.line for save in run.checkpoints)]
     order = np.argsort(run.iterations.line, kind="stable")
     following = np.searchsorted(run.iterations.line[order], lines)
     places = np.concatenate((following, following - 1))
@@ -387,7 +420,9 @@ def _next_evaluation(a: Analysis, waited_s: float) -> Ahead | None:
 def _next_checkpoint(a: Analysis, waited_s: float) -> Ahead | None:
     """After the next evaluation, if that one saves; where only better losses are saved nobody knows."""
     evaluation = _next_evaluation(a, waited_s)
-    saves = a.forecast.saves_ahead / a.forecast.evals_ahead if a.forecast.evals_ahead else float(bool(a.run.checkpoints))
+    saves = (
+        a.forecast.saves_ahead / a.forecast.evals_ahead if a.forecast.evals_ahead else float(bool(a.run.checkpoints))
+    )
     if evaluation is None or saves <= 0 or a.costs.eval_s is None:
         return None
     always = a.run.settings.flag("always_save_checkpoint") is True

@@ -25,8 +25,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": {"estimator", "gpus", "run", "settings"},
     "plan": {"estimator", "gpus", "settings"},
     "report": {"analysis", "run", "settings"},
+    "watch": {"analysis", "readers", "run"},
     "i18n": set(),
-    "presenters": {"analysis", "estimator", "gpus", "i18n", "plan", "report", "run", "settings"},
+    "presenters": {"analysis", "estimator", "gpus", "i18n", "plan", "report", "run", "settings", "watch"},
     "cli": {
         "analysis",
         "estimator",
@@ -39,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "watch",
     },
 }
 FACADE = {"__init__", "__main__"}

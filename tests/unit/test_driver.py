@@ -507,7 +507,9 @@ def test_a_compute_capability_without_rates_gives_nothing(capability: tuple[int,
 
 
 def test_sensors_read_the_card_with_most_memory_in_use() -> None:
-    driver = Driver(Device(name="NVIDIA T1000", total=4 * GIB, free=4 * GIB), replace(A100, free=10 * GIB, mhz={1: 1395}))
+    driver = Driver(
+        Device(name="NVIDIA T1000", total=4 * GIB, free=4 * GIB), replace(A100, free=10 * GIB, mhz={1: 1395})
+    )
     sensors = Sensors(driver)
     reading = sensors.read()
     assert (reading.name, reading.sm_clock_hz, reading.temperature_c) == ("NVIDIA A100-SXM4-40GB", 1395e6, 71)

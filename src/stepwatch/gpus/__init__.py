@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from stepwatch.gpus.formula import gpu_by_formula
 
 __all__ = [
-    "Gpu", "Peak", "Reading", "Sensors", "ThisCard", "find_gpu", "find_gpu_in_text", "gpu_by_formula", "gpus", "this_card",
+    "Gpu", "Peak", "Reading", "Sensors", "ThisCard", "find_gpu", "find_gpu_in_text", "gpu_by_formula", "gpus",
+    "this_card",
 ]  # fmt: skip
 
 _MODULE_OF = {

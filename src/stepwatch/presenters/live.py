@@ -64,9 +64,12 @@ def waiting(look: Look) -> Message:
 
 def _progress(look: Look, language: str, width: int) -> Iterator[Line]:
     where = say(_where(look), language)
-    room = width - len(where) - 2
-    name = look.name if len(look.name) <= room else look.name[: max(room - 1, 0)] + "…"
-    yield Line(name.ljust(max(width - len(where), 0)), "bold").append(where)
+    if look.last_iteration is None:
+        yield from (Line(line, "bold") for line in wrapped(where, width))
+    else:
+        room = width - len(where) - 2
+        name = look.name if len(look.name) <= room else look.name[: max(room - 1, 0)] + "…"
+        yield Line(name.ljust(width - len(where)), "bold").append(where)
     share = _share(look)
     if share is not None:
         done = min(round(share * width), width)
@@ -83,9 +86,7 @@ def _where(look: Look) -> Message:
     facts = {"last": look.last_iteration, "share": share}
     if share is None or look.analysis is None:
         return Message("Iteration {last:n}.", facts)
-    return Message(
-        "Iteration {last:n} of {end:n}, {share:pct}.", {**facts, "end": look.analysis.forecast.max_iters}
-    )
+    return Message("Iteration {last:n} of {end:n}, {share:pct}.", {**facts, "end": look.analysis.forecast.max_iters})
 
 
 def _share(look: Look) -> float | None:

@@ -75,9 +75,12 @@ class LiveReader:
         self._left_out += len(run.iterations) - int(np.count_nonzero(rows))
         self._inferred = Settings({name: run.settings[name] for name in _INFERRED if name in run.settings})
         _set_rows(self._records, whole.take(kept))
+        # Saves as they were placed: with their evaluation forgotten, nothing would tell whose they were.
         gone = set(forgotten)
-        if gone:
-            self._records.events = [e for e in self._records.events if getattr(e, "at", None) not in gone]
+        kept_events: list[Event] = [e for e in self._records.events if not isinstance(e, (Evaluation, Checkpoint))]
+        kept_events += [evaluation for evaluation in run.evaluations if evaluation.at not in gone]
+        kept_events += [save for save in run.checkpoints if save.at not in gone]
+        self._records.events = sorted(kept_events, key=lambda event: event.line)
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -114,7 +117,9 @@ class LiveReader:
         now.held = self._records.held
         # One piece may hold several runs, as when a log is first read.
         *others, last = assemble(before, format_name=self._format.NAME, timing=self._format.TIMING, source=self.name)
-        self.past = [*self.past, *(run for run in others if len(run.iterations)), self._as_known(last)][-MOST_PAST_RUNS:]
+        self.past = [*self.past, *(run for run in others if len(run.iterations)), self._as_known(last)][
+            -MOST_PAST_RUNS:
+        ]
         self._records, self._unread, self._left_out, self._inferred = now, 0, 0, Settings({})
 
     @property

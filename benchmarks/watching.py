@@ -259,7 +259,7 @@ class _Drained:
 # --- growth -----------------------------------------------------------------------------------------------------
 
 _GROWTH = """
-import json, resource, sys, time
+import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
 from benchmarks.watching import growth
 print(json.dumps(growth(int(sys.argv[2]))))
@@ -268,8 +268,6 @@ print(json.dumps(growth(int(sys.argv[2]))))
 
 def growth(lines: int) -> tuple[float, float, int]:
     """Seconds for one line more, and for one look more, at this length; peak memory in bytes."""
-    import resource
-
     from stepwatch.analysis import analyse
     from stepwatch.watch import Live
 
@@ -283,7 +281,13 @@ def growth(lines: int) -> tuple[float, float, int]:
         begin += count
     line_s = median(_timed(live, begin + i, look=False) for i in range(100))
     look_s = median(_timed(live, begin + 100 + i, look=True) for i in range(30))
-    return line_s, look_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return line_s, look_s, _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    """Of this process alone: ru_maxrss begins at the size of its parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) * 1024
 
 
 def _timed(live, number: int, *, look: bool) -> float:  # type: ignore[no-untyped-def]

@@ -26,8 +26,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"estimator", "gpus", "settings"},
     "advice": {"analysis", "estimator", "gpus", "plan", "settings"},
     "report": {"advice", "analysis", "run", "settings"},
+    "watch": {"analysis", "readers", "run"},
     "i18n": set(),
-    "presenters": {"advice", "analysis", "estimator", "gpus", "i18n", "plan", "report", "run", "settings"},
+    "presenters": {"advice", "analysis", "estimator", "gpus", "i18n", "plan", "report", "run", "settings", "watch"},
     "cli": {
         "advice",
         "analysis",
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "watch",
     },
 }
 FACADE = {"__init__", "__main__"}

@@ -104,7 +104,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     if missing:
         parts["step"] += float((unlogged * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
     _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
-    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), missing)
+    unlogged_at_all = max(missing - run.left_out, 0.0)
+    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), unlogged_at_all)
 
 
 def _total(seconds: Floats, covers: npt.NDArray[np.int64]) -> float:

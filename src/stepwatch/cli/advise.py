@@ -44,7 +44,7 @@ def command(
     --set mtbf_hours=24 tells how often the machine fails.
     """
     with speaking(lang) as language:
-        check_output(form, output)
+        check_output(form, output, None)
         files = [name for name in arguments if name == "-" or not name.startswith("-")]
         if len(files) > 1:
             raise UsageError(

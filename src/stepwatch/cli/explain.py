@@ -105,12 +105,12 @@ def report_on(
     """The report, and whether one of several logs could not be read."""
     card = named_card(gpu)
     user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
-    from_config, remarks = _config_settings(config)
+    from_config, remarks = config_settings(config)
     runs, failed = _read_all(logs, log_format, limit, language)
     if chosen is not None:
         runs = [_chosen(runs, chosen)]
     report = replace(
-        _report(runs, card, from_config, user, remarks), inputs=tuple(_shown(name) for name in logs or ("-",)),
+        report_of(runs, card, from_config, user, remarks), inputs=tuple(shown(name) for name in logs or ("-",)),
         cards=count_in(gpu),
         command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
     )  # fmt: skip
@@ -143,7 +143,7 @@ def _source(name: str, limit: int, language: str) -> Source:
     return from_stdin(limit=limit)
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A relative path is as typed; of any other only the name, since a report is made to be passed on."""
     parts = set(name.replace("\\", "/").split("/"))
     return os.path.basename(name) if os.path.isabs(name) or {"..", "~"} & parts else name
@@ -163,7 +163,7 @@ def _chosen(runs: list[Run], number: int) -> Run:
     return runs[number - 1]
 
 
-def _config_settings(config: str | None) -> tuple[dict[str, Value], list[Finding]]:
+def config_settings(config: str | None) -> tuple[dict[str, Value], list[Finding]]:
     if config is None:
         return {}, []
     values, skipped = read_config(from_file(config).text.decode("utf-8", "replace"))
@@ -174,7 +174,7 @@ def _config_settings(config: str | None) -> tuple[dict[str, Value], list[Finding
     return values, [Finding("config_skipped", NOTICE, text)]
 
 
-def _report(
+def report_of(
     runs: list[Run], card: tuple[Gpu, str] | None, from_config: dict[str, Value], user: Settings, remarks: list[Finding]
 ) -> Report:
     if len(runs) > 1:
@@ -185,12 +185,12 @@ def _report(
     remarks = [*remarks, *_contradictions(runs, user, "--set"), *_contradictions(runs, config, "--config")]
     analyses = []
     for run in runs:
-        gpu, origin = _card(run, card)
-        analyses.append(analyse(replace(run, settings=_laid_over(run.settings, config, user)), gpu, origin))
+        gpu, origin = card_of(run, card)
+        analyses.append(analyse(replace(run, settings=laid_over(run.settings, config, user)), gpu, origin))
     return Report(analyses=tuple(analyses), remarks=tuple(remarks))
 
 
-def _card(run: Run, card: tuple[Gpu, str] | None) -> tuple[Gpu | None, str | None]:
+def card_of(run: Run, card: tuple[Gpu, str] | None) -> tuple[Gpu | None, str | None]:
     if card is not None:
         return card
     if not run.gpu_text:
@@ -201,7 +201,7 @@ def _card(run: Run, card: tuple[Gpu, str] | None) -> tuple[Gpu | None, str | Non
     return found, Origin.LOG.value if found else None
 
 
-def _laid_over(log: Settings, config: Settings, user: Settings) -> Settings:
+def laid_over(log: Settings, config: Settings, user: Settings) -> Settings:
     """What was inferred yields to the config, the config to what the log says, and all to --set."""
     said = Settings({name: setting for name, setting in log.items() if setting.origin is Origin.LOG})
     return log.beneath(config).beneath(said).beneath(user)

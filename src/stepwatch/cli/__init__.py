@@ -14,6 +14,7 @@ from stepwatch.errors import StepwatchError
 COMMANDS = {
     "explain": "Why some iterations are slow, what each part costs, how fast the run is, when it ends.",
     "estimate": "How long a config will take on a card, before it runs; whether a claimed figure is possible.",
+    "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
     "gpus": "The cards that stepwatch knows, or one of them.",
 }
 DEFAULT = "explain"

@@ -11,12 +11,11 @@ from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, 
 from stepwatch.cli.options import format_options, language_option, speaking, write
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, named_shape, plan, plan_json
+from stepwatch.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import from_file
 
 IMPOSSIBLE = 3
-MODEL_NAMES = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 
 
 @click.command(

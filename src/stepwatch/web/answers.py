@@ -101,7 +101,7 @@ def _plan_as(form: str, found: Plan, remarks: tuple[Message, ...], question: Que
         why = question.flag("why", default=False)
         return _text(MARKDOWN, PlanMarkdown(why=why).render(found, remarks, language))
     if form == "html":
-        return _text(HTML, PlanHtml().render(found, remarks, language))
+        return _text(HTML, PlanHtml(why=question.flag("why", default=False)).render(found, remarks, language))
     return _page(plan_body(found, remarks, language, static=False))
 
 

@@ -22,7 +22,7 @@ from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
 from stepwatch.plan import MODEL_NAMES
-from stepwatch.presenters.html import engine, style
+from stepwatch.presenters.html import drawing, engine, style
 from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, cards, openapi
 from stepwatch.web.live import LiveViews
@@ -125,7 +125,7 @@ class _Page:
 @cache
 def _files() -> Mapping[str, str]:
     own = {name: (_PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
-    return {**own, "report.css": style(), "engine.js": engine()}
+    return {**own, "report.css": style(), "engine.js": engine(), "charts.js": drawing()}
 
 
 @cache

@@ -5,7 +5,7 @@ const byId = (id) => document.getElementById(id);
 let words = JSON.parse(document.body.dataset.words);
 let last = null; // the question whose answer is shown, so that it can be asked again in another language or form
 let turn = 0; // only the latest question may show its answer
-let charts = [];
+let drawn = {};
 let watching = null;
 
 // --- what is asked ------------------------------------------------------------------------------------------------
@@ -117,17 +117,27 @@ function complain(problem) {
 // --- the answer ---------------------------------------------------------------------------------------------------
 
 async function show({ html, specs }) {
-  for (const chart of charts.splice(0)) chart.finalize();
+  const kept = [...byId("report").querySelectorAll("figure")].map(stateOf);
   byId("answer").hidden = false;
   byId("report").innerHTML = html; // escaped by the server; the Content-Security-Policy lets no script in it run
-  await draw(specs);
+  drawn = specs;
+  await stepwatchCharts.draw(byId("report"), specs);
+  for (const state of kept) restore(state);
 }
 
-async function draw(specs) {
-  for (const [name, spec] of Object.entries(specs)) {
-    const place = byId("report").querySelector(`[data-chart="${CSS.escape(name)}"]`);
-    if (place) charts.push(await vegaEmbed(place, spec, { ast: true, actions: false, renderer: "svg", defaultStyle: false }));
-  }
+// A chart that was zoomed stays so when the log has grown, and a table that was opened stays open.
+const chartOf = (figure) => figure.querySelector("[data-chart]");
+
+function stateOf(figure) {
+  const view = figure.querySelector(".tools") && stepwatchCharts.viewOf(chartOf(figure));
+  return { name: chartOf(figure).dataset.chart, open: figure.querySelector("details").open, zoom: view?.signal("zoom_i") };
+}
+
+function restore({ name, open, zoom }) {
+  const place = byId("report").querySelector(`[data-chart="${CSS.escape(name)}"]`);
+  if (!place) return;
+  place.closest("figure").querySelector("details").open = open;
+  if (zoom) stepwatchCharts.viewOf(place)?.signal("zoom_i", zoom).runAsync();
 }
 
 async function save(format) {
@@ -324,5 +334,6 @@ addEventListener("drop", (event) => {
   const form = openForm();
   if (file && form.querySelector("textarea")) take(form, file);
 });
+stepwatchCharts.darkness.addEventListener("change", () => stepwatchCharts.draw(byId("report"), drawn));
 remember(null);
 openView();

@@ -29,6 +29,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explanation": {"analysis", "gpus", "report", "run", "settings"},
     "i18n": set(),
     "presenters": {"analysis", "estimator", "gpus", "i18n", "plan", "report", "run", "settings"},
+    "web": {
+        "analysis",
+        "cards",
+        "explanation",
+        "gpus",
+        "i18n",
+        "plan",
+        "presenters",
+        "readers",
+        "report",
+        "settings",
+        "sources",
+    },
     "cli": {
         "analysis",
         "cards",
@@ -43,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "web",
     },
 }
 FACADE = {"__init__", "__main__"}

@@ -140,7 +140,7 @@ def test_what_a_log_says_is_escaped(client: TestClient) -> None:
         ("/api/explain", b"", "the log is empty"),
         ("/api/explain", b"no such thing", "no iteration found in the log"),
         ("/api/explain", bytes(range(128, 256)) * 20, "“-” is not text"),
-        ("/api/explain?gpu=nonsense", SHORT, "there is no card “nonsense”"),
+        ("/api/explain?gpu=nonsense", SHORT, "there is no card “nonsense” in the catalogue"),
         ("/api/explain?lang=xx", SHORT, "“xx” is not a value for lang"),
         ("/api/explain?format=exe", SHORT, "“exe” is not a value for format"),
         ("/api/explain?set=max_iters", SHORT, "--set needs key=value, not “max_iters”"),
@@ -211,18 +211,26 @@ def test_the_document_names_what_there_is(client: TestClient) -> None:
     assert set(paths) == {"/api/explain", "/api/estimate", "/api/gpus", "/api/openapi.json"}
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/api/explain", 405), ("POST", "/", 405), ("GET", "/x", 404), ("GET", "/page/../app.py", 404), ("GET", "/page/%2e%2e%2fapp.py", 404), ("GET", "/page/words/xx.json", 404)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/api/explain", 405), ("POST", "/", 405), ("GET", "/x", 404), ("GET", "/page/../app.py", 404),
+     ("GET", "/page/%2e%2e%2fapp.py", 404), ("GET", "/page/words/xx.json", 404)],
+)  # fmt: skip
 def test_what_is_not_there_is_said_so(client: TestClient, method: str, path: str, status: int) -> None:
     refused(client.request(method, path), status)
 
 
-@pytest.mark.parametrize("headers", [{"Content-Type": "multipart/form-data"}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": "text/plain", "Content-Encoding": "br"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [{"Content-Type": "multipart/form-data"}, {"Content-Type": "application/x-www-form-urlencoded"},
+     {"Content-Type": "text/plain", "Content-Encoding": "br"}],
+)  # fmt: skip
 def test_bodies_of_other_kinds_are_refused(client: TestClient, headers: dict[str, str]) -> None:
     refused(client.post("/api/explain", content=SHORT, headers=headers), 415)
 
 
 def test_a_body_beyond_the_limit_is_refused(client: TestClient) -> None:
-    assert "2 MB" in refused(client.post("/api/explain", content=b"x" * 2_000_001, headers=PLAIN), 413)
+    assert "2.00 MB" in refused(client.post("/api/explain", content=b"x" * 2_000_001, headers=PLAIN), 413)
 
 
 def test_a_body_is_counted_while_it_comes(client: TestClient) -> None:
@@ -246,13 +254,12 @@ def test_a_log_in_an_allowed_directory_is_explained(client: TestClient, path: st
 
 @pytest.mark.parametrize(
     "path",
-    ["../secret.log", "link.log", "away/train.log", "../logs-of-others/train.log", "/etc/passwd", "deep/../../secret.log",
-     "", "/", "\0", "train.log\0", "..", "~/secret.log/../../../../etc/passwd", "C:\\train.log/../../secret.log"],
+    ["../secret.log", "link.log", "away/train.log", "../logs-of-others/train.log", "/etc/passwd",
+     "deep/../../secret.log", "", "/", "\0", "train.log\0", "..",
+     "~/secret.log/../../../../etc/passwd", "C:\\train.log/../../secret.log"],
 )  # fmt: skip
 def test_roads_out_of_the_allowed_directories_are_closed(client: TestClient, path: str) -> None:
     for response in (client.post("/api/explain", params={"path": path}), client.get("/live", params={"path": path})):
-        if path == "":
-            continue
         refused(response, 403)
         assert "secret" not in response.json()["hint"]
 
@@ -329,7 +336,7 @@ def test_the_page_speaks_the_language_of_the_browser(client: TestClient) -> None
 # --- the token --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture()
+@pytest.fixture
 def guarded() -> Iterator[TestClient]:
     options = Options(host="0.0.0.0", token=TOKEN, limits=Limits(workers=1))
     with TestClient(create_app(options), base_url="http://192.168.0.7:8765") as client:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from stepwatch.errors import StepwatchError, TooLarge
@@ -122,9 +122,10 @@ class Api:
     async def _body(self, request: Request, hold: Callable[[int], None], language: str) -> bytes:
         limits = self._options.limits
         body = bytearray()
+        incoming = _Incoming(request)
         try:
             async with asyncio.timeout(limits.arrive_s):
-                async for part in request.stream():
+                async for part in incoming:
                     if len(body) + len(part) > limits.body_bytes:
                         body.clear()
                         raise Refused(too_large(limits.body_bytes, language))
@@ -134,7 +135,7 @@ class Api:
             what = Message("the log did not arrive in time")
             raise Refused(complaint(408, what, None, language)) from None
         except Refused:
-            await _drained(request)
+            await incoming.drain()
             raise
         return bytes(body)
 
@@ -158,16 +159,30 @@ def refusal(error: StepwatchError, limit: int, language: str) -> Refused:
     return Refused(complaint(status, error.what, error.remedy, language))
 
 
-async def _drained(request: Request) -> None:
-    """Reads on for a while without keeping anything: most clients listen only when they have said all."""
-    read = 0
-    with suppress(TimeoutError, RuntimeError):
-        async with asyncio.timeout(_DRAINED_S):
-            while read < _DRAINED_BYTES:
-                event = await request.receive()
-                read += len(event.get("body", b""))
-                if event["type"] == "http.disconnect" or not event.get("more_body"):
-                    return
+class _Incoming:
+    """The parts of a body as they come."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._more = True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while self._more:
+            event = await self._request.receive()
+            if event["type"] == "http.disconnect":
+                raise ClientDisconnect
+            self._more = event.get("more_body", False)
+            yield event.get("body", b"")
+
+    async def drain(self) -> None:
+        """Reads on for a while without keeping anything: most clients listen only when they have said all."""
+        read = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAINED_S):
+                async for part in self:
+                    read += len(part)
+                    if read > _DRAINED_BYTES:
+                        return
 
 
 async def cards(request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -35,6 +36,7 @@ from stepwatch.web.workers import Workers
 _PAGE = Path(__file__).parent / "page"
 _LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
 _MEDIA = {".css": "text/css", ".js": "text/javascript"}
+_ONE_AT_A_TIME = threading.Lock()
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 
 
@@ -46,8 +48,10 @@ def create_app(options: Options) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        preparing = asyncio.create_task(asyncio.to_thread(_files))  # the engine takes seconds to put together
         async with workers.running():
             yield
+        await preparing
 
     async def wrong(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -89,12 +93,13 @@ class _Page:
 
     async def show(self, request: Request) -> Response:
         language = self._language(request)
+        files = await asyncio.to_thread(_files)
         text = self._template.render(
             words=words(language), language=language, languages=_LANGUAGE_NAMES, version=__version__,
             cards=_card_names(), own_card=await asyncio.to_thread(_own_card), models=MODEL_NAMES,
             settings=[name for name in KINDS if name not in PRIVATE], allowed=bool(self._options.allowed),
             limit=self._options.limits.body_bytes,
-            files={name: f"page/{name}?v={_digest(text)}" for name, text in _files().items()},
+            files={name: f"page/{name}?v={_digest(text)}" for name, text in files.items()},
         )  # fmt: skip
         return HTMLResponse(text, headers={"Content-Language": language})
 
@@ -105,10 +110,10 @@ class _Page:
         return JSONResponse(words(language))
 
     async def file(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in _files():
+        name, files = request.path_params["name"], await asyncio.to_thread(_files)
+        if name not in files:
             raise HTTPException(404)
-        text = _files()[name]
+        text = files[name]
         lasting = request.query_params.get("v") == _digest(text)
         headers = {"Cache-Control": _FOR_A_YEAR} if lasting else {}
         return Response(text, media_type=_MEDIA[Path(name).suffix], headers=headers)
@@ -122,8 +127,13 @@ class _Page:
         return next((name for name in asked if name in LANGUAGES), self._options.language)
 
 
-@cache
 def _files() -> Mapping[str, str]:
+    with _ONE_AT_A_TIME:
+        return _prepared_files()
+
+
+@cache
+def _prepared_files() -> Mapping[str, str]:
     own = {name: (_PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
     return {**own, "report.css": style(), "engine.js": engine(), "charts.js": drawing()}
 

@@ -41,19 +41,18 @@ def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
         descriptor = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise _unreadable(path, error) from error
-    with os.fdopen(descriptor, "rb") as stream:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise UnreadableInput(
-                Message("“{name:word}” is not a file", {"name": os.path.basename(path)}),
-                Message("name the log file in it, for example train.log"),
-            )
-        try:
-            if not os.path.samestat(os.stat(_within(path, allowed)), found):
-                raise _forbidden(path)
-        except OSError as error:
-            raise _unreadable(path, error) from error
-        text = stream.read(limit + 1)
+            raise _no_file(path)
+        if not os.path.samestat(os.stat(_within(path, allowed)), found):
+            raise _forbidden(path)
+        with os.fdopen(os.dup(descriptor), "rb") as stream:
+            text = stream.read(limit + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    finally:
+        os.close(descriptor)
     if len(text) > limit:
         raise TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
     return text
@@ -61,7 +60,7 @@ def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
 
 def _within(path: str, allowed: tuple[str, ...]) -> str:
     """The real place of a path; relative ones are looked for in the first allowed directory."""
-    if "\0" in path or not allowed:
+    if not path or "\0" in path or not allowed:
         raise _forbidden(path)
     try:
         real = os.path.realpath(os.path.join(allowed[0], path))
@@ -77,6 +76,13 @@ def _forbidden(path: str) -> Forbidden:
     return Forbidden(
         Message("“{name:word}” is not in a directory that may be read", {"name": os.path.basename(path)}),
         Message("allow its directory when you start the page: stepwatch serve --allow DIRECTORY"),
+    )
+
+
+def _no_file(path: str) -> UnreadableInput:
+    return UnreadableInput(
+        Message("“{name:word}” is not a file", {"name": os.path.basename(path)}),
+        Message("name the log file in it, for example train.log"),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -119,7 +118,8 @@ def _from_here(request: Request) -> bool:
     if request.url.path == "/" and request.method in ("GET", "HEAD"):
         return True
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    host = request.headers.get("host", "").lower()
+    if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
         return False
     return request.headers.get("sec-fetch-site", "none") in _OWN_SITE
 

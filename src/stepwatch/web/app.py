@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -18,7 +19,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from stepwatch import __version__
 from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
@@ -95,7 +95,7 @@ class _Page:
         language = self._language(request)
         files = await asyncio.to_thread(_files)
         text = self._template.render(
-            words=words(language), language=language, languages=_LANGUAGE_NAMES, version=__version__,
+            words=words(language), language=language, languages=_LANGUAGE_NAMES, version=version("stepwatch"),
             cards=_card_names(), own_card=await asyncio.to_thread(_own_card), models=MODEL_NAMES,
             settings=[name for name in KINDS if name not in PRIVATE], allowed=bool(self._options.allowed),
             limit=self._options.limits.body_bytes,

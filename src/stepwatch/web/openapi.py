@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
-from stepwatch import __version__
 from stepwatch.i18n import LANGUAGES
 from stepwatch.plan import MODEL_NAMES
 from stepwatch.settings import KINDS
@@ -55,7 +55,7 @@ def document() -> Schema:
         "openapi": "3.1.0",
         "info": {
             "title": "stepwatch",
-            "version": __version__,
+            "version": version("stepwatch"),
             "summary": "Why was that iteration slow, how long will it take?",
             "description": "Times are seconds, sizes bytes, shares 0–1; unknown is null; an interval means 90 %.",
             "license": {"name": "MIT", "identifier": "MIT"},

@@ -8,10 +8,19 @@ import sys
 import click
 
 from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.options import (
+    chart_option,
+    check_output,
+    chosen_chart,
+    format_options,
+    language_option,
+    speaking,
+    write,
+)
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
+from stepwatch.presenters import PLAN_CHARTS
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import from_file
 
@@ -33,10 +42,12 @@ IMPOSSIBLE = 3
 )
 @click.option("--why", is_flag=True, help="Show the terms that the step time is the sum of.")
 @language_option()
-@format_options("terminal", "md", "json")
+@chart_option(*PLAN_CHARTS)
+@format_options("terminal", "md", "json", "html", "png")
 def command(
     arguments: tuple[str, ...], gpu: str | None, n_gpus: int | None, link: str | None, assignments: tuple[str, ...],
-    model: str | None, depth: int | None, claim: str | None, why: bool, lang: str | None, form: str, output: str | None,
+    model: str | None, depth: int | None, claim: str | None, why: bool, lang: str | None, chart: str | None, form: str,
+    output: str | None,
 ) -> None:  # fmt: skip
     """Estimate what a config will take on a card, before the run.
 
@@ -46,6 +57,7 @@ def command(
     With --claim it tells whether a promised figure is possible; exit code 3 when it is not.
     """
     with speaking(lang) as language:
+        check_output(form, output)
         settings, remarks = _settings(arguments, assignments, model, depth)
         card, origin = named_card(gpu) or card_of_config(settings) or card_of_this_machine()
         answer = plan(
@@ -57,7 +69,10 @@ def command(
             claim=claim,
         )
         remarks = (*remarks, *answer.notes)
-        write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
+        if form == "png":
+            write(_picture(answer, chart, language), output)
+        else:
+            write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
     if answer.claim is not None and answer.claim.verdict == "impossible":
         sys.exit(IMPOSSIBLE)
 
@@ -87,12 +102,28 @@ def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:
     return config_settings(source.text.decode("utf-8", "replace"))
 
 
-def _render(answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool) -> str:
+def _picture(answer: Plan, chart: str | None, language: str) -> bytes:
+    from stepwatch.i18n import say
+    from stepwatch.presenters.pictures import png
+    from stepwatch.presenters.plan_charts import plan_charts_of
+    from stepwatch.presenters.plan_sentences import headline
+
+    charts = {found.name: found for found in plan_charts_of(answer, language)}
+    return png(chosen_chart(charts, chart or PLAN_CHARTS[0]), say(headline(answer), language))
+
+
+def _render(
+    answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool
+) -> str | bytes:
     if form == "json":
         from stepwatch.i18n import say
 
         said = [say(remark, language) for remark in remarks]
         return json.dumps({**plan_json(answer), "language": language, "remarks": said}, ensure_ascii=False) + "\n"
+    if form == "html":
+        from stepwatch.presenters.html import PlanHtml
+
+        return PlanHtml(why=why).render(answer, remarks, language).encode("utf-8")
     from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
 
     if form == "md":

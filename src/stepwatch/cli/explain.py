@@ -11,13 +11,22 @@ import click
 from stepwatch.analysis.findings import NOTICE, Finding
 from stepwatch.cards import named_card
 from stepwatch.cli.errors import complain
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.options import (
+    chart_option,
+    check_output,
+    chosen_chart,
+    format_options,
+    language_option,
+    speaking,
+    write,
+)
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.explanation import explain
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import Presenter
+from stepwatch.presenters import CHARTS, Presenter
 from stepwatch.readers import read
+from stepwatch.report import Report
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin
@@ -52,11 +61,12 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_s
     default=LARGEST_EXPANSION_BYTES,
     help="Largest log to read, after expansion (default: 2 GB).",
 )
-@format_options("terminal", "md", "json")
+@chart_option(*CHARTS)
+@format_options("terminal", "md", "json", "html", "png")
 def command(
     logs: tuple[str, ...], gpu: str | None, lang: str | None, config: str | None, assignments: tuple[str, ...],
     full: bool, chosen: int | None, no_iterations: bool, with_lines: bool, front_matter: bool, log_format: str | None,
-    max_size: int, form: str, output: str | None,
+    max_size: int, chart: str | None, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Explain the log of a training run.
 
@@ -65,6 +75,7 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
+        check_output(form, output)
         card = named_card(gpu)
         user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
         from_config, remarks = _config_settings(config)
@@ -76,11 +87,15 @@ def command(
             inputs=tuple(_shown(name) for name in logs or ("-",)),
             command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
         )  # fmt: skip
+        if form == "png":
+            write(_picture(report, chart, language), output)
+            sys.exit(1 if failed else 0)
         presenter = _presenter(
             form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter,
             colour=None if output is None else False,
         )  # fmt: skip
-        write(presenter.render(report, language), output)
+        answer = presenter.render(report, language)
+        write(answer.encode("utf-8") if form == "html" else answer, output)  # a page says itself that it is UTF-8
     if failed:
         sys.exit(1)
 
@@ -138,6 +153,17 @@ def _config_settings(config: str | None) -> tuple[Settings, list[Finding]]:
     return settings, [Finding("config_skipped", NOTICE, remark) for remark in remarks]
 
 
+def _picture(report: Report, chart: str | None, language: str) -> bytes:
+    """Of the longest run, as the first screen is."""
+    from stepwatch.presenters.charts import charts_of
+    from stepwatch.presenters.pictures import png
+    from stepwatch.presenters.sentences import headline, longest
+
+    analysis = report.analyses[longest(report)]
+    charts = {found.name: found for found in charts_of(analysis, language)}
+    return png(chosen_chart(charts, chart or CHARTS[0]), say(headline(analysis), language))
+
+
 def _presenter(
     form: str, *, full: bool, iterations: bool, with_lines: bool, front_matter: bool, colour: bool | None
 ) -> Presenter:
@@ -149,6 +175,10 @@ def _presenter(
         from stepwatch.presenters.markdown import MarkdownPresenter
 
         return MarkdownPresenter(front_matter=front_matter, with_lines=with_lines)
+    if form == "html":
+        from stepwatch.presenters.html import HtmlPresenter
+
+        return HtmlPresenter(with_lines=with_lines)
     from stepwatch.presenters.terminal import TerminalPresenter
 
     return TerminalPresenter(full=full, with_lines=with_lines, colour=colour)

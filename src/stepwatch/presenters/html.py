@@ -12,11 +12,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import stepwatch
-from stepwatch.i18n import LANGUAGES, numbers, say
+from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.blocks import Block, Bullets, Section, Table, Text, Typed, text_and_code
-from stepwatch.presenters.lines import printable
+from stepwatch.presenters.lines import held, printable
 from stepwatch.presenters.vega import Chart, Spec
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Body(NamedTuple):
     specs: dict[str, Spec]
 
 
-def report_body(report: Report, language: str, *, static: bool = True) -> Body:
+def report_body(report: Report, language: str, *, static: bool = True, with_lines: bool = False) -> Body:
     """`static` False leaves the drawings for paper out: a page with the engine may do without."""
     from stepwatch.presenters import outline
 
@@ -55,6 +55,8 @@ def report_body(report: Report, language: str, *, static: bool = True) -> Body:
         writer.run(report, a, number if len(report.analyses) > 1 else None, charted.get(number, 0))
         for number, a in enumerate(report.analyses, start=1)
     ]
+    if with_lines:
+        runs[-1]["sections"].append(writer.unread(report))
     overview = None
     if len(report.analyses) > 1:
         count = Message("The input holds {count:n} runs.", {"count": len(report.analyses)})
@@ -98,13 +100,18 @@ def drawing() -> str:
 class HtmlPresenter:
     """One file with everything in it, in every language."""
 
+    with_lines: bool = False
     name: str = "html"
     suffix: str = ".html"
 
     def render(self, report: Report, language: str) -> str:
         from stepwatch.presenters import outline
 
-        return _page(lambda spoken: report_body(report, spoken), say(outline.title(report), language), language)
+        return _page(
+            lambda spoken: report_body(report, spoken, with_lines=self.with_lines),
+            say(outline.title(report), language),
+            language,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,31 +180,41 @@ class _Writer:
             **self.placed(plan_outline.sections(plan, remarks, why=why), charts, charts, _PLAN_PLACES, None),
         }  # fmt: skip
 
+    def unread(self, report: Report) -> dict[str, Any]:
+        from stepwatch.presenters import sentences
+
+        lines = [f"{number}: {text}" for a in report.analyses for number, text in sentences.unread_lines(a)][:20]
+        text = "\n".join(lines) or self.say(Message("None."))
+        heading = self.say(Message("Lines that were not understood"))
+        return {"name": "unread", "heading": heading, "charts": [], "blocks": [{"kind": "lines", "text": text}]}
+
     # --- figures ----------------------------------------------------------------------------------------------
 
     def figures(self, a: Analysis) -> Iterator[tuple[str, str]]:
         """The few that most readers came for."""
         from stepwatch.presenters import sentences
 
-        language = self.language
         if sentences.step_known(a):
-            yield self.say(Message("Normal iteration")), numbers.duration(a.costs.step_s.mid, language)
+            yield self.figure(Message("Normal iteration"), Message("{step:time}", {"step": a.costs.step_s.mid}))
         if a.throughput.tokens_per_s is not None:
-            yield self.say(Message("Speed")), numbers.token_rate(a.throughput.tokens_per_s, language)
+            yield self.figure(Message("Speed"), Message("{rate:rate}", {"rate": a.throughput.tokens_per_s}))
         if a.goodput.iterations:
-            yield self.say(Message("Time so far")), numbers.duration(a.goodput.wall_s, language)
-        remaining = a.forecast.remaining_s
+            yield self.figure(Message("Time so far"), Message("{wall:time}", {"wall": a.goodput.wall_s}))
         if a.forecast.done:
-            yield self.say(Message("State")), self.say(sentences.run_state(a))
-        elif remaining is not None:
-            yield self.say(Message("Time left")), numbers.duration_range(remaining, language)
+            yield self.figure(Message("State"), sentences.run_state(a))
+        elif a.forecast.remaining_s is not None:
+            yield self.figure(Message("Time left"), Message("{cost:range}", {"cost": a.forecast.remaining_s}))
 
     def plan_figures(self, plan: Plan) -> Iterator[tuple[str, str]]:
-        language, need = self.language, plan.estimate.vram_bytes
-        yield self.say(Message("Whole run")), numbers.duration_range(plan.total_s, language)
-        yield self.say(Message("Training step")), numbers.duration_range(plan.estimate.step_s, language)
-        yield self.say(Message("Speed")), numbers.token_rate(plan.tokens_per_s.mid, language)
-        yield self.say(Message("Memory")), " – ".join(numbers.size(end, language) for end in (need.low, need.high))
+        need = plan.estimate.vram_bytes
+        yield self.figure(Message("Whole run"), Message("{cost:range}", {"cost": plan.total_s}))
+        yield self.figure(Message("Training step"), Message("{cost:range}", {"cost": plan.estimate.step_s}))
+        yield self.figure(Message("Speed"), Message("{rate:rate}", {"rate": plan.tokens_per_s.mid}))
+        sizes = {"low": need.low, "high": need.high}
+        yield self.figure(Message("Memory"), Message("{low:size} – {high:size}", sizes))
+
+    def figure(self, label: Message, value: Message) -> tuple[str, str]:
+        return self.say(label), self.say(value)
 
     # --- charts -----------------------------------------------------------------------------------------------
 
@@ -272,7 +289,7 @@ class _Writer:
         return " ".join(map(self.say, messages))
 
     def say(self, message: Message) -> str:
-        return say(message, self.language)
+        return held(say(message, self.language))
 
 
 # --- the whole page ---------------------------------------------------------------------------------------------

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from stepwatch.i18n import clean, numbers, say
+from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.plan import Plan
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters import vega
-from stepwatch.presenters.vega import Chart, Spec, one_of, rounded
+from stepwatch.presenters.blocks import Table
+from stepwatch.presenters.vega import Chart, Spec, rounded
 from stepwatch.units import Interval
-
-NAMES = ("parts", "memory")
 
 
 def plan_charts_of(plan: Plan, language: str) -> tuple[Chart, ...]:
@@ -23,25 +21,25 @@ def plan_charts_of(plan: Plan, language: str) -> tuple[Chart, ...]:
 def _parts(plan: Plan, language: str) -> Chart:
     bars = [
         _Bar(
-            part.code, say(part.name, language), part.total_s, numbers.duration_range(part.total_s, language),
+            part.code, part.name, part.total_s, Message("{cost:range}", {"cost": part.total_s}),
             vega.PART_COLOURS[part.code],
         )
         for part in sentences.parts(plan)
     ]  # fmt: skip
-    about = (Message("A thin line marks the range of a total."), sentences.RANGES)
+    about = (Message("A thin line marks the range of a total."),)
     head = (Message("Part"), Message("Total"))
-    return _chart("parts", Message("Where the time will go"), about, bars, head, language)
+    return _chart("parts", Message("The time by part"), about, bars, head, language)
 
 
 def _memory(plan: Plan, language: str) -> Chart:
     """What the run needs against what the card has."""
     need, size = plan.estimate.vram_bytes, plan.gpu.vram_bytes
     colour = vega.ORANGE if plan.fits is False else vega.BLUE
-    range_ = " – ".join(numbers.size(end, language) for end in (need.low, need.high))
-    bars = [_Bar("need", say(Message("This run"), language), need, range_, colour)]
+    range_ = Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})
+    bars = [_Bar("need", Message("This run"), need, range_, colour)]
     if size is not None:
-        name, figure = clean(plan.gpu.name), numbers.size(size, language)
-        bars.append(_Bar("card", name, Interval.exactly(size), figure, vega.SLATE))
+        name = Message("{name:word}", {"name": plan.gpu.name})
+        bars.append(_Bar("card", name, Interval.exactly(size), Message("{size:size}", {"size": size}), vega.SLATE))
     head = (Message("Memory"), Message("Total"))
     about = (Message("What the run needs, with a thin line for the range, and what a card has."),)
     return _chart("memory", Message("Memory of the card"), about, bars, head, language)
@@ -49,34 +47,26 @@ def _memory(plan: Plan, language: str) -> Chart:
 
 class _Bar(NamedTuple):
     code: str
-    name: str
+    name: Message
     amount: Interval
-    figure: str
+    figure: Message
     colour: str
 
 
 def _chart(
     name: str, title: Message, about: tuple[Message, ...], bars: list[_Bar], head: tuple[Message, ...], language: str
 ) -> Chart:
-    names, figures = {bar.code: bar.name for bar in bars}, {bar.code: bar.figure for bar in bars}
+    names, figures = (
+        {bar.code: say(bar.name, language) for bar in bars},
+        {bar.code: say(bar.figure, language) for bar in bars},
+    )
     data = [
         {"k": bar.code, **{side: rounded(getattr(bar.amount, side)) for side in ("low", "mid", "high")}} for bar in bars
     ]
-    spec = vega.spec_of(language, {name: data}, **vega.bars(names, figures, _bar(bars, names, figures), _ranges()))
-    rows = tuple((bar.name, bar.figure) for bar in bars)
-    return vega.chart(name, title, about, spec, tuple(say(cell, language) for cell in head), rows, language)
-
-
-def _bar(bars: list[_Bar], names: Mapping[str, str], figures: Mapping[str, str]) -> Spec:
-    colours = {"domain": [bar.code for bar in bars], "range": [bar.colour for bar in bars]}
-    hover = {"expr": f"{one_of(names, 'datum.k')} + ': ' + {one_of(figures, 'datum.k')}"}
-    return {
-        "mark": {"tooltip": hover},
-        "encoding": {
-            "x": {"field": "mid", "type": "quantitative", "axis": None, "scale": {"nice": False}},
-            "color": {"field": "k", "type": "nominal", "legend": None, "scale": colours},
-        },
-    }  # fmt: skip
+    bar = vega.plain_bar("mid", names, figures, {bar.code: bar.colour for bar in bars})
+    spec = vega.spec_of(language, {name: data}, **vega.bars(names, figures, bar, _ranges()))
+    table = Table(head, "lr", tuple(((bar.name,), (bar.figure,)) for bar in bars))
+    return vega.chart(name, title, about, spec, table, language)
 
 
 def _ranges() -> list[Spec]:

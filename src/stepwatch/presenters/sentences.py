@@ -604,6 +604,12 @@ def regime_sentences(a: Analysis) -> tuple[Message, ...]:
     )
 
 
+def span(a: Analysis, first: int, last: int) -> Message:
+    """The iterations between two rows."""
+    begin, end = (int(a.run.iterations.number[row]) for row in (first, last))
+    return Message("{first:n}–{last:n}", {"first": begin, "last": end})
+
+
 def known_settings(a: Analysis) -> Iterator[tuple[str, str, Message]]:
     """Name, value and where it is known from; never one that may name a person or a place."""
     values, origins = settings_json(a)

@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
+from stepwatch.presenters.blocks import Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 Spec = dict[str, Any]
+
+_SHORT_TITLE = 18  # characters; two columns of them fit on a phone
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -30,6 +33,10 @@ PART_COLOURS = {
 }  # fmt: skip
 
 
+UNSEEN = 0.001
+"""The opacity of what only the pointer finds; of nothing at all it would not."""
+
+
 class Chart(NamedTuple):
     """A picture as data, what it shows in words, and the table behind it."""
 
@@ -45,7 +52,8 @@ class Chart(NamedTuple):
 def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], **content: Any) -> Spec:
     """A whole specification. The data hold no word of any language, so that four languages can share them."""
     return {
-        "$schema": SCHEMA, "width": "container", "background": None, "datasets": dict(datasets),
+        "$schema": SCHEMA, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"},
+        "background": None, "padding": {"left": 2, "right": 2, "top": 4, "bottom": 4}, "datasets": dict(datasets),
         "data": {"name": next(iter(datasets))}, **content, "config": _config(language), "usermeta": {"dark": DARK},
     }  # fmt: skip
 
@@ -62,7 +70,7 @@ def _config(language: str) -> Spec:
         "axisY": {"domain": False, "ticks": False}, "view": {"stroke": None},
         "legend": {
             "orient": "top", "title": None, "labelColor": INK, "labelFontSize": 12, "labelLimit": 260,
-            "columnPadding": 16, "rowPadding": 6, "offset": 14, "columns": {"expr": "width < 460 ? 2 : 6"},
+            "columnPadding": 24, "rowPadding": 6, "offset": 14,
         },
         "text": {"color": INK, "fontSize": 13}, "rule": {"color": INK}, "title": {
             "anchor": "start", "frame": "group", "color": INK, "fontSize": 17, "offset": 18, "subtitleColor": MUTED,
@@ -71,11 +79,10 @@ def _config(language: str) -> Spec:
     }  # fmt: skip
 
 
-def chart(
-    name: str, title: Message, about: Iterable[Message], spec: Spec, head: tuple[str, ...],
-    rows: tuple[tuple[str, ...], ...], language: str,
-) -> Chart:  # fmt: skip
+def chart(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Chart:
     said, description = say(title, language), " ".join(say(message, language) for message in about)
+    rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in table.rows)
+    head = tuple(say(cell, language) for cell in table.head)
     return Chart(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
 
 
@@ -87,6 +94,13 @@ def text(value: str) -> str:
 def one_of(table: Mapping[str, str], key: str) -> str:
     """The expression that finds a text by its code, `key` being an expression too."""
     return f"({json.dumps(dict(table))})[{key}]"
+
+
+def legend(titles: Mapping[str, str], **more: Any) -> Spec:
+    """Above the chart, in as many columns as a phone has room for; `titles` by their codes."""
+    narrow = 2 if max(map(len, titles.values())) <= _SHORT_TITLE else 1
+    columns = {"expr": f"width < 460 ? {narrow} : width < 600 ? 3 : {len(titles)}"}
+    return {"labelExpr": one_of(titles, "datum.value"), "columns": columns, **more}
 
 
 def rounded(value: float) -> float:
@@ -102,17 +116,33 @@ def iteration_axis(language: str) -> Spec:
         "title": say(Message("Iteration"), language), "tickCount": {"expr": "width < 460 ? 4 : 8"},
         "labelExpr": f"datum.value === floor(datum.value) ? {integer('datum.value', language)} : ''",
     }  # fmt: skip
-    return {"type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": axis}
+    return {"type": "quantitative", "scale": {"zero": False, "nice": False, "padding": 12}, "axis": axis}
 
 
 def time_axis(values: Sequence[float], language: str, **more: Any) -> Spec:
     """With lines where these durations are, said as everywhere else."""
-    said = {_key(value): numbers.duration(value, language) if value else "0" for value in values}
+    said = {_key(value): _round_duration(value, language) for value in values}
     return {"values": list(values), "labelExpr": one_of(said, "'' + datum.value"), "title": None, **more}
 
 
+def _round_duration(value: float, language: str) -> str:
+    """Without the zeros that would promise exactness."""
+    if value >= MINUTE_S:
+        return numbers.duration(value, language)
+    amount, unit = (value, "s") if value >= 1 else (value * 1000, "ms")
+    return numbers.with_unit(_shortest(amount, language), unit, language) if value else "0"
+
+
+def _shortest(value: float, language: str) -> str:
+    return numbers.decimal(value, len(f"{value:.6g}".partition(".")[2]), language)
+
+
+_SCALES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
+
+
 def count_axis(values: Sequence[float], language: str) -> Spec:
-    said = {_key(value): numbers.big(value, language) if value >= 1 else f"{value:g}" for value in values}
+    scale, unit = next(((scale, unit) for scale, unit in _SCALES if values[-1] >= scale), (1.0, ""))
+    said = {_key(value): _shortest(value / scale, language) + unit if value else "0" for value in values}
     return {"values": list(values), "labelExpr": one_of(said, "'' + datum.value"), "title": None}
 
 
@@ -196,6 +226,11 @@ def tooltip(title: str, rows: Iterable[tuple[str, str]]) -> Spec:
     return {"expr": f"{{title: {title}, {entries}}}"}
 
 
+def iteration_title(language: str) -> str:
+    """The expression that names the iteration in the field `i`."""
+    return f"{text(say(Message('Iteration'), language) + ' ')} + {integer('datum.i', language)}"
+
+
 # --- bars -------------------------------------------------------------------------------------------------------
 
 BAR_STEP, BAR_OFFSET = 46, 9
@@ -212,9 +247,21 @@ def bars(names: Mapping[str, str], figures: Mapping[str, str], bar: Spec, over: 
     figure = {"mark": _above("right"), "encoding": {"text": _text(figures), "x": {"value": "width"}}}
     labels = [{"transform": [{"aggregate": [], "groupby": ["k"]}], **label} for label in (name, figure)]
     return {
-        "height": {"step": BAR_STEP}, "encoding": {"y": y},
+        "height": BAR_STEP * len(names), "encoding": {"y": y},
         "layer": [{**bar, "mark": {**_BAR, **bar["mark"]}}, *over, *labels],
     }  # fmt: skip
+
+
+def plain_bar(field: str, names: Mapping[str, str], figures: Mapping[str, str], colours: Mapping[str, str]) -> Spec:
+    """The layer for `bars` with one bar in each row."""
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    return {
+        "mark": {"tooltip": {"expr": f"{one_of(names, 'datum.k')} + ': ' + {one_of(figures, 'datum.k')}"}},
+        "encoding": {
+            "x": {"field": field, "type": "quantitative", "axis": None, "scale": {"nice": False}},
+            "color": {"field": "k", "type": "nominal", "legend": None, "scale": scale},
+        },
+    }
 
 
 def _above(side: str) -> Spec:

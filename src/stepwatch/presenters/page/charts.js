@@ -18,21 +18,23 @@ window.stepwatchCharts = (() => {
     return { ...JSON.parse(text), datasets };
   }
 
-  function zoomed(view, how) {
+  function zoomed(view, how, whole) {
     const [first, last] = view.scale("x").domain();
     const middle = (first + last) / 2;
     const half = ((last - first) / 2) * (how === "in" ? 0.5 : 2);
-    view.signal("zoom_i", how === "all" ? null : [middle - half, middle + half]).runAsync();
+    const all = how === "all" || 2 * half >= whole[1] - whole[0];
+    view.signal("zoom_i", all ? null : [middle - half, middle + half]).runAsync();
   }
 
   function tools(figure, view) {
     const bar = figure.querySelector(".tools");
     if (!bar) return;
+    const whole = view.scale("x").domain();
     bar.hidden = false;
     for (const button of bar.querySelectorAll("[data-zoom]")) {
-      button.onclick = () => zoomed(view, button.dataset.zoom);
+      button.onclick = () => zoomed(view, button.dataset.zoom, whole);
     }
-    figure.querySelector(".drawing").ondblclick = () => zoomed(view, "all");
+    figure.querySelector(".drawing").ondblclick = () => zoomed(view, "all", whole);
   }
 
   function forget(place) {

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
@@ -23,9 +21,9 @@ from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
 from stepwatch.plan import MODEL_NAMES
-from stepwatch.presenters.html import drawing, engine, style
 from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, cards, openapi
+from stepwatch.web.files import PLACE, Files, digest
 from stepwatch.web.live import LiveViews
 from stepwatch.web.options import Options
 from stepwatch.web.security import Guard, sent
@@ -33,10 +31,8 @@ from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.words import words
 from stepwatch.web.workers import Workers
 
-_PAGE = Path(__file__).parent / "page"
 _LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
 _MEDIA = {".css": "text/css", ".js": "text/javascript"}
-_ONE_AT_A_TIME = threading.Lock()
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 
 
@@ -44,14 +40,13 @@ def create_app(options: Options) -> Starlette:
     leaving = asyncio.Event()
     workers = Workers(options.limits.workers, options.limits.answer_s, options.limits.queue_s)
     api = Api(options, workers)
-    page = _Page(options)
+    files = Files()
+    page = _Page(options, files)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        preparing = asyncio.create_task(asyncio.to_thread(_files))  # the engine takes seconds to put together
-        async with workers.running():
+        async with workers.running(), files.preparing():
             yield
-        await preparing
 
     async def wrong(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -83,23 +78,24 @@ def create_app(options: Options) -> Starlette:
 class _Page:
     """The page and its files."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, files: Files) -> None:
         self._options = options
+        self._files = files
         templates = Environment(
-            loader=FileSystemLoader(_PAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            loader=FileSystemLoader(PLACE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
         )  # fmt: skip
         self._template = templates.get_template("index.html")
 
     async def show(self, request: Request) -> Response:
         language = self._language(request)
-        files = await asyncio.to_thread(_files)
+        files = await self._files.all()
         text = self._template.render(
             words=words(language), language=language, languages=_LANGUAGE_NAMES, version=version("stepwatch"),
             cards=_card_names(), own_card=await asyncio.to_thread(_own_card), models=MODEL_NAMES,
             settings=[name for name in KINDS if name not in PRIVATE], allowed=bool(self._options.allowed),
             limit=self._options.limits.body_bytes,
-            files={name: f"page/{name}?v={_digest(text)}" for name, text in files.items()},
+            files={name: f"page/{name}?v={digest(text)}" for name, text in files.items()},
         )  # fmt: skip
         return HTMLResponse(text, headers={"Content-Language": language})
 
@@ -110,11 +106,11 @@ class _Page:
         return JSONResponse(words(language))
 
     async def file(self, request: Request) -> Response:
-        name, files = request.path_params["name"], await asyncio.to_thread(_files)
+        name, files = request.path_params["name"], await self._files.all()
         if name not in files:
             raise HTTPException(404)
         text = files[name]
-        lasting = request.query_params.get("v") == _digest(text)
+        lasting = request.query_params.get("v") == digest(text)
         headers = {"Cache-Control": _FOR_A_YEAR} if lasting else {}
         return Response(text, media_type=_MEDIA[Path(name).suffix], headers=headers)
 
@@ -125,22 +121,6 @@ class _Page:
         ]
         asked = (request.query_params.get("lang"), *preferred)
         return next((name for name in asked if name in LANGUAGES), self._options.language)
-
-
-def _files() -> Mapping[str, str]:
-    with _ONE_AT_A_TIME:
-        return _prepared_files()
-
-
-@cache
-def _prepared_files() -> Mapping[str, str]:
-    own = {name: (_PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
-    return {**own, "report.css": style(), "engine.js": engine(), "charts.js": drawing()}
-
-
-@cache
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache

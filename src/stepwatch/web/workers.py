@@ -7,7 +7,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from stepwatch.web.wire import LENGTHS, Answer, Wire, packed
@@ -47,9 +47,7 @@ class Workers:
             yield
         finally:
             self._closing = True
-            for worker in self._all:
-                worker.kill()
-            await asyncio.gather(*self._tasks, *(worker.ended() for worker in self._all), return_exceptions=True)
+            await asyncio.gather(*(worker.end() for worker in self._all), *self._tasks, return_exceptions=True)
 
     async def ask(self, wire: Wire) -> Answer:
         if len(wire.body) <= _LARGE_BYTES:
@@ -97,9 +95,8 @@ class Workers:
         await self._start()
 
     async def _end(self, worker: _Worker) -> None:
-        worker.kill()
         self._all.discard(worker)
-        await worker.ended()
+        await worker.end()
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -114,6 +111,7 @@ class _Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process, self._questions, self._answers = process, process.stdin, process.stdout
+        self._ending = False
 
     @classmethod
     async def start(cls) -> _Worker:
@@ -139,10 +137,9 @@ class _Worker:
         told = json.loads(await self._answers.readexactly(head_length))
         return Answer(told["status"], told["media"], await self._answers.readexactly(body_length))
 
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
-
-    async def ended(self) -> None:
+    async def end(self) -> None:
         self._questions.close()
+        if not self._ending and not self._answers.at_eof():  # asyncio complains of a process that is killed twice
+            self._process.kill()
+        self._ending = True
         await self._process.wait()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.house.sentences import ROOT
-from tests.integration.serving import iteration_lines, serving
+from tests.integration.serving import Serving, iteration_lines
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
@@ -63,15 +63,9 @@ PASTE = """
 """
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("logs")
-
-
-@pytest.fixture(scope="module")
-def address(directory: Path) -> Iterator[str]:
-    with serving("--allow", str(directory)) as server:
-        yield server.address
+@pytest.fixture
+def address(server: Serving) -> str:
+    return server.address
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +133,11 @@ def test_a_dropped_file_is_explained_at_once(page: Page, packed: bool) -> None:
     expect(page.locator("#explain-text")).to_be_enabled()
 
 
-def test_a_chosen_file_is_explained(page: Page, directory: Path) -> None:
-    (directory / "chosen.log").write_text(LOG, encoding="utf-8")
+def test_a_chosen_file_is_explained(page: Page, served_directory: Path) -> None:
+    (served_directory / "chosen.log").write_text(LOG, encoding="utf-8")
     with page.expect_file_chooser() as chooser:
         page.click("#explain .choose")
-    chooser.value.set_files(directory / "chosen.log")
+    chooser.value.set_files(served_directory / "chosen.log")
     drawn(page)
     expect(page.locator("#report .source")).to_contain_text("chosen.log")
 
@@ -285,8 +279,8 @@ def test_a_config_is_estimated_and_a_claim_judged(page: Page) -> None:
 # --- a growing log ----------------------------------------------------------------------------------------------
 
 
-def test_a_growing_log_is_watched(page: Page, directory: Path) -> None:
-    log = directory / "growing.log"
+def test_a_growing_log_is_watched(page: Page, served_directory: Path) -> None:
+    log = served_directory / "growing.log"
     page.click("text=Watch a log")
     page.fill("#watch-path", "growing.log")
     page.click("#watch .main")
@@ -359,8 +353,8 @@ def violations(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_view_shuts_anybody_out(page: Page, directory: Path, scheme: str) -> None:
-    (directory / "axe.log").write_text(LOG, encoding="utf-8")
+def test_no_view_shuts_anybody_out(page: Page, served_directory: Path, scheme: str) -> None:
+    (served_directory / "axe.log").write_text(LOG, encoding="utf-8")
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     assert violations(page) == []
     explain(page)

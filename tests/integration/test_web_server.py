@@ -23,17 +23,6 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("logs")
-
-
-@pytest.fixture(scope="module")
-def server(directory: Path) -> Iterator[Serving]:
-    with serving("--allow", str(directory)) as server:
-        yield server
-
-
 def events(response: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
     name = ""
     for line in response.iter_lines():
@@ -69,9 +58,9 @@ def test_what_cannot_be_served_is_said(arguments: list[str], code: int, said: st
     assert said in done.stderr
 
 
-def test_ctrl_c_ends_it_even_while_a_log_is_watched(directory: Path) -> None:
-    (directory / "watched.log").write_text(iteration_lines(60), encoding="utf-8")
-    with serving("--allow", str(directory)) as server:
+def test_ctrl_c_ends_it_even_while_a_log_is_watched(served_directory: Path) -> None:
+    (served_directory / "watched.log").write_text(iteration_lines(60), encoding="utf-8")
+    with serving("--allow", str(served_directory)) as server:
         with httpx.stream("GET", f"{server.address}/live?path=watched.log", timeout=PATIENCE_S) as response:
             assert next(events(response))[0] == "report"
             assert server.interrupt() == 0
@@ -113,12 +102,12 @@ def _posted(server: Serving, body: bytes) -> int:
     return httpx.post(address, content=body, headers=PLAIN, timeout=PATIENCE_S).status_code
 
 
-def test_a_live_view_follows_its_log(server: Serving, directory: Path) -> None:
-    log = directory / "growing.log"
-    with httpx.stream("GET", f"{server.address}/live?path=growing.log", timeout=PATIENCE_S) as response:
+def test_a_live_view_follows_its_log(server: Serving, served_directory: Path) -> None:
+    log = served_directory / "followed.log"
+    with httpx.stream("GET", f"{server.address}/live?path=followed.log", timeout=PATIENCE_S) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         told = events(response)
-        assert next(told)[1]["error"] == "there is no file “growing.log”"
+        assert next(told)[1]["error"] == "there is no file “followed.log”"
         log.write_text("nothing yet\n", encoding="utf-8")
         assert next(told)[1]["error"].startswith("no iteration found")
         log.write_text(iteration_lines(60), encoding="utf-8")

@@ -57,7 +57,7 @@ def command(
     With --claim it tells whether a promised figure is possible; exit code 3 when it is not.
     """
     with speaking(lang) as language:
-        check_output(form, output)
+        check_output(form, output, chart)
         settings, remarks = _settings(arguments, assignments, model, depth)
         card, origin = named_card(gpu) or card_of_config(settings) or card_of_this_machine()
         answer = plan(

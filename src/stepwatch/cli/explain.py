@@ -75,7 +75,7 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
-        check_output(form, output)
+        check_output(form, output, chart)
         card = named_card(gpu)
         user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
         from_config, remarks = _config_settings(config)

@@ -78,8 +78,10 @@ def chosen_chart(charts: Mapping[str, Chart], name: str) -> Chart:
     return charts[name]
 
 
-def check_output(form: str, output: str | None) -> None:
+def check_output(form: str, output: str | None, chart: str | None) -> None:
     """A page or a picture is for a file or a pipe: a terminal would show thousands of lines, or beep."""
+    if chart is not None and form != "png":
+        raise UsageError(Message("--chart goes with --format png"), Message("add --format png -o chart.png"))
     if form in ("html", "png") and output is None and sys.stdout is not None and sys.stdout.isatty():
         raise UsageError(
             Message("{form:word} is nothing for a terminal", {"form": form}),

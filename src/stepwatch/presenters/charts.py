@@ -137,7 +137,7 @@ def _part_name(a: Analysis, part: str, language: str) -> str:
 
 
 def _about_points(a: Analysis, drawn: Drawn) -> tuple[Message, ...]:
-    scale = Message("Each mark is a logged iteration; each line of the scale is several times the one below it.")
+    scale = Message("Each mark is a logged iteration; the scale is logarithmic.")
     facts = {"rows": len(a.run.iterations), "shown": len(drawn.rows)}
     if drawn.slow_left_out:
         return scale, Message(

@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import stepwatch
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from stepwatch.plan import Plan
     from stepwatch.report import Report
 
-MOST_CHARTED_RUNS = 4
-"""The longest; a page with the charts of fifty runs would help nobody."""
+MOST_CHARTED_RUNS, MOST_RUNS = 4, 20
+"""The longest get charts, and of many only these are written out; a page with all of fifty runs would help nobody."""
 STILL_POINTS = 500
 """In the drawing for paper, which is there in every language."""
 LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
@@ -50,18 +50,25 @@ def report_body(report: Report, language: str, *, static: bool = True, with_line
     from stepwatch.presenters import outline
 
     writer = _Writer(language, static)
-    charted = _charted(report)
-    runs = [
-        writer.run(report, a, number if len(report.analyses) > 1 else None, charted.get(number, 0))
-        for number, a in enumerate(report.analyses, start=1)
-    ]
+    if len(report.analyses) == 1:
+        runs, overview = [writer.run(report, report.analyses[0])], None
+    else:
+        longest = _longest(report)
+        sharing = dict.fromkeys(longest[:MOST_CHARTED_RUNS], MOST_CHARTED_RUNS)
+        runs = [
+            writer.run(report, report.analyses[number - 1], number, sharing.get(number, 0))
+            for number in sorted(longest[:MOST_RUNS])
+        ]
+        overview = writer.overview(report, len(longest) - len(runs))
     if with_lines:
         runs[-1]["sections"].append(writer.unread(report))
-    overview = None
-    if len(report.analyses) > 1:
-        count = Message("The input holds {count:n} runs.", {"count": len(report.analyses)})
-        overview = {"text": say(count, language), "table": writer.block(outline.runs(report))}
     return writer.body(outline.title(report), runs, overview)
+
+
+def _longest(report: Report) -> list[int]:
+    """The numbers of the runs, those that took longest first."""
+    walls = {number: a.goodput.wall_s for number, a in enumerate(report.analyses, start=1)}
+    return sorted(walls, key=lambda number: -walls[number])
 
 
 def plan_body(
@@ -131,13 +138,6 @@ class PlanHtml:
 # --- one language -----------------------------------------------------------------------------------------------
 
 
-def _charted(report: Report) -> dict[int, int]:
-    """Which runs get charts, and how they share the points."""
-    walls = {number: a.goodput.wall_s for number, a in enumerate(report.analyses, start=1)}
-    longest = sorted(walls, key=lambda number: -walls[number])[:MOST_CHARTED_RUNS]
-    return dict.fromkeys(longest, len(longest))
-
-
 @dataclass(frozen=True, slots=True)
 class _Writer:
     """Says what the outline holds, in the form that the template takes."""
@@ -152,7 +152,8 @@ class _Writer:
         )  # fmt: skip
         return Body(printable(html), {name: chart.spec for name, chart in charts})
 
-    def run(self, report: Report, a: Analysis, number: int | None, sharing: int) -> dict[str, Any]:
+    def run(self, report: Report, a: Analysis, number: int | None = None, sharing: int = 1) -> dict[str, Any]:
+        """`sharing` is the number of runs that share the points; 0 for a run without charts."""
         from stepwatch.presenters import outline, sentences
         from stepwatch.presenters.charts import charts_of
         from stepwatch.presenters.thinning import MOST_POINTS
@@ -179,6 +180,13 @@ class _Writer:
             "heading": None, "level": 2, "answer": answer, "source": None, "figures": list(self.plan_figures(plan)),
             **self.placed(plan_outline.sections(plan, remarks, why=why), charts, charts, _PLAN_PLACES, None),
         }  # fmt: skip
+
+    def overview(self, report: Report, left_out: int) -> dict[str, Any]:
+        from stepwatch.presenters import outline
+
+        text = self.say(Message("The input holds {count:n} runs.", {"count": len(report.analyses)}))
+        rest = self.say(Message("… and {count:n} more.", {"count": left_out})) if left_out else None
+        return {"text": text, "rest": rest, "table": self.block(outline.runs(report))}
 
     def unread(self, report: Report) -> dict[str, Any]:
         from stepwatch.presenters import sentences
@@ -303,7 +311,7 @@ def _page(body: Callable[[str], Body], title: str, language: str) -> str:
     sheet = style() + _shown_languages()
     texts = {"skip": say(Message("To the content"), language), "language": say(Message("Language"), language)}
     return _templates().get_template("page.html").render(
-        language=language, texts=texts, version=stepwatch.__version__, languages=list(LANGUAGE_NAMES.items()),
+        language=language, texts=texts, version=version("stepwatch"), languages=list(LANGUAGE_NAMES.items()),
         title=title,
         bodies={spoken: Markup(found.html) for spoken, found in bodies.items()}, policy=_policy(scripts, sheet),
         style=Markup(sheet), charts=Markup(_charts_json(bodies)),

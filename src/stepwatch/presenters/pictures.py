@@ -9,7 +9,7 @@ from stepwatch.presenters.vega import FONT, UNSEEN, Chart, Spec
 
 WIDTH = 720
 _PNG_SCALE = 2.0
-_LINE_LENGTH = 110
+_LINE_LENGTH = 95
 _ROOT = re.compile(r'<svg [^>]*?width="(?P<width>[\d.]+)" height="(?P<height>[\d.]+)"[^>]*>')
 _CLIP = re.compile(r"(?<=[\"#])clip(?=\d)")
 _NOTHING = re.compile(r'<path class="(?:background|foreground)" aria-hidden="true" d="[^"]*"(?: [\w-]+="[^"]*")*/>')

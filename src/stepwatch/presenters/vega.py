@@ -74,7 +74,7 @@ def _config(language: str) -> Spec:
         },
         "text": {"color": INK, "fontSize": 13}, "rule": {"color": INK}, "title": {
             "anchor": "start", "frame": "group", "color": INK, "fontSize": 17, "offset": 18, "subtitleColor": MUTED,
-            "subtitleFontSize": 13, "subtitlePadding": 6, "lineHeight": 20,
+            "subtitleFontSize": 13, "subtitleLineHeight": 18, "subtitlePadding": 6, "lineHeight": 20,
         },
     }  # fmt: skip
 

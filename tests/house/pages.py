@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.house.sentences import ROOT
 
-PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/gpus.md")
+PAGES = ("README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/gpus.md", "docs/serve.md")
 _BLOCK = re.compile(r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL)
 OUTPUTS = {
     "short": ("examples/short.log", "--gpu", "4070"),

@@ -179,7 +179,9 @@ class Watch {
     const place = scrollY;
     await show(data);
     scrollTo(0, place);
-    tell(`${words.watching} ${new Date().toLocaleTimeString(byId("language").value)}`);
+    const language = byId("language").value;
+    const region = navigator.languages.find((name) => name.startsWith(language)) ?? language; // 24 hours, or twice 12
+    tell(`${words.watching} ${new Date().toLocaleTimeString(region)}`);
   }
 
   fail(problem) {

@@ -18,6 +18,7 @@ from stepwatch.settings import PRIVATE, Origin, Settings, Value
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"
+MODEL_NAMES = tuple(MODELS)
 _USUAL_BATCH = 12  # nanoGPT's default
 _SHAPE = ("n_layer", "n_head", "n_embd")
 _LARGEST = {

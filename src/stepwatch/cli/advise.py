@@ -8,8 +8,8 @@ import sys
 import click
 
 from stepwatch.advice import counsel_on_log, counsel_on_plan
-from stepwatch.cli.cards import count_in, named_card
-from stepwatch.cli.estimate import MODEL_NAMES, card_of, link_named, settings_from
+from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
+from stepwatch.cli.estimate import MODEL_NAMES, settings_from
 from stepwatch.cli.options import check_output, format_options, language_option, speaking, write
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -72,7 +72,7 @@ def _of_log(
     analysis = report.analyses[longest(report)]
     card, cards = analysis.throughput.gpu, n_gpus or count_in(gpu)
     if not len(analysis.run.iterations) and card is not None:  # only begun: as its config would be advised on
-        begun = plan(analysis.run.settings, card, link=link_named(link, card))
+        begun = plan(analysis.run.settings, card, link=checked_link(link, card))
         return _of_plan(begun, _shown(config), cards)
     found = counsel_on_log(analysis, cards=cards, windows=sys.platform == "win32")
     remarks = tuple(finding.message for finding in report.remarks)
@@ -82,8 +82,8 @@ def _of_log(
 def _of_config(settings: Settings, name: str | None, gpu: str | None, n_gpus: int | None, link: str | None) -> Answer:
     from stepwatch.advice.recommended import recommend
 
-    card, origin = named_card(gpu) or card_of(settings)
-    cards, between = n_gpus or count_in(gpu), link_named(link, card)
+    card, origin = named_card(gpu) or card_of_config(settings) or card_of_this_machine()
+    cards, between = n_gpus or count_in(gpu), checked_link(link, card)
     if name is None:
         return Answer(recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=between))
     return _of_plan(plan(settings, card, gpu_origin=origin, link=between), _shown(name), cards)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from stepwatch.cli.cards import card_of_this_machine, count_in, named_card
+from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
 from stepwatch.cli.options import (
     chart_option,
     check_output,
@@ -20,16 +19,12 @@ from stepwatch.cli.options import (
 )
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, named_shape, plan, plan_json
+from stepwatch.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
 from stepwatch.presenters import PLAN_CHARTS
-from stepwatch.settings import Origin, Settings, parse_assignment, read_config
+from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import from_file
 
-if TYPE_CHECKING:
-    from stepwatch.gpus import Gpu
-
 IMPOSSIBLE = 3
-MODEL_NAMES = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 
 
 @click.command(
@@ -64,9 +59,14 @@ def command(
     with speaking(lang) as language:
         check_output(form, output, chart)
         settings, remarks = settings_from(arguments, assignments, model, depth)
-        card, origin = named_card(gpu) or card_of(settings)
+        card, origin = named_card(gpu) or card_of_config(settings) or card_of_this_machine()
         answer = plan(
-            settings, card, gpu_origin=origin, n_gpus=n_gpus or count_in(gpu), link=link_named(link, card), claim=claim
+            settings,
+            card,
+            gpu_origin=origin,
+            n_gpus=n_gpus or count_in(gpu),
+            link=checked_link(link, card),
+            claim=claim,
         )
         remarks = (*remarks, *answer.notes)
         if form == "png":
@@ -99,42 +99,7 @@ def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:
         from stepwatch.readers import settings_of  # a log tells its settings too
 
         return settings_of(source), ()
-    values, skipped = read_config(source.text.decode("utf-8", "replace"))
-    if not skipped:
-        return Settings.of(Origin.CONFIG, values), ()
-    told = Message(
-        "These settings of the config are not plain values and were left out: {names:word}.",
-        {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])])},
-    )
-    return Settings.of(Origin.CONFIG, values), (told,)
-
-
-def card_of(settings: Settings) -> tuple[Gpu, str]:
-    """`device = 'cpu'` names the card too; otherwise it is this machine's."""
-    if not (settings.text("device") or "").startswith("cpu"):
-        return card_of_this_machine()
-    from stepwatch.gpus import find_gpu
-
-    return find_gpu("cpu"), settings["device"].origin.value
-
-
-def link_named(name: str | None, card: Gpu) -> str | None:
-    if name is None:
-        return None
-    from stepwatch.estimator.step import LINKS_BYTES_PER_S
-
-    known = ("nvlink", "pcie", *LINKS_BYTES_PER_S)
-    if name.lower() not in known:
-        raise UsageError(
-            Message("there is no link “{name:word}”", {"name": name}),
-            Message("links: {names:word}", {"names": ", ".join(known)}),
-        )
-    if name.lower() == "nvlink" and not card.link_bytes_per_s:
-        raise UsageError(
-            Message("a {gpu:word} has no NVLink", {"gpu": card.name}),
-            Message("leave --link out, or name pcie4 or pcie5"),
-        )
-    return name.lower()
+    return config_settings(source.text.decode("utf-8", "replace"))
 
 
 def _picture(answer: Plan, chart: str | None, language: str) -> bytes:

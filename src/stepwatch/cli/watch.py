@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from stepwatch.analysis import Analysis, analyse
+from stepwatch.cards import card_of_this_machine, named_card
 from stepwatch.cli.alerts import Alert, arguments_of
-from stepwatch.cli.cards import card_of_this_machine, named_card
-from stepwatch.cli.explain import card_of, config_settings, laid_over, report_of, shown
+from stepwatch.cli.explain import config_given, shown
 from stepwatch.cli.options import language_option, speaking
 from stepwatch.errors import NoIterations, UnknownGpu, UsageError
+from stepwatch.explanation import card_of, explain, laid_over
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import lines
@@ -90,8 +91,7 @@ class _Given:
 
     def __init__(self, gpu: str | None, config: str | None, assignments: tuple[str, ...]) -> None:
         self._card = named_card(gpu)
-        self._from_config, self._remarks = config_settings(config)
-        self._config = Settings.of(Origin.CONFIG, self._from_config)
+        self._config, self._remarks = config_given(config)
         self._user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
 
     def explain(self, run: Run) -> Analysis:
@@ -105,7 +105,7 @@ class _Given:
 
         told = any(card_of(run, self._card)[0] is not None for run in runs)
         card = self._card if told else _machine_card()
-        report = report_of(list(runs), card, self._from_config, self._user, self._remarks)
+        report = explain(runs, card, config=self._config, user=self._user, remarks=self._remarks)
         return TerminalPresenter(colour=colour).render(replace(report, inputs=(name,)), language)
 
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from stepwatch.errors import UnreadableInput
+from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 
@@ -41,6 +41,15 @@ class Source(NamedTuple):
 
 def from_text(text: str, name: str = "-") -> Source:
     return Source(name, normalise(text.encode("utf-8", "surrogatepass")))
+
+
+def from_bytes(data: bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    """What a file holds, plain or gzip, without there being a file."""
+    return Source(_printable(os.path.basename(name)), normalise(expanded(data, limit=limit)))
+
+
+def expanded(data: bytes, *, limit: int = LARGEST_EXPANSION_BYTES) -> bytes:
+    return _read(io.BytesIO(data), limit)
 
 
 def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
@@ -110,8 +119,8 @@ def _read(stream: BinaryIO, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> UnreadableInput:
-    return UnreadableInput(
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(
         Message("the log is larger than {limit:size}", {"limit": limit}),
         Message("cut out the part you want explained, or raise the limit with --max-size"),
     )

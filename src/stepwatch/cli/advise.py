@@ -9,11 +9,11 @@ import click
 
 from stepwatch.advice import counsel_on_log, counsel_on_plan
 from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
-from stepwatch.cli.estimate import MODEL_NAMES, settings_from
+from stepwatch.cli.estimate import settings_from
 from stepwatch.cli.options import check_output, format_options, language_option, speaking, write
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, plan
+from stepwatch.plan import MODEL_NAMES, Plan, plan
 from stepwatch.presenters.counsel_outline import Answer
 from stepwatch.presenters.counsels import CounselMarkdown, CounselTerminal, counsel_json
 from stepwatch.settings import Settings

@@ -45,7 +45,7 @@ def from_text(text: str, name: str = "-") -> Source:
 
 def from_bytes(data: bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """What a file holds, plain or gzip, without there being a file."""
-    return Source(_printable(os.path.basename(name)), normalise(expanded(data, limit=limit)))
+    return Source(printable(os.path.basename(name)), normalise(expanded(data, limit=limit)))
 
 
 def expanded(data: bytes, *, limit: int = LARGEST_EXPANSION_BYTES) -> bytes:

@@ -64,6 +64,7 @@ def create_app(options: Options) -> Starlette:
             Route("/live", LiveViews(options, api, leaving).respond),
             Route("/api/explain", api.asked("explain"), methods=["POST"]),
             Route("/api/estimate", api.asked("estimate"), methods=["POST"]),
+            Route("/api/advise", api.asked("advise"), methods=["POST"]),
             Route("/api/gpus", cards),
             Route("/api/openapi.json", openapi),
         ],

@@ -39,6 +39,11 @@ _ESTIMATE: dict[str, tuple[Schema, str]] = {
     "depth": ({"type": "integer", "minimum": 1, "maximum": 200}, "The shape that nanochat's --depth means."),
     "why": ({"type": "boolean"}, "With the terms behind the step time, in Markdown."),
 }
+_ADVISE: dict[str, tuple[Schema, str]] = {
+    **_SHARED,
+    **{name: _EXPLAIN[name] for name in ("name", "config", "log_format", "run")},
+    **{name: _ESTIMATE[name] for name in ("gpus", "link", "model", "depth")},
+}
 _ERRORS = {
     400: "The question cannot be answered: wrong usage, no iteration found, unknown card.",
     401: "The server wants a token.",
@@ -65,6 +70,7 @@ def document() -> Schema:
         "paths": {
             "/api/explain": {"post": _explain()},
             "/api/estimate": {"post": _estimate()},
+            "/api/advise": {"post": _advise()},
             "/api/gpus": {"get": _get("listGpus", "The cards that stepwatch knows.", "Gpus")},
             "/api/openapi.json": {"get": _get("openapi", "This document.", "Document")},
         },
@@ -98,6 +104,20 @@ def _estimate() -> Schema:
     }
 
 
+def _advise() -> Schema:
+    log = {"log": _or_null({"type": "string", "description": "The text of the log, where there is one."})}
+    return {
+        "operationId": "advise",
+        "summary": "Advise what to change, or recommend a config where there is neither log nor config.",
+        "parameters": _query(_ADVISE),
+        "requestBody": {
+            **_body(log, _ADVISE, "The log or the config itself; what else there is goes into the query."),
+            "required": False,
+        },
+        "responses": _answers("Advice"),
+    }
+
+
 def _get(name: str, summary: str, schema: str) -> Schema:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     responses = {"200": {"description": summary, "content": content}, **_refusals(401, 403)}
@@ -118,11 +138,14 @@ def _body(text: Schema, fields: dict[str, tuple[Schema, str]], plain: str) -> Sc
     question = {
         "type": "object",
         "properties": {**text, **properties, "settings": {"$ref": "#/components/schemas/Settings"}},
-        "required": ["log"] if "log" in text else [],
+        "required": ["log"] if text.get("log", {}).get("type") == "string" else [],
         "additionalProperties": False,
     }
     bare = {media: {"schema": {"type": "string", "description": plain}} for media in _PLAIN}
-    return {"required": "log" in text, "content": {"application/json": {"schema": question}, **bare}}
+    return {
+        "required": text.get("log", {}).get("type") == "string",
+        "content": {"application/json": {"schema": question}, **bare},
+    }
 
 
 def _or_null(schema: Schema) -> Schema:
@@ -168,6 +191,10 @@ def _schemas() -> Schema:
             "schema": {"const": "stepwatch.plan/1"}, "gpu": _TEXT, "settings": {"type": "object"},
             **dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s", "total_s", "vram_bytes"), _INTERVAL),
             "fits": {"type": ["boolean", "null"]}, "claim": {"type": ["object", "null"]}, "advice": {"type": "array"},
+        }),
+        "Advice": _record({
+            "schema": {"const": "stepwatch.advice/1"}, "advice": {"type": "array"},
+            **{name: {"type": ["object", "null"]} for name in ("before", "after", "recommended", "plan")},
         }),
         "PageParts": _record({"html": _TEXT, "specs": {"type": "object"}}),
         "Gpus": _record({"schema": _TEXT}),

@@ -25,6 +25,10 @@ TAKES: Mapping[str, Mapping[str, type]] = {
         **dict.fromkeys(("config", "link", "claim", "model", *_WORDS), str),
         "settings": dict, "gpus": int, "depth": int, "why": bool,
     },
+    "advise": {
+        **dict.fromkeys(("log", "config", "name", "log_format", "link", "model", *_WORDS), str),
+        "settings": dict, "run": int, "gpus": int, "depth": int,
+    },
 }  # fmt: skip
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _LARGEST_COUNT = 1_000_000

@@ -208,7 +208,7 @@ def test_the_cards_are_listed(client: TestClient) -> None:
 
 def test_the_document_names_what_there_is(client: TestClient) -> None:
     paths = client.get("/api/openapi.json").json()["paths"]
-    assert set(paths) == {"/api/explain", "/api/estimate", "/api/gpus", "/api/openapi.json"}
+    assert set(paths) == {"/api/explain", "/api/estimate", "/api/advise", "/api/gpus", "/api/openapi.json"}
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ class Section(NamedTuple):
     """The same in every language: anchors and charts go by it."""
     heading: Message
     blocks: tuple[Block, ...]
+    number: int | None = None
+    """Before the heading, where sections are ranked."""
 
 
 def section(name: str, heading: Message, blocks: Iterable[Block]) -> Section:

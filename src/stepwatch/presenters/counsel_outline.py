@@ -58,7 +58,8 @@ def _of_changes(answer: Answer) -> Iterator[Section]:
         yield section("noticed", Message("What else to know"), [_bullets(said)])
         return
     for position, advice in enumerate(counsel.advice):
-        yield section(f"change-{position + 1}", advice.what, _advice(counsel, position, advice))
+        part = section(f"change-{position + 1}", advice.what, _advice(counsel, position, advice))
+        yield part._replace(number=position + 1)
     if any(counsel.chosen):
         yield section("compared", Message("Before and after"), [_compared(counsel)])
         yield section("config", Message("In the config"), [Code("\n".join(sentences.diff(counsel.change)), "diff")])

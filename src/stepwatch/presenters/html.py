@@ -277,7 +277,7 @@ class _Writer:
             at.setdefault(place if place in names else "", []).append(shown)
         parts = [
             {
-                "name": section.name, "heading": self.say(section.heading), "charts": at.get(section.name, []),
+                "name": section.name, "heading": self.numbered(section), "charts": at.get(section.name, []),
                 "blocks": [
                     self.block(block) for block in section.blocks
                     if not (section.name in _SAID_BY_CHART and section.name in at and isinstance(block, Table))
@@ -290,6 +290,10 @@ class _Writer:
             "charts": at.get("", []), "sections": parts,
             "all_charts": [(chart.name + suffix, chart) for chart in charts],
         }  # fmt: skip
+
+    def numbered(self, section: Section) -> str:
+        said = self.say(section.heading)
+        return said if section.number is None else f"{section.number}. {said}"
 
     def chart(self, chart: Chart, name: str, still: Chart) -> dict[str, Any]:
         return {

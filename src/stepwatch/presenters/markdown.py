@@ -85,7 +85,8 @@ class Writer:
     language: str
 
     def section(self, section: Section, level: str) -> Iterator[str]:
-        yield f"{level} {self.say(section.heading)}"
+        number = "" if section.number is None else f"{section.number}. "
+        yield f"{level} {number}{self.say(section.heading)}"
         yield from map(self.block, section.blocks)
 
     def block(self, block: Block) -> str:

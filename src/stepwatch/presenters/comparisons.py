@@ -76,8 +76,8 @@ def _pair(name: Message, template: str, key: str, one: float | None, other: floa
     if one is None and other is None:
         return
     ratio = Message("{ratio:x}", {"ratio": other / one}) if one and other else None
-    cells = (None if value is None else _figure(template, {key: value}) for value in (one, other))
-    yield Row(name, *cells, ratio)
+    before, after = (None if value is None else _figure(template, {key: value}) for value in (one, other))
+    yield Row(name, before, after, ratio)
 
 
 def _figure(template: str, facts: dict[str, float]) -> Message:

@@ -42,7 +42,14 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
     with speaking(lang) as language:
         _check_token(host, token)
         listener = _listener(host, port)
-        options = Options(host=host, port=listener.getsockname()[1], token=token, allowed=allowed, language=language)
+        options = Options(
+            host=host,
+            port=listener.getsockname()[1],
+            token=token,
+            allowed=allowed,
+            language=language,
+            language_asked=lang is not None,
+        )
         click.echo(say(Message("The page is here; Ctrl-C ends it:"), language) + "\n  " + _address(options))
         _serve(options, listener)
 

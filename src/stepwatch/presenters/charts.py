@@ -157,7 +157,7 @@ def _about_points(a: Analysis, drawn: Drawn) -> tuple[Message, ...]:
 
 
 def _stretch_table(a: Analysis) -> Table:
-    head = (Message("Iterations"), Message("Fastest"), Message("Middle"), Message("Slowest"))
+    head = (Message("Iterations"), Message("Fastest"), Message("Median"), Message("Slowest"))
     rows = []
     for part in stretches(np.arange(len(a.run.iterations)), _MOST_TABLE_ROWS):
         times = a.run.iterations.time_s[part]

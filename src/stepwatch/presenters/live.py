@@ -135,7 +135,7 @@ def _rows(look: Look, card: Reading | None, language: str) -> Iterator[tuple[Mes
         yield Message("Last slow"), _slow(a, look.slow_row, language), "bold"
     if card is not None:
         state = ", ".join(say(figure, language) for figure in _state(card))
-        yield Message("Card"), f"{clean(card.name)}: {state}" if state else clean(card.name), "bold"
+        yield Message("Card"), f"{clean(card.name)} · {state}" if state else clean(card.name), "bold"
 
 
 def _said(messages: Iterable[Message], language: str) -> str:

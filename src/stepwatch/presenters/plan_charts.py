@@ -26,7 +26,7 @@ def _parts(plan: Plan, language: str) -> Chart:
         )
         for part in sentences.parts(plan)
     ]  # fmt: skip
-    about = (Message("A thin line marks the range of a total."),)
+    about = (Message("A thin line marks the range."),)
     head = (Message("Part"), Message("Total"))
     return bar_chart("parts", Message("The time by part"), about, bars, head, language)
 

@@ -112,7 +112,9 @@ def forecast(a: Analysis, language: str) -> Chart | None:
     last, end, remaining = ahead
     past = _elapsed(a)
     now = float(past[-1]["s"]) if past else 0.0
-    whole = Interval(now + remaining.low, now + remaining.mid, now + remaining.high)
+    whole = a.forecast.total_s  # what was taken so far is not known exactly either
+    if whole is None or not past:
+        whole = Interval(now + remaining.low, now + remaining.mid, now + remaining.high)
     band = [
         {"i": last, "low": now, "mid": now, "high": now},
         {"i": end, "low": rounded(whole.low), "mid": rounded(whole.mid), "high": rounded(whole.high)},

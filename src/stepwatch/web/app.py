@@ -116,11 +116,12 @@ class _Page:
         return Response(text, media_type=_MEDIA[Path(name).suffix], headers=headers)
 
     def _language(self, request: Request) -> str:
-        """Asked for in the address, else the first that the browser prefers and we speak, else the server's."""
+        """Asked for in the address or on the command line, else the browser's first that we speak, else the server's."""
         preferred = [
             part.partition(";")[0].strip()[:2] for part in request.headers.get("accept-language", "").split(",")
         ]
-        asked = (request.query_params.get("lang"), *preferred)
+        own = (self._options.language,) if self._options.language_asked else ()
+        asked = (request.query_params.get("lang"), *own, *preferred)
         return next((name for name in asked if name in LANGUAGES), self._options.language)
 
 

@@ -37,6 +37,8 @@ class Options:
     allowed: tuple[str, ...] = ()
     """Directories in which a path may name a log."""
     language: str = "en"
+    language_asked: bool = False
+    """Whether the language was asked for: then the browser's own does not count."""
     limits: Limits = Limits()
 
 

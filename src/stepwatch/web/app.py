@@ -116,7 +116,7 @@ class _Page:
         return Response(text, media_type=_MEDIA[Path(name).suffix], headers=headers)
 
     def _language(self, request: Request) -> str:
-        """Asked for in the address or on the command line, else the browser's first that we speak, else the server's."""
+        """Asked for in the address or by --lang, else the browser's first that we speak, else the server's."""
         preferred = [
             part.partition(";")[0].strip()[:2] for part in request.headers.get("accept-language", "").split(",")
         ]

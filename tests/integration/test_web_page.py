@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.house.sentences import ROOT
-from tests.integration.serving import Serving, iteration_lines
+from tests.integration.serving import Serving, iteration_lines, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
@@ -334,6 +334,17 @@ def test_a_server_that_is_gone_is_told(page: Page, context: BrowserContext) -> N
     context.set_offline(True)
     page.click("#explain .main")
     expect(page.locator("#problem")).to_contain_text("The server does not answer")
+
+
+def test_the_token_is_given_once_and_leaves_the_address(context: BrowserContext) -> None:
+    with serving("--token", "a-token-of-some-length") as server:
+        page = context.new_page()
+        page.goto(server.address)
+        page.wait_for_function("!location.search.includes('token')")
+        explain(page)  # by the cookie
+        page.reload()
+        explain(page)
+        assert page.evaluate("document.cookie") == ""  # which no script sees
 
 
 # --- accessibility ----------------------------------------------------------------------------------------------

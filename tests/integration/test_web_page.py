@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shutil
+from base64 import b64encode
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -122,8 +123,6 @@ def test_a_pasted_log_is_explained_at_once(page: Page) -> None:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_a_dropped_file_is_explained_at_once(page: Page, packed: bool) -> None:
-    from base64 import b64encode
-
     content = gzip.compress(LOG.encode()) if packed else LOG.encode()
     page.evaluate(DROP, [b64encode(content).decode(), "train.log.gz" if packed else "train.log"])
     drawn(page)
@@ -265,7 +264,9 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
 
 def test_a_config_is_estimated_and_a_claim_judged(page: Page) -> None:
     page.click("text=Estimate a run")
-    page.fill("#estimate-text", CONFIG)
+    page.evaluate(DROP, [b64encode(CONFIG.encode()).decode(), "train.py"])
+    expect(page.locator("#estimate .file-name")).to_have_text("train.py")  # and it waits for the card
+    expect(page.locator("#problem")).to_be_empty()
     page.fill("#estimate-gpu", "4070")
     page.fill("#estimate-claim", "1ms")
     page.click("#estimate .main")

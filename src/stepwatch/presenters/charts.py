@@ -67,7 +67,9 @@ def _times(a: Analysis, language: str, most: int) -> Chart | None:
     select = {"type": "interval", "encodings": ["x"], "zoom": wheel}
     spec = vega.spec_of(
         language, data, height=320, params=[{"name": "zoom", "bind": "scales", "select": select}],
-        mark={"type": "point", "filled": True, "clip": True, "tooltip": _point_tooltip(a, titles, language)},
+        # Made once for each point: an expression of the mark would be made anew for all of them while the reader zooms.
+        transform=[{"calculate": _point_tooltip(a, titles, language), "as": "tip"}],
+        mark={"type": "point", "filled": True, "clip": True, "aria": False, "tooltip": {"expr": "datum.tip"}},
         encoding={
             "x": {"field": "i", **vega.iteration_axis(language)},
             "y": {"field": "t", **_log_scale(a.run.iterations.time_s[drawn.rows], language)},
@@ -122,13 +124,13 @@ def _parts_of(a: Analysis, row: int) -> dict[str, float]:
     return {part: seconds for part, seconds in values.items() if seconds > shown}
 
 
-def _point_tooltip(a: Analysis, titles: dict[str, str], language: str) -> Spec:
+def _point_tooltip(a: Analysis, titles: dict[str, str], language: str) -> str:
     rows = [(say(Message("Time"), language), vega.duration("datum.t", language))]
     for part in (*_SPLIT[:3], "pair", "compile", "stall", "unexplained"):
         field = f"datum[{part!r}]"
         rows.append((_part_name(a, part, language), f"{field} ? {vega.duration(field, language)} : datum.none"))
     title = f"{vega.iteration_title(language)} + ' · ' + {one_of(titles, 'datum.p')}"
-    return vega.tooltip(title, rows)
+    return str(vega.tooltip(title, rows)["expr"])
 
 
 def _part_name(a: Analysis, part: str, language: str) -> str:

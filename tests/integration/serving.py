@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE_S = 30
+PATIENCE_S = 60  # for a machine that has much else to do
 
 
 @dataclass(frozen=True, slots=True)

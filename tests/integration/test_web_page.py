@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.house.sentences import ROOT
-from tests.integration.serving import Serving, iteration_lines, serving
+from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="NO BROWSER: the page is not tested; on Debian: apt-get install chromium"
 )
+expect.set_options(timeout=PATIENCE_S * 1000)
 LOG = (ROOT / "examples" / "nanogpt-4070.log").read_text(encoding="utf-8")
 CONFIG = (ROOT / "examples" / "train_gpt2_small.py").read_text(encoding="utf-8")
 ASK_TWICE = """
@@ -80,7 +81,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     with browser.new_context(locale="en-GB", viewport={"width": 1000, "height": 800}) as context:
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENCE_S * 1000)
         yield context
 
 

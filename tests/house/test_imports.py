@@ -12,7 +12,7 @@ from tests.house.sentences import SOURCE
 
 import stepwatch
 
-HEAVY = ("babel", "click", "jinja2", "numpy", "rich", "vl_convert")
+HEAVY = ("babel", "click", "jinja2", "numpy", "rich", "starlette", "uvicorn", "vl_convert")
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -16,6 +16,12 @@ def served_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(served_directory: Path) -> Iterator[Serving]:
-    with serving("--allow", str(served_directory)) as server:
+def served_temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server would put temporary files."""
+    return tmp_path_factory.mktemp("temporary")
+
+
+@pytest.fixture(scope="session")
+def server(served_directory: Path, served_temporary: Path) -> Iterator[Serving]:
+    with serving("--allow", str(served_directory), temporary=served_temporary) as server:
         yield server

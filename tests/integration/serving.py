@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-PATIENCE_S = 30
+PATIENCE_S = 60  # for a machine that has much else to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,12 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Serving]:
+def serving(*arguments: str, temporary: Path | None = None) -> Iterator[Serving]:
+    """`temporary`: where the server and its workers would put temporary files."""
     command = [sys.executable, "-m", "stepwatch", "serve", "--port", "0", "--lang", "en", *arguments]
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+    if temporary is not None:
+        environment["TMPDIR"] = str(temporary)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shutil
+from base64 import b64encode
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,12 +14,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.house.sentences import ROOT
-from tests.integration.serving import Serving, iteration_lines
+from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="NO BROWSER: the page is not tested; on Debian: apt-get install chromium"
 )
+expect.set_options(timeout=PATIENCE_S * 1000)
 LOG = (ROOT / "examples" / "nanogpt-4070.log").read_text(encoding="utf-8")
 CONFIG = (ROOT / "examples" / "train_gpt2_small.py").read_text(encoding="utf-8")
 ASK_TWICE = """
@@ -79,7 +81,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     with browser.new_context(locale="en-GB", viewport={"width": 1000, "height": 800}) as context:
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENCE_S * 1000)
         yield context
 
 
@@ -122,8 +124,6 @@ def test_a_pasted_log_is_explained_at_once(page: Page) -> None:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_a_dropped_file_is_explained_at_once(page: Page, packed: bool) -> None:
-    from base64 import b64encode
-
     content = gzip.compress(LOG.encode()) if packed else LOG.encode()
     page.evaluate(DROP, [b64encode(content).decode(), "train.log.gz" if packed else "train.log"])
     drawn(page)
@@ -265,7 +265,9 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
 
 def test_a_config_is_estimated_and_a_claim_judged(page: Page) -> None:
     page.click("text=Estimate a run")
-    page.fill("#estimate-text", CONFIG)
+    page.evaluate(DROP, [b64encode(CONFIG.encode()).decode(), "train.py"])
+    expect(page.locator("#estimate .file-name")).to_have_text("train.py")  # and it waits for the card
+    expect(page.locator("#problem")).to_be_empty()
     page.fill("#estimate-gpu", "4070")
     page.fill("#estimate-claim", "1ms")
     page.click("#estimate .main")
@@ -334,6 +336,17 @@ def test_a_server_that_is_gone_is_told(page: Page, context: BrowserContext) -> N
     context.set_offline(True)
     page.click("#explain .main")
     expect(page.locator("#problem")).to_contain_text("The server does not answer")
+
+
+def test_the_token_is_given_once_and_leaves_the_address(context: BrowserContext) -> None:
+    with serving("--token", "a-token-of-some-length") as server:
+        page = context.new_page()
+        page.goto(server.address)
+        page.wait_for_function("!location.search.includes('token')")
+        explain(page)  # by the cookie
+        page.reload()
+        explain(page)
+        assert page.evaluate("document.cookie") == ""  # which no script sees
 
 
 # --- accessibility ----------------------------------------------------------------------------------------------

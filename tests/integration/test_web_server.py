@@ -6,14 +6,18 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
+
+from stepwatch.web.options import Limits
 
 PLAIN = {"Content-Type": "text/plain"}
 
@@ -120,14 +124,26 @@ def test_a_live_view_follows_its_log(server: Serving, served_directory: Path) ->
         assert next(told)[0] == "problem"
 
 
-def test_nothing_is_left_of_what_was_pasted(server: Serving, tmp_path: Path) -> None:
-    secret = "iter 7: loss 4.2000, time 100.00ms, mfu 9.00% sesame-open\n"
-    before = _temporary_files()
-    _posted(server, secret.encode() * 1000)
-    assert _temporary_files() == before
+def test_live_views_are_limited_and_free_their_place_when_they_leave(server: Serving, served_directory: Path) -> None:
+    (served_directory / "many.log").write_text(iteration_lines(60), encoding="utf-8")
+    address = f"{server.address}/live?path=many.log"
+    with httpx.Client(timeout=PATIENCE_S) as client:
+        with ExitStack() as views:
+            told = [events(views.enter_context(client.stream("GET", address))) for _ in range(Limits().live_views)]
+            assert {next(each)[0] for each in told} == {"report"}
+            assert _status(client, address) == 503
+        deadline = time.monotonic() + PATIENCE_S
+        while _status(client, address) != 200:
+            assert time.monotonic() < deadline, "the views that left still count"
 
 
-def _temporary_files() -> set[str]:
-    import tempfile
+def _status(client: httpx.Client, address: str) -> int:
+    with client.stream("GET", address) as response:
+        return response.status_code
 
-    return {path.name for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith(("stepwatch", "tmp"))}
+
+def test_nothing_is_left_of_what_was_pasted(server: Serving, served_temporary: Path) -> None:
+    for form in ("json", "md", "html", "page"):
+        address = f"{server.address}/api/explain?format={form}"
+        httpx.post(address, content=iteration_lines(100), headers=PLAIN, timeout=PATIENCE_S)
+    assert [path for path in served_temporary.rglob("*") if path.is_file()] == []

@@ -41,8 +41,13 @@ def _own() -> Mapping[str, str]:
     return {**own, "report.css": style(), "charts.js": drawing()}
 
 
+_built: list[str] = []  # once for all applications of a process
+
+
 async def _engine() -> str:
     """Put together by a process of its own: it takes seconds in which this one would answer nobody."""
+    if _built:
+        return _built[0]
     process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-c", _ENGINE, stdout=PIPE, stderr=DEVNULL)
     try:
         text, _ = await process.communicate()
@@ -50,7 +55,8 @@ async def _engine() -> str:
         process.kill()
         await process.wait()
         raise
-    return text.decode()
+    _built.append(text.decode())
+    return _built[0]
 
 
 @cache

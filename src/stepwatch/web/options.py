@@ -19,7 +19,7 @@ class Limits:
     """Of all requests that wait for their answer."""
     waiting: int = 100
     """Requests at a time; more are sent away with 503."""
-    answer_s: float = 30.0
+    answer_s: float = 60.0
     """For the analysis of one request, after which its worker is killed."""
     queue_s: float = 120.0
     """For a request to wait until a worker is free."""

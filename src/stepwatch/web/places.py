@@ -47,6 +47,8 @@ def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
             raise _no_file(path)
         if not os.path.samestat(os.stat(_within(path, allowed)), found):
             raise _forbidden(path)
+        if found.st_size > limit:
+            raise _too_large(limit)
         with os.fdopen(os.dup(descriptor), "rb") as stream:
             text = stream.read(limit + 1)
     except OSError as error:
@@ -54,7 +56,7 @@ def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
     finally:
         os.close(descriptor)
     if len(text) > limit:
-        raise TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
+        raise _too_large(limit)
     return text
 
 
@@ -77,6 +79,10 @@ def _forbidden(path: str) -> Forbidden:
         Message("“{name:word}” is not in a directory that may be read", {"name": os.path.basename(path)}),
         Message("allow its directory when you start the page: stepwatch serve --allow DIRECTORY"),
     )
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
 
 
 def _no_file(path: str) -> UnreadableInput:

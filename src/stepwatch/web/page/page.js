@@ -232,8 +232,11 @@ function take(form, file) {
   chosen.hidden = !file;
   chosen.querySelector(".file-name").textContent = file ? file.name : "";
   form.querySelector("textarea").disabled = Boolean(file);
-  if (file) submit(form);
+  if (file && isWhole(form)) submit(form);
 }
+
+// An estimate needs a card as well: it waits for the button.
+const isWhole = (form) => form.dataset.kind === "explain" || Boolean(form.elements.gpu.value);
 
 function addRow(form, key = "") {
   const row = byId("row").content.firstElementChild.cloneNode(true);
@@ -261,7 +264,7 @@ function prepare(form) {
   const area = form.querySelector("textarea");
   if (!area) return;
   area.addEventListener("paste", () => {
-    if (!area.value) setTimeout(() => submit(form)); // a whole log was pasted: answer at once
+    if (!area.value && isWhole(form)) setTimeout(() => submit(form)); // a whole log was pasted: answer at once
   });
   const input = form.querySelector("input[type=file]");
   form.querySelector(".choose").addEventListener("click", () => input.click());

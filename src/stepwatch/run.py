@@ -125,3 +125,10 @@ class Run:
     reordered: bool = False
     unread: tuple[Unread, ...] = ()
     unread_count: int = 0
+    left_out: int = 0
+    """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
+
+    @property
+    def logged(self) -> int:
+        """How many iterations the log printed."""
+        return len(self.iterations) + self.left_out

@@ -190,7 +190,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
         awake &= ~on_period
     if awake.any():
         facts = {
-            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": len(a.run.iterations),
+            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": a.run.logged,
             "lost": float(excess[awake].sum()),
         }  # fmt: skip
         yield Finding("stall", NOTICE, Message(

@@ -347,9 +347,10 @@ def _in_missing_stretches(run: Run, interval: int | None) -> set[int]:
         return set()
     numbers = run.iterations.number
     found: set[int] = set()
-    for row in np.flatnonzero(np.diff(numbers) > 2 * usual).tolist():
-        low, high = int(numbers[row]), int(numbers[row + 1])
-        found |= set(range(low - low % interval + interval, high, interval))
+    following = numbers[:-1] - numbers[:-1] % interval + interval
+    missing = (np.diff(numbers) > 2 * usual) & (following < numbers[1:])
+    for row in np.flatnonzero(missing).tolist():
+        found |= set(range(int(following[row]), int(numbers[row + 1]), interval))
     return found
 
 

@@ -193,6 +193,8 @@ def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
 class PartRow:
     """One line of the table of parts; `seconds` and `share` are of the wall time."""
 
+    part: str
+    """The key of its name in PART_NAMES."""
     name: Message
     cost: Message
     how: Message | None
@@ -215,19 +217,19 @@ def _part_rows(a: Analysis) -> Iterator[PartRow | None]:
     else:
         yield _pair_row(a)
     warm_up = a.run.settings.flag("compile") is False
-    yield _row(a, "compile", costs.compile_s, "compile_s", 1, PART_NAMES["warm-up"] if warm_up else None)
+    yield _row(a, "compile", costs.compile_s, "compile_s", 1, "warm-up" if warm_up else None)
     yield _lost_row(a, "stall", int(a.phases.of(Phase.STALL).sum()))
     yield _lost_row(a, "unexplained", 0)
 
 
 def _row(
-    a: Analysis, part: str, cost: Interval | None, key: str, count: int, name: Message | None = None
+    a: Analysis, part: str, cost: Interval | None, key: str, count: int, name: str | None = None
 ) -> PartRow | None:
     if cost is None:
         return None
     return PartRow(
-        name=name or PART_NAMES[part], cost=cost_text(cost), how=HOW.get(a.costs.how.get(key, "")), count=count,
-        seconds=a.goodput.parts_s[part], share=share_of(a, part),
+        part=name or part, name=PART_NAMES[name or part], cost=cost_text(cost),
+        how=HOW.get(a.costs.how.get(key, "")), count=count, seconds=a.goodput.parts_s[part], share=share_of(a, part),
     )  # fmt: skip
 
 
@@ -235,8 +237,8 @@ def _pair_row(a: Analysis) -> PartRow:
     assert a.costs.pair_s is not None
     parts = a.goodput.parts_s
     return PartRow(
-        name=PART_NAMES["pair"], cost=cost_text(a.costs.pair_s), how=HOW["measured"], count=a.checkpoints_done,
-        seconds=parts["eval"] + parts["checkpoint"], share=share_of(a, "eval", "checkpoint"),
+        part="pair", name=PART_NAMES["pair"], cost=cost_text(a.costs.pair_s), how=HOW["measured"],
+        count=a.checkpoints_done, seconds=parts["eval"] + parts["checkpoint"], share=share_of(a, "eval", "checkpoint"),
     )  # fmt: skip
 
 
@@ -245,7 +247,9 @@ def _lost_row(a: Analysis, part: str, count: int) -> PartRow | None:
     if share_of(a, part) < SMALLEST_SHOWN:
         return None
     cost = Message("{lost:time} in all", {"lost": lost})
-    return PartRow(name=PART_NAMES[part], cost=cost, how=None, count=count, seconds=lost, share=share_of(a, part))
+    return PartRow(
+        part=part, name=PART_NAMES[part], cost=cost, how=None, count=count, seconds=lost, share=share_of(a, part)
+    )
 
 
 def cost_text(cost: Interval) -> Message:
@@ -471,10 +475,10 @@ def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
         head, rest = slow[: most - most // 3], slow[most - most // 3 :]
         worst = rest[np.argsort(-a.run.iterations.time_s[rest], kind="stable")[: most // 3]]
         kept = np.sort(np.concatenate((head, worst)))
-    return tuple(_slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
+    return tuple(slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
 
 
-def _slow_row(a: Analysis, row: int) -> SlowRow:
+def slow_row(a: Analysis, row: int) -> SlowRow:
     return SlowRow(
         iteration=int(a.run.iterations.number[row]), time_s=float(a.run.iterations.time_s[row]),
         mark=PHASE_MARKS[Phase(int(a.phases.phase[row]))], holds=tuple(_holds(a, row)),
@@ -514,6 +518,12 @@ def regime_sentences(a: Analysis) -> tuple[Message, ...]:
         )
         for regime in a.regimes.regimes
     )
+
+
+def span(a: Analysis, first: int, last: int) -> Message:
+    """The iterations between two rows."""
+    begin, end = (int(a.run.iterations.number[row]) for row in (first, last))
+    return Message("{first:n}–{last:n}", {"first": begin, "last": end})
 
 
 def known_settings(a: Analysis) -> Iterator[tuple[str, str, Message]]:

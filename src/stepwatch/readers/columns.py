@@ -24,7 +24,7 @@ PADDING = 16  # bytes after the block, so that a load of eight bytes never leave
 _ZEROS = np.uint64(0x3030303030303030)
 _PAST_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_TENS = 10.0 ** np.arange(9)
+_TENS = np.array([float(10**n) for n in range(23)])  # all exact
 
 
 class Block(NamedTuple):
@@ -52,7 +52,7 @@ class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
     `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
-    end. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
+    end, `{**}` the rest of the line. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
     front of it become `stamp_s`.
     """
 
@@ -79,6 +79,8 @@ class Template:
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
             elif name == "*":
                 fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name == "**":
+                fits, cursor = cursor <= block.ends[lines], block.ends[lines]
             else:
                 fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
             if not fits.all():
@@ -171,7 +173,7 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
 
 
 def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
-    """A decimal number of at most eight digits on either side of the point; anything else does not fit."""
+    """A decimal number of less than eight digits on either side of the point, `E+00` after it; no other fits."""
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
@@ -185,15 +187,25 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[M
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
     point = (block.octets[cursor] == ord(".")) & fits
-    value = whole
+    value, places = whole, np.zeros(len(cursor), np.int64)
     if point.any():
         cursor = cursor + point
         fraction, places = _read_digits(block, cursor)
         places = np.where(point, places, 0)
         fits &= (places < 8) & (point <= (places > 0))
-        # One division of whole numbers, so that the result is the one nearest to the decimal, as float() gives it.
-        value = (whole * _TENS[places] + np.where(point, fraction, 0.0)) / _TENS[places]
+        value = whole * _TENS[places] + np.where(point, fraction, 0.0)
         cursor = cursor + places
+    power = block.octets[cursor] == ord("E")
+    if power.any():
+        exponent, digits = _read_digits(block, cursor + 2)
+        sign = block.octets[cursor + 1]
+        power &= (digits == 2) & ((sign == ord("+")) | (sign == ord("-")))
+        shift = np.where(power, np.where(sign == ord("-"), exponent, -exponent), 0.0).astype(np.int64)
+        cursor, places = cursor + 4 * power, places + shift
+    # One division or product of whole numbers, so that the result is the one nearest to the decimal, as float() gives.
+    fits &= np.abs(places) < len(_TENS)
+    down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
+    value = value / _TENS[down] * _TENS[up] if places.any() else value
     return fits, cursor, np.where(negative, -value, value)
 
 

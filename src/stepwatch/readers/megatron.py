@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Ints, Iterations,
 _AGREES, _DISAGREES = 0.03, 0.1
 _OWN_CLOCK = b"] iteration "
 _ARGUMENT = Pattern(r"(?P<name>\w+) \.{2,}\s?(?P<value>\d+)(?:\.{4,}\w+)?\s*$")
+_SHARD = Pattern(r"number of parameters on \([\w, ]+\) model parallel rank \((?P<rank>\d+, \d+)\): (?P<count>\d+)")
 _SETTINGS = {
     "seq_length": "block_size", "micro_batch_size": "batch_size", "train_iters": "max_iters",
     "world_size": "world_size", "log_interval": "log_interval", "eval_interval": "eval_interval",
@@ -52,6 +54,10 @@ class _Megatron(LineFormat):
         return super()._add_row(groups, prefix, number, records)
 
     def _read_facts(self, rest: str, number: int, records: Records) -> bool:
+        shard = _SHARD.search(rest)
+        if shard is not None:
+            records.events.append(Fact(number, "shard", (shard["rank"], float(shard["count"]))))
+            return True
         argument = _ARGUMENT.match(rest)
         if argument is None:
             return super()._read_facts(rest, number, records)
@@ -148,7 +154,7 @@ def _of_process(facts: Sequence[Fact]) -> Iterator[tuple[str, object]]:
     if n_params:
         yield "n_params", float(n_params)
     batches = [fact.value for fact in facts if fact.name == "batch"]
-    if len(set(batches)) > 1:
+    if any(after > before for before, after in pairwise(batches)):
         yield "schedules", True
     if not batches or "block_size" not in named:
         return

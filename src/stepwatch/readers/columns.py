@@ -51,15 +51,16 @@ class Block(NamedTuple):
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
-    end, `{**}` the rest of the line. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
-    front of it become `stamp_s`.
+    `{name,}` is a number that may have commas, `{name~}` one with any number of decimals, of which eight count, `{ }`
+    any number of spaces, `{*}` anything up to the next space or the end, `{**}` the rest of the line. With `anywhere`
+    the shape begins where its first letters are first found in the line, and a date and time in front of it become
+    `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*]+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*~]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -82,7 +83,8 @@ class Template:
             elif name == "**":
                 fits, cursor = cursor <= block.ends[lines], block.ends[lines]
             else:
-                fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
+                commas, loose = name.endswith(","), name.endswith("~")
+                fits, cursor, found[name.rstrip(",~")] = _read_number(block, cursor, commas=commas, loose=loose)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -172,7 +174,7 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
+def _read_number(block: Block, cursor: Ints, *, commas: bool = False, loose: bool = False) -> tuple[Mask, Ints, Floats]:
     """A decimal number of less than eight digits on either side of the point, `E+00` after it; no other fits."""
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
@@ -187,14 +189,19 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[M
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
     point = (block.octets[cursor] == ord(".")) & fits
-    value, places = whole, np.zeros(len(cursor), np.int64)
+    value: Floats = whole
+    places: Ints = np.zeros(len(cursor), np.int64)
     if point.any():
         cursor = cursor + point
         fraction, places = _read_digits(block, cursor)
         places = np.where(point, places, 0)
-        fits &= (places < 8) & (point <= (places > 0))
-        value = whole * _TENS[places] + np.where(point, fraction, 0.0)
+        fits &= ((places < 8) | loose) & (point <= (places > 0))
+        value = np.asarray(whole * _TENS[places] + np.where(point, fraction, 0.0))
         cursor = cursor + places
+        more = places
+        while loose and bool((more == 8).any()):
+            more = np.where(more == 8, _read_digits(block, cursor)[1], 0)
+            cursor = cursor + more
     power = block.octets[cursor] == ord("E")
     if power.any():
         exponent, digits = _read_digits(block, cursor + 2)

@@ -53,14 +53,14 @@ class _Megatron(LineFormat):
             records.events.append(Fact(number, "work", float(tflops) * seconds * 1e12))
         return super()._add_row(groups, prefix, number, records)
 
-    def _read_facts(self, rest: str, number: int, records: Records) -> bool:
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         shard = _SHARD.search(rest)
         if shard is not None:
             records.events.append(Fact(number, "shard", (shard["rank"], float(shard["count"]))))
             return True
         argument = _ARGUMENT.match(rest)
         if argument is None:
-            return super()._read_facts(rest, number, records)
+            return super()._read_event(rest, prefix, number, records)
         name = _SETTINGS.get(argument["name"])
         if name is not None:
             records.events.append(Fact(number, name, float(argument["value"])))
@@ -243,8 +243,9 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
         Told(Pattern(rf"^(?:time \(ms\) \| )?evaluate ?\.*: \(?(?:{NUMBER}, )?(?P<evaluate_ms>{NUMBER})")),
     ),
     words=(
-        b"validation", b"saving checkpoint", b"saved checkpoint", b"using world size", b"before the start", b"using torch",
-        b"number of parameters", b"save-checkpoint", b"evaluate ", *(f"{name} ..".encode() for name in _SETTINGS),
+        b"validation", b"saving checkpoint", b"saved checkpoint", b"using world size", b"before the start",
+        b"using torch", b"number of parameters", b"save-checkpoint", b"evaluate ",
+        *(f"{name} ..".encode() for name in _SETTINGS),
     ),
     events_first=False,
 )  # fmt: skip

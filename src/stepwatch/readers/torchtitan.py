@@ -1,8 +1,8 @@
 """torchtitan.
 
-No time is printed: the clock in front of the lines tells it, else the tokens of a step over the tokens per second, which
-are those of one card since the line before. A checkpoint is written after the line of its step, so that it slows the
-next; it is taken out again. A validation resets the clock that the tokens per second come from.
+No time is printed: the clock in front of the lines tells it, else the tokens of a step over the tokens per second,
+which are those of one card since the line before. A checkpoint is written after the line of its step, so that it slows
+the next; it is taken out again. A validation resets the clock that the tokens per second come from.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class _Torchtitan(LineFormat):
             records.events.append(Fact(number, "work", tflops / rate * 1e12))
         return super()._add_row(groups, prefix, number, records)
 
-    def _read_facts(self, rest: str, number: int, records: Records) -> bool:
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         told = _sizes(rest) or _mesh(rest)
         records.events += [Fact(number, name, value, header=name == "tokens_per_iter") for name, value in told.items()]
-        return bool(told) or super()._read_facts(rest, number, records)
+        return bool(told) or super()._read_event(rest, prefix, number, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
@@ -140,7 +140,9 @@ def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], 
     return found
 
 
-def _timed(rows: Iterations, facts: Sequence[Event], evaluations: list[Evaluation], saves: list[Checkpoint]) -> Iterations:
+def _timed(
+    rows: Iterations, facts: Sequence[Event], evaluations: list[Evaluation], saves: list[Checkpoint]
+) -> Iterations:
     """Times by the clock where it is fine enough and no validation lies between, else from the tokens per second."""
     starts = starts_of(rows, facts)
     steps, seconds = gaps_of(rows, starts)

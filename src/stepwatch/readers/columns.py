@@ -100,9 +100,8 @@ class Template:
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
     """The lines that hold the literal, and where it first begins in each."""
-    part = literal[:8]
-    mask = np.uint64((1 << (8 * len(part))) - 1)
-    places = np.flatnonzero((block.words & mask) == np.uint64(int.from_bytes(part, "little")))
+    found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
+    places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     rows, first = np.unique(rows, return_index=True)
     wanted = np.isin(rows, lines, assume_unique=True)
@@ -119,9 +118,11 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
 
 
 def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
-    spaces = np.flatnonzero(block.octets == ord(" "))
-    places = np.append(spaces, len(block.octets))
-    stop = np.minimum(places[np.searchsorted(spaces, cursor)], ends)
+    stop = cursor.copy()
+    going = np.arange(len(stop))
+    while len(going):
+        going = going[(block.octets[stop[going]] != ord(" ")) & (stop[going] < ends[going])]
+        stop[going] += 1
     return stop > cursor, stop
 
 
@@ -198,10 +199,10 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False, loose: boo
         fits &= ((places < 8) | loose) & (point <= (places > 0))
         value = np.asarray(whole * _TENS[places] + np.where(point, fraction, 0.0))
         cursor = cursor + places
-        more = places
-        while loose and bool((more == 8).any()):
-            more = np.where(more == 8, _read_digits(block, cursor)[1], 0)
-            cursor = cursor + more
+        further = places
+        while loose and bool((further == 8).any()):
+            further = np.where(further == 8, _read_digits(block, cursor)[1], 0)
+            cursor = cursor + further
     power = block.octets[cursor] == ord("E")
     if power.any():
         exponent, digits = _read_digits(block, cursor + 2)

@@ -246,7 +246,7 @@ def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
 
 
 def _placed(unplaced: Sequence[Evaluation | Checkpoint], facts: Sequence[Fact], rows: Iterations) -> list[Event]:
-    """By the epochs that have begun where lines tell how long one is, else by the row above; losses from lines after."""
+    """By the epochs that have begun where lines tell how long one is, else by the row above; losses from below."""
     told = _told(facts)
     length = told.get("micro_batches", 0.0) // told["accumulation"]
     begun = [fact.line for fact in facts if fact.name == "micro_batches"]

@@ -179,7 +179,7 @@ def _with_events_inside(
     return rows, frozenset(inside)
 
 
-_ITERATION = r"iteration{ }{number}/{ }{last} | "
+_ITERATION = "iteration { }{number}/{ }{last} | "
 _REST = " | learning rate: {_lr} | global batch size:{ }{_batch} | lm loss: {loss} | {**}"
 
 FORMAT = _Megatron(

@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-
 from benchmarks.adapter import SOURCE, corpus_or_exit
 
 if str(SOURCE) not in sys.path:
@@ -186,10 +185,11 @@ def _matching(lines: Sequence[str], pattern: str | None) -> list[int]:
 
 def measure(place: Path) -> list[Score]:
     """Every file of the corpus that has a reader."""
-    return [_score(sample) for sample in samples(place)]
+    return [score_of(sample) for sample in samples(place)]
 
 
-def _score(sample: Sample) -> Score:
+def score_of(sample: Sample) -> Score:
+    """One file, read by its own reader and held against all others."""
     reader = READERS[sample.kind.name]
     records = Records()
     reader.parse(sample.source.text, 0, records)
@@ -242,15 +242,15 @@ def _against_clock(run: Run) -> list[float]:
     between = np.where(steps > 1, (rows.time_s[1:] + rows.time_s[:-1]) / 2, rows.time_s[1:])
     printed = steps * (between if single else rows.time_s[1:])
     free = np.isfinite(seconds) & (seconds > 0) & (printed > 0)
-    for event in (*run.evaluations, *run.checkpoints):
-        free &= ~((rows.line[:-1] < event.line) & (event.line < rows.line[1:]))
+    for line in [event.line for event in run.evaluations] + [event.line for event in run.checkpoints]:
+        free &= ~((rows.line[:-1] < line) & (line < rows.line[1:]))
     if not free.any():
         return []
     if bool((rows.stamp_s % 1 == 0).all()):
         total = float(seconds[free].sum())
         return [abs(float(printed[free].sum()) / total - 1)] if total > LEAST_TICKS else []
     fine = free & (seconds > LEAST_TICKS * 1e-3)
-    return np.abs(printed[fine] / seconds[fine] - 1).tolist()
+    return [float(share) for share in np.abs(printed[fine] / seconds[fine] - 1)]
 
 
 def table(scores: Sequence[Score]) -> str:
@@ -261,12 +261,12 @@ def table(scores: Sequence[Score]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     out += [_row(name, [score for score in scores if score.kind == name]) for name in READERS]
-    out += ["", f"Wanted: {WANTED_SHARE:.1%} of the lines, every format found, no other reader that accepts a line, "]
-    out[-1] += (
-        f"and a median difference of at most {WANTED_DIFFERENCE:.0%} from the clock. Evaluations and checkpoints "
+    wanted = (
+        f"Wanted: {WANTED_SHARE:.1%} of the lines, every format found, no other reader that accepts a line, and a "
+        f"median difference of at most {WANTED_DIFFERENCE:.0%} from the clock. Evaluations and checkpoints are those "
+        "found, of those that a pattern counts; a dash stands for formats that have no pattern for them here."
     )
-    out[-1] += "are those found, of those that a pattern counts; a dash stands for formats whose pattern is not here."
-    return "\n".join(out + _faults(scores))
+    return "\n".join([*out, "", wanted, *_faults(scores)])
 
 
 def _row(name: str, scores: Sequence[Score]) -> str:
@@ -316,7 +316,7 @@ _NANOGPT_LINES = "iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\niter 200: los
 
 
 def generated(reader: Reader, size: int = GENERATED_BYTES) -> Source | None:
-    """The example's iteration lines again and again, with rising numbers and clocks; None where it has no such lines."""
+    """The example's iteration lines again and again, with rising numbers and clocks; None where it has none."""
     example = reader.example if reader.name != "nanogpt" else _NANOGPT_LINES
     records = Records()
     reader.parse(example.encode(), 0, records)
@@ -378,6 +378,7 @@ def speed_table(rates: Sequence[Rate]) -> str:
 
 
 def main() -> None:
+    """What the command line asks for, else everything."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     if wanted != "speed":
         print(table(measure(corpus_or_exit())))

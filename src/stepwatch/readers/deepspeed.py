@@ -86,6 +86,11 @@ class _DeepSpeed(LineFormat):
             ratio = float(found["_micro"][first[-1]] / found["number"][first[-1]])
             records.events.append(Fact(int(lines[first[-1]]), "micro_steps", float(round(ratio))))
 
+    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
+        if not groups["one"]:
+            records.events.append(Fact(number, "running", True))
+        return super()._add_row(groups, prefix, number, records)
+
     def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         told = [*_timed(rest), *_configured(rest)]
         records.events += [Fact(number, name, value) for name, value in told]
@@ -203,7 +208,8 @@ def _from_rates(rows: Iterations, facts: Sequence[Fact]) -> tuple[Iterations, di
     steps, seconds = gaps_of(rows, starts_of(rows, facts))
     batch = next((fact.value for fact in facts if fact.name == "batch"), None)
     with np.errstate(invalid="ignore", divide="ignore"):
-        by_clock = np.where(fine(seconds, rows.stamp_s), seconds / steps, np.nan)
+        usable = fine(seconds, rows.stamp_s)
+        by_clock = np.where(usable | (not usable.any()), seconds / steps, np.nan)
         seen = rows.reported_tokens_per_s * by_clock
         if np.isfinite(seen).any() and (batch is None or np.nanmedian(seen) < _TOO_SHORT * batch):
             batch = float(np.nanmedian(seen))
@@ -287,7 +293,7 @@ RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated
     mark=b"SamplesPerSec=",
     iteration=Pattern(
         r"(?:epoch=\d+/micro_step=\d+/global_step=|\d+/)(?P<number>\d+), (?:RunningAvgSamplesPerSec=\S+, )?"
-        rf"(?:Curr)?SamplesPerSec=(?P<tokens_per_s>{NUMBER})"
+        rf"(?P<one>Curr)?SamplesPerSec=(?P<tokens_per_s>{NUMBER})"
     ),
     templates=(
         Template(
@@ -307,7 +313,6 @@ RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated
         Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d+), Total Generation Batches (?P<generations>\d+)")),
         Told(Pattern(rf"^ppl: (?P<ppl>{NUMBER})")),
         Told(Pattern(rf"^chosen: \S+, rejected: \S+, loss: (?P<eval_loss>{NUMBER})")),
-        Told(Pattern(r"^\d+/\d+, (?P<running>SamplesPerSec)=")),
     ),
     words=(
         b"E2E latency", b"End-to-End", b"iter time (s)", b"Latency: ", b"time (ms) |", b"|step: ", b"| Step: ",

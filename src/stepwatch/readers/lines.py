@@ -127,7 +127,7 @@ class LineFormat:
         return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
     def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
-        """Of the lines that are left, those with a word that some pattern needs: one search over each stretch of them."""
+        """Of the lines that are left, those with a word that some pattern needs: one search over each stretch."""
         if not len(left):
             return []
         ends = np.flatnonzero(np.diff(left, append=-1) != 1)

@@ -55,10 +55,10 @@ class _Torchtitan(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
-        rows = _once(records.iterations())
-        events = records.sorted_events()
+        rows, events = records.iterations(), records.sorted_events()
         if not len(rows):
             return
+        rows = _once(rows, starts_of(rows, events))
         saves = _saves(events)
         evaluations = _with_costs([event for event in events if isinstance(event, Evaluation)], saves, rows)
         told = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
@@ -96,13 +96,14 @@ def _mesh(line: str) -> dict[str, float]:
     return {"world_size": float(math.prod(degrees))} if degrees else {}
 
 
-def _once(rows: Iterations) -> Iterations:
-    """Each step once: ranks repeat its line."""
-    if not len(rows) or bool((np.diff(rows.number) > 0).all()):
+def _once(rows: Iterations, starts: Ints) -> Iterations:
+    """Each step of a process once: ranks repeat its line."""
+    if bool((np.diff(rows.number) > 0).all()):
         return rows
-    seen: dict[tuple[int, float], int] = {}
+    process = np.searchsorted(starts, np.arange(len(rows)), side="right").tolist()
+    seen: dict[tuple[int, float, int], int] = {}
     kept = []
-    for row, key in enumerate(zip(rows.number.tolist(), rows.loss.tolist(), strict=True)):
+    for row, key in enumerate(zip(rows.number.tolist(), rows.loss.tolist(), process, strict=True)):
         if row - seen.get(key, -_REPEATS_WITHIN) >= _REPEATS_WITHIN:
             kept.append(row)
             seen[key] = row

@@ -53,6 +53,11 @@ LOGS: dict[str, str] = {
     "figures_disagree": a_log(Truth()).replace(
         "tokens per iteration will be: 16,384", "tokens per iteration will be: 491,520"
     ),
+    "impossible_mfu": "".join(
+        f"[titan] 2025-01-01 00:00:{n:02},000 - root - INFO - step: {n}  loss:  4.00000  grad_norm:  1.0000  "
+        "memory: 10.00GiB(50.00%)  tps: 1,000  tflops: 47,210.56  mfu: 15131.59%\n"
+        for n in range(1, 30)
+    ),
     "averaged_times": "".join(f"[train] iter {n}: loss 8.3 2276 ms/iter\n" for n in range(20, 210, 10)),
 }
 

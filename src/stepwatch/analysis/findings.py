@@ -13,7 +13,7 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.run import SENTINEL_MFU
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -316,6 +316,15 @@ def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
             facts))  # fmt: skip
 
 
+def impossible_mfu(a: Analysis) -> Iterator[Finding]:
+    """Some trainers count the work of a model that they do not know."""
+    printed = a.run.iterations.reported_mfu[np.isfinite(a.run.iterations.reported_mfu)]
+    if len(printed) and median(printed) >= IMPOSSIBLE_MFU:
+        yield Finding("impossible_mfu", WARNING, Message(
+            "The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.",
+            {"printed": median(printed)}))  # fmt: skip
+
+
 def outside_the_time(a: Analysis) -> Iterator[Finding]:
     """What the printed times leave out, where nothing else tells it."""
     unseen = [
@@ -426,14 +435,14 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
-    if a.run.timing in AVERAGES:
+    if a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 
 
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
-    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, mfu_sentinel, outside_the_time,
+    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
     few_iterations, figures_disagree,
     beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
     averaged_times,

@@ -132,22 +132,46 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
     numbers = run.iterations.number
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
-    before = np.concatenate(([max(0, numbers[0] - (run.settings.count("log_interval") or 1))], numbers[:-1]))
+    before = np.concatenate(([_before_first(numbers, run.settings.count("log_interval") or 1)], numbers[:-1]))
     return np.maximum(numbers - before, 1)
+
+
+def _before_first(numbers: npt.NDArray[np.int64], interval: int) -> int:
+    """The iteration after which the first mean begins; a first row off the grid of the others is a shorter one."""
+    first = int(numbers[0])
+    if len(numbers) > 1 and (numbers[1] - first) % interval:
+        return (first - 1) // interval * interval
+    return max(0, first - interval)
 
 
 # --- what the log says ------------------------------------------------------------------------------------------
 
 
 def _mark_seen(run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8]) -> None:
-    numbers = run.iterations.number
-    evaluated = _rows_at(numbers, [evaluation.at for evaluation in run.evaluations if "eval" in run.holds])
-    saves = [save.at for save in run.checkpoints if save.at is not None and "checkpoint" in run.holds]
-    saved = _rows_at(numbers, saves)
+    evaluations = run.evaluations if "eval" in run.holds else ()
+    evaluated = _rows_of(run, [(event.at, event.line) for event in evaluations])
+    saves = [save for save in run.checkpoints if "checkpoint" in run.holds]
+    saved = _rows_of(run, [(save.at, save.line) for save in saves if save.at is not None])
     phase[evaluated & ~saved] = Phase.EVAL
     phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
     phase[saved & ~evaluated] = Phase.CHECKPOINT
     certainty[evaluated | saved] = Certainty.SEEN
+
+
+def _rows_of(run: Run, places: list[tuple[int, int]]) -> Mask:
+    """The rows whose time holds events, given by number and line."""
+    numbers, lines = run.iterations.number, run.iterations.line
+    wanted = [number for number, _ in places]
+    if run.timing not in AVERAGES or run.reordered:
+        return _rows_at(numbers, wanted)
+    # A mean holds all since the row before, and nothing that came after its own line.
+    rows = np.searchsorted(numbers, wanted)
+    inside = rows < len(numbers)
+    rows, later = rows[inside], np.asarray([line for _, line in places], np.int64)[inside]
+    rows = rows + (lines[rows] < later)
+    found = np.zeros(len(numbers), bool)
+    found[rows[rows < len(numbers)]] = True
+    return found
 
 
 def _rows_at(numbers: npt.NDArray[np.int64], wanted: list[int]) -> Mask:
@@ -169,7 +193,10 @@ def _first_row(run: Run) -> int | None:
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
     if run.format != "nanogpt":  # others count from 1, or print averages from the first interval on
-        return 0 if run.has_header or number <= (run.settings.count("log_interval") or 1) else None
+        interval = run.settings.count("log_interval") or 1
+        if run.timing in AVERAGES:
+            return 0 if run.has_header or number <= interval else None
+        return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None
 
 

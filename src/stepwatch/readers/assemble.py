@@ -165,7 +165,7 @@ class _Piece:
         return Run(
             format=reader.name,
             timing=Timing.SPANS_LOG_INTERVAL if "averaged" in named else reader.timing,
-            holds=reader.holds,
+            holds=named.get("holds", reader.holds),
             iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
             evaluations=_evaluations(self.events),
             checkpoints=_checkpoints(self.events, self.iterations),
@@ -176,7 +176,7 @@ class _Piece:
             saved_params=_saved_params(named),
             flops_per_token=_float(named.get("flops_per_token")),
             mfu_peak_flops=_float(named.get("mfu_peak_flops")),
-            schedules=reader.schedules,
+            schedules=reader.schedules or "schedules" in named,
             has_header=any(fact.header for fact in facts),
             resumed="resume" in named or named.get("init_from") == "resume",
             distributed="distributed" in named or ranks > 1,

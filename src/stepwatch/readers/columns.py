@@ -24,7 +24,7 @@ PADDING = 16  # bytes after the block, so that a load of eight bytes never leave
 _ZEROS = np.uint64(0x3030303030303030)
 _PAST_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_TENS = 10.0 ** np.arange(9)
+_TENS = np.array([float(10**n) for n in range(23)])  # all exact
 
 
 class Block(NamedTuple):
@@ -51,15 +51,16 @@ class Block(NamedTuple):
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
-    end. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
-    front of it become `stamp_s`.
+    `{name,}` is a number that may have commas, `{name~}` one with any number of decimals, of which eight count, `{ }`
+    any number of spaces, `{*}` anything up to the next space or the end, `{**}` the rest of the line. With `anywhere`
+    the shape begins where its first letters are first found in the line, and a date and time in front of it become
+    `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*]+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*~]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -79,8 +80,11 @@ class Template:
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
             elif name == "*":
                 fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name == "**":
+                fits, cursor = cursor <= block.ends[lines], block.ends[lines]
             else:
-                fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
+                commas, loose = name.endswith(","), name.endswith("~")
+                fits, cursor, found[name.rstrip(",~")] = _read_number(block, cursor, commas=commas, loose=loose)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -96,9 +100,8 @@ class Template:
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
     """The lines that hold the literal, and where it first begins in each."""
-    part = literal[:8]
-    mask = np.uint64((1 << (8 * len(part))) - 1)
-    places = np.flatnonzero((block.words & mask) == np.uint64(int.from_bytes(part, "little")))
+    found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
+    places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     rows, first = np.unique(rows, return_index=True)
     wanted = np.isin(rows, lines, assume_unique=True)
@@ -115,9 +118,11 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
 
 
 def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
-    spaces = np.flatnonzero(block.octets == ord(" "))
-    places = np.append(spaces, len(block.octets))
-    stop = np.minimum(places[np.searchsorted(spaces, cursor)], ends)
+    stop = cursor.copy()
+    going = np.arange(len(stop))
+    while len(going):
+        going = going[(block.octets[stop[going]] != ord(" ")) & (stop[going] < ends[going])]
+        stop[going] += 1
     return stop > cursor, stop
 
 
@@ -170,8 +175,8 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
-    """A decimal number of at most eight digits on either side of the point; anything else does not fit."""
+def _read_number(block: Block, cursor: Ints, *, commas: bool = False, loose: bool = False) -> tuple[Mask, Ints, Floats]:
+    """A decimal number of less than eight digits on either side of the point, `E+00` after it; no other fits."""
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
@@ -185,15 +190,30 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[M
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
     point = (block.octets[cursor] == ord(".")) & fits
-    value = whole
+    value: Floats = whole
+    places: Ints = np.zeros(len(cursor), np.int64)
     if point.any():
         cursor = cursor + point
         fraction, places = _read_digits(block, cursor)
         places = np.where(point, places, 0)
-        fits &= (places < 8) & (point <= (places > 0))
-        # One division of whole numbers, so that the result is the one nearest to the decimal, as float() gives it.
-        value = (whole * _TENS[places] + np.where(point, fraction, 0.0)) / _TENS[places]
+        fits &= ((places < 8) | loose) & (point <= (places > 0))
+        value = np.asarray(whole * _TENS[places] + np.where(point, fraction, 0.0))
         cursor = cursor + places
+        further = places
+        while loose and bool((further == 8).any()):
+            further = np.where(further == 8, _read_digits(block, cursor)[1], 0)
+            cursor = cursor + further
+    power = block.octets[cursor] == ord("E")
+    if power.any():
+        exponent, digits = _read_digits(block, cursor + 2)
+        sign = block.octets[cursor + 1]
+        power &= (digits == 2) & ((sign == ord("+")) | (sign == ord("-")))
+        shift = np.where(power, np.where(sign == ord("-"), exponent, -exponent), 0.0).astype(np.int64)
+        cursor, places = cursor + 4 * power, places + shift
+    # One division or product of whole numbers, so that the result is the one nearest to the decimal, as float() gives.
+    fits &= np.abs(places) < len(_TENS)
+    down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
+    value = value / _TENS[down] * _TENS[up] if places.any() else value
     return fits, cursor, np.where(negative, -value, value)
 
 

@@ -105,6 +105,8 @@ class LineFormat:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
         for template in self.templates:
+            if not len(left):
+                break
             lines, found = template.match(block, left)
             if len(lines):
                 self._add_columns(records, lines + first_line, found)
@@ -125,10 +127,15 @@ class LineFormat:
         return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
     def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
-        """Of the lines that are left, those with a word that some pattern needs: one search over the whole block."""
-        found = np.fromiter((match.start() for match in self._words.finditer(text)), np.int64)
-        rows = np.unique(np.searchsorted(block.starts, found, side="right") - 1)
-        worth: list[int] = np.intersect1d(rows, left, assume_unique=True).tolist()
+        """Of the lines that are left, those with a word that some pattern needs: one search over each stretch."""
+        if not len(left):
+            return []
+        ends = np.flatnonzero(np.diff(left, append=-1) != 1)
+        firsts = np.concatenate(([0], ends[:-1] + 1))
+        stretches = zip(block.starts[left[firsts]].tolist(), block.ends[left[ends]].tolist(), strict=True)
+        search = self._words.finditer
+        found = [match.start() for begin, end in stretches for match in search(text, begin, end)]
+        worth: list[int] = np.unique(np.searchsorted(block.starts, found, side="right") - 1).tolist()
         return worth
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:

@@ -60,6 +60,10 @@ class Records:
             whole = {name: column[order] for name, column in whole.items()}
         return Iterations(**whole)
 
+    def replace_rows(self, rows: Iterations) -> None:
+        """These rows instead of all that were added: what an average hid was undone, or repeats were dropped."""
+        self.columns = {name: [getattr(rows, name)] for name in COLUMNS}
+
     def place(self, *, after: bool) -> None:
         """Gives the unplaced events the number of the row that follows them, or of the one before."""
         if not self.unplaced:

@@ -51,15 +51,15 @@ class Block(NamedTuple):
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
-    end. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
-    front of it become `stamp_s`.
+    `{name,}` is a number that may have commas, `{name+}` one that may be long, `{ }` any number of spaces, `{*}`
+    anything up to the next space or the end, `{**}` the rest of the line. With `anywhere` the shape begins where its
+    first letters are first found in the line, and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*]+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*+]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -79,8 +79,11 @@ class Template:
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
             elif name == "*":
                 fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name == "**":
+                fits, cursor = cursor <= block.ends[lines], block.ends[lines]
             else:
-                fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
+                commas, long = name.endswith(","), name.endswith("+")
+                fits, cursor, found[name.rstrip(",+")] = _read_number(block, cursor, commas=commas, long=long)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -170,13 +173,23 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
-    """A decimal number of at most eight digits on either side of the point; anything else does not fit."""
+def _read_number(block: Block, cursor: Ints, *, commas: bool = False, long: bool = False) -> tuple[Mask, Ints, Floats]:
+    """A decimal number of at most seven digits on either side of the point; anything else does not fit.
+
+    A long one may have 14 digits before the point and none behind it.
+    """
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
     fits = (count > 0) & (count < 8)
     cursor = cursor + count
+    full = count == 8
+    if long and full.any():
+        more, further = _read_digits(block, cursor)
+        further = np.where(full, further, 0)
+        fits |= full & (further < 7)
+        whole = np.where(full, whole * _TENS[further] + more, whole)
+        cursor = cursor + further
     while commas:
         more, three = _read_digits(block, cursor + 1)
         group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
@@ -184,7 +197,7 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[M
             break
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
-    point = (block.octets[cursor] == ord(".")) & fits
+    point = (block.octets[cursor] == ord(".")) & fits & ~(full & long)
     value = whole
     if point.any():
         cursor = cursor + point

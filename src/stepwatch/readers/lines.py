@@ -17,7 +17,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
-from stepwatch.readers.reader import Reader
+from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
@@ -31,13 +31,13 @@ GROUPS: Mapping[str, tuple[str, float]] = {
 }  # fmt: skip
 FAULTS = (
     (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
-    (Pattern(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
+    (Pattern(r"CUDA (?:\w+ )?(?:error: )?out of memory|OutOfMemoryError"), "out of memory"),
     (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
-    (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
+    (Pattern(r"^Traceback \(most recent call last\)|^\[\w+ ERROR\] at file"), "traceback"),
 )
 _FAULT_WORDS = (
     b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
-    b"DUE TO TIME", b"oom-kill", b"Traceback (most",
+    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b" ERROR] at file",
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _CARD_WORDS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
@@ -53,6 +53,8 @@ class Told:
     pattern: Pattern[str]
     header: bool = False
     scale: float = 1.0
+    says: tuple[tuple[str, str | float], ...] = ()
+    """Settings that the line stands for, where it names them by another word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +78,25 @@ class LineFormat:
     """Letters of which evaluations, checkpoints and facts have at least one; other lines are passed over."""
     events_first: bool = True
     """Lines of evaluations and checkpoints stand before that of their iteration, where they do not tell its number."""
+    events_offset: int = 0
+    """From the number of the iteration beside such a line to that of the event."""
+    opening: Pattern[bytes] | None = None
+    """What only this trainer prints at its start: tells the format of a log that has no iteration yet."""
+    untimed: tuple[Untimed, ...] = ()
     schedules: bool = False
     last_offset: int = 0
     """From the number of iterations that the log prints to the number of the last one."""
 
     def reader(self) -> Reader:
-        return Reader(self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish)
+        return Reader(
+            self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
+            schedules=self.schedules, untimed=self.untimed,
+        )  # fmt: skip
 
     # --- is it this format? -----------------------------------------------------------------------------------
 
     def sniff(self, head: bytes) -> float:
-        """How many of the first lines with the mark are iterations."""
+        """How many of the first lines with the mark are iterations; below 1 where only the start of a run is there."""
         hits = begin = tried = 0
         while tried < _MOST_SNIFFED:
             at = head.find(self.mark, begin)
@@ -97,7 +107,7 @@ class LineFormat:
             line = head[start:end][:_LONGEST_LINE].decode("utf-8", "replace")
             hits += self.iteration.match(strip_prefix(line)[0]) is not None
             tried, begin = tried + 1, end
-        return float(hits)
+        return float(hits) or (0.5 if self.opening is not None and self.opening.search(head) else 0.0)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -117,7 +127,7 @@ class LineFormat:
         records.flush_rows()
 
     def finish(self, first_line: int, records: Records) -> None:
-        records.place(after=self.events_first)
+        records.place(after=self.events_first, offset=self.events_offset)
 
     @cached_property
     def _words(self) -> re.Pattern[bytes]:
@@ -150,15 +160,18 @@ class LineFormat:
         found = self.iteration.match(rest)
         if found is not None and self._add_row(found.groupdict(), prefix, number, records):
             return
-        if self._read_event(rest, prefix, number, records) or self._read_facts(rest, number, records):
+        if self._read_event(rest, prefix, number, records) or self._read_facts(rest, line, number, records):
             return
         kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
         if kind is not None:
             records.events.append(Fault(line=number, kind=kind))
         elif _CARD.search(rest[:300]):
             records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
-        elif self.mark.decode() in rest:  # looked like an iteration, and is none that we understand
-            records.add_unread(number, line)
+        elif self.mark.decode() in rest or self._tells_no_time(line):
+            records.add_unread(number, line)  # looked like an iteration, and is none that we understand
+
+    def _tells_no_time(self, line: str) -> bool:
+        return any(untimed.pattern.search(line.encode()) for untimed in self.untimed)
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         values = {"number": _number(groups["number"]), "line": float(number)}
@@ -199,13 +212,15 @@ class LineFormat:
                 return True
         return False
 
-    def _read_facts(self, rest: str, number: int, records: Records) -> bool:
+    def _read_facts(self, rest: str, line: str, number: int, records: Records) -> bool:
         told = False
         for fact in self.facts:
-            found = fact.pattern.search(rest)
+            found = fact.pattern.search(rest) or fact.pattern.search(line)  # a row of a table looks like a prefix
             if found is None:
                 continue
             told = True
+            for name, stated in fact.says:
+                records.events.append(Fact(line=number, name=name, value=stated, header=fact.header))
             for name, text in found.groupdict().items():
                 value = text if name == "gpu_text" else _scaled(text, fact.scale)
                 if value is not None:

@@ -426,9 +426,22 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
-    if a.run.timing in AVERAGES:
+    if a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
+
+
+def lines_without_time(a: Analysis) -> Iterator[Finding]:
+    """A stage that prints no times, or lines that were cut: what is missing from the figures."""
+    if a.run.format == "nanogpt" or not a.run.unread:
+        return
+    facts = {"count": a.run.unread_count, "line": a.run.unread[0].line + 1}
+    many = a.run.unread_count > 0.01 * len(a.run.iterations)
+    yield Finding("lines_without_time", WARNING if many else NOTICE, Message(
+        "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.", facts,
+        "{count:n} lines look like iterations but tell no time that could be read, the first in line {line:n}: they are not counted.",
+        a.run.unread_count,
+    ))  # fmt: skip
 
 
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
@@ -436,5 +449,5 @@ RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, mfu_sentinel, outside_the_time,
     few_iterations, figures_disagree,
     beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
-    averaged_times,
+    averaged_times, lines_without_time,
 )  # fmt: skip

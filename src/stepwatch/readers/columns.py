@@ -98,7 +98,14 @@ class Template:
 
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
-    """The lines that hold the literal, and where it first begins in each."""
+    """The lines that hold the literal, and where it first begins in each; mostly all prefixes are equally long."""
+    offset = block.octets[block.starts[lines[0]] : block.ends[lines[0]]].tobytes().find(literal) if len(lines) else -1
+    if offset >= 0:
+        places = block.starts[lines] + offset
+        alike = places + len(literal) <= block.ends[lines]
+        alike &= _skip_literal(block, np.where(alike, places, 0), literal)[0]
+        if alike.mean() > _MOSTLY:
+            return lines[alike], places[alike]
     part = literal[:8]
     mask = np.uint64((1 << (8 * len(part))) - 1)
     places = np.flatnonzero((block.words & mask) == np.uint64(int.from_bytes(part, "little")))
@@ -118,12 +125,22 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
 
 
 def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
-    spaces = np.flatnonzero(block.octets == ord(" "))
-    places = np.append(spaces, len(block.octets))
-    stop = np.minimum(places[np.searchsorted(spaces, cursor)], ends)
-    return stop > cursor, stop
+    begin = cursor
+    for _ in range(_MOST_WORD_PARTS):
+        word = block.words[np.minimum(cursor, ends)] ^ _SPACES
+        space = (word - _ONES) & ~word & _HIGH_BITS  # the lowest bit that is set is that of the first space
+        count = np.bitwise_count((space & (~space + np.uint64(1))) - np.uint64(1)) >> 3
+        cursor = cursor + count
+        if (count < 8).all():
+            break
+    stop = np.minimum(cursor, ends)
+    return (stop > begin) & (count < 8) | (stop == ends), stop
 
 
+_MOSTLY = 0.9
+_MOST_WORD_PARTS = 8
+_SPACES = np.uint64(0x2020202020202020)
+_ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
 _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
@@ -139,13 +156,15 @@ def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | No
         return np.asarray(begins - starts == begins[0] - starts[0]), None
     at = starts + found.start()
     fits = at + 19 <= begins
+    at = np.where(fits, at, starts)
     for offset, allowed in _TICKS:
-        fits &= np.isin(block.octets[at + offset], np.frombuffer(allowed, np.uint8))
+        octets = block.octets[at + offset]
+        fits &= (octets == allowed[0]) | (octets == allowed[-1])
     parts = []
     for offset, length in _DIGITS_OF_STAMP:
-        digits = block.octets[at[:, None] + offset + np.arange(length)].astype(np.int64) - 48
-        fits &= ((digits >= 0) & (digits <= 9)).all(axis=1)
-        parts.append(digits @ 10 ** np.arange(length - 1, -1, -1))
+        value, count = _read_digits(block, at + offset)
+        fits &= count == length
+        parts.append(value.astype(np.int64))
     seconds = _seconds_of(*(part[fits] for part in parts))
     mark = block.octets[at[fits] + 19]
     fraction, places = _read_digits(block, at[fits] + 20)

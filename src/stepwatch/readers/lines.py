@@ -135,10 +135,16 @@ class LineFormat:
         return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
     def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
-        """Of the lines that are left, those with a word that some pattern needs: one search over the whole block."""
-        found = np.fromiter((match.start() for match in self._words.finditer(text)), np.int64)
-        rows = np.unique(np.searchsorted(block.starts, found, side="right") - 1)
-        worth: list[int] = np.intersect1d(rows, left, assume_unique=True).tolist()
+        """Of the lines that are left, those with a word that some pattern needs: a search over each stretch."""
+        if not len(left):
+            return []
+        edges = np.flatnonzero(np.diff(left) > 1)
+        begins = block.starts[left[np.concatenate(([0], edges + 1))]].tolist()
+        ends = block.ends[left[np.append(edges, len(left) - 1)]].tolist()
+        stretches = zip(begins, ends, strict=True)
+        found = [match.start() for begin, end in stretches for match in self._words.finditer(text, begin, end)]
+        rows = np.searchsorted(block.starts, found, side="right") - 1
+        worth: list[int] = rows[np.diff(rows, prepend=-1) > 0].tolist()
         return worth
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:

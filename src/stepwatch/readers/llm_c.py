@@ -7,6 +7,8 @@ table does not know has an MFU of -100 %.
 
 from __future__ import annotations
 
+import numpy as np
+
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Template
@@ -20,8 +22,6 @@ def _row(name: str, value: str) -> Pattern[str]:
     """A row of the table at the start."""
     return Pattern(rf"{name}\s+\| {value}\s*\|")
 
-
-_STEP = "step{ }{number}/{last} | loss{ }{loss} {*} norm{ }{_norm} {*} lr {*} | {time_ms} ms | "
 
 FORMAT = LineFormat(
     name="llm.c",
@@ -42,12 +42,14 @@ Writing checkpoint at step 5000""",
         r"(?: \(acc [^)]{1,20}\))?(?: \((?:z )?[^)z]{1,12}z?\))?"
         r"(?: ?\|)?(?: norm\s+\S+(?: \([^)]{1,12}z\))?(?: ?\|)?)?(?: lr \S+(?: \|)?)?"
         rf" \(?(?:took )?(?P<time_ms>{NUMBER}) ms"
-        rf"(?: \| (?:(?P<mfu_pct>\d[\d.]*)|-[\d.]+)% (?:bf16|A100 fp16) MFU)?"
+        rf"(?: \| (?P<mfu_pct>{NUMBER})% (?:bf16|A100 fp16) MFU)?"
         rf"(?:(?:,| \|) (?P<tokens_per_s>{NUMBER}) tok/s)?"
     ),
     templates=(
-        Template(_STEP + "-100.0% bf16 MFU | {tokens_per_s} tok/s"),
-        Template(_STEP + "{mfu_pct}% bf16 MFU | {tokens_per_s} tok/s"),
+        Template(
+            "step{ }{number}/{last} | loss{ }{loss} {*} norm{ }{_norm} {*} lr {*} | {time_ms} ms |"
+            " {mfu_pct}% bf16 MFU | {tokens_per_s} tok/s"
+        ),
         Template("step{ }{number}/{last}: train loss {loss} ({time_ms} ms, {tokens_per_s} tok/s)"),
     ),
     evaluations=(Pattern(rf"val loss (?P<val_loss>{LOSS})\s*$"),),
@@ -85,8 +87,14 @@ Writing checkpoint at step 5000""",
 
 
 def _finish(first_line: int, records: Records) -> None:
-    """Its count of the work of a token: 6 N + 6 L C T, where nanoGPT has 12 for the attention."""
     FORMAT.finish(first_line, records)
+    printed = records.columns["reported_mfu"]
+    printed[:] = [np.where(part < 0, np.nan, part) for part in printed]  # no card of its table
+    _tell_work(records)
+
+
+def _tell_work(records: Records) -> None:
+    """Its count of the work of a token: 6 N + 6 L C T, where nanoGPT has 12 for the attention."""
     known: dict[str, float] = {}
     for fact in [event for event in records.events if isinstance(event, Fact)]:
         if fact.name not in ("n_params", "n_layer", "n_embd", "block_size") or isinstance(fact.value, str):

@@ -42,14 +42,14 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
         rf"{_TIME.format('time')}{_BAR}step_avg:"
     ),
     templates=(
-        Template("step:{number}/{last} train_time:{time_ms+}ms step_avg:{*}"),
-        Template("step:{number}/{last} train_loss:{loss} train_time:{time_ms+}ms step_avg:{*}"),
-        Template("step:{number}/{last} train_time:{time_s}s step_avg:{*}"),
+        Template("step:{number}/{last} train_time:{time_ms+}ms step_avg:{**}"),
+        Template("step:{number}/{last} train_loss:{loss} train_time:{time_ms+}ms step_avg:{**}"),
+        Template("step:{number}/{last} train_time:{time_s}s step_avg:{**}"),
     ),
     # The cost of a validation is not told: `took` is the clock when it began, and taken back at the end.
     evaluations=(
         Pattern(
-            rf"step: *(?P<at>\d+)/\d+{_BAR}val_loss:(?P<val_loss>{LOSS}){_BAR}(?:val_\w+:\S+{_BAR})?"
+            rf"step: *(?P<at>\d+)/\d+{_BAR}val_loss:(?P<val_loss>{LOSS}){_BAR}(?:val_\w+:\S+{_BAR})*"
             rf"{_TIME.format('took')}{_BAR}step_avg:"
         ),
     ),
@@ -66,7 +66,8 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
 # --- what the lines of validation and the source listing tell ---------------------------------------------------
 
 _SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?int)? = ([\d* ]{1,40}?) *(?:#(.*))?$")
-_VALIDATION = Pattern(rb"(?m)^step: {0,8}(\d{1,9})/(\d{1,9})(?: \|)? val_loss:")
+_VALIDATIONS = Pattern(rb" val_loss:")
+_LAST = Pattern(rb"step: {0,8}(\d{1,9})/(\d{1,9})(?: \|)? val_loss:")
 _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
@@ -77,9 +78,11 @@ def _sniff(head: bytes) -> float:
 
 def _parse(text: bytes, first_line: int, records: Records) -> None:
     FORMAT.parse(text, first_line, records)
-    for found in _VALIDATION.finditer(text):
-        line, begins = first_line + text.count(b"\n", 0, found.start()), int(found[1]) == 0
-        records.events.append(Fact(line=line, name="max_iters", value=int(found[2]), header=begins))
+    for place in _VALIDATIONS.finditer(text):
+        found = _LAST.match(text, text.rfind(b"\n", 0, place.start()) + 1)
+        if found is not None:
+            line = first_line + text.count(b"\n", 0, found.start())
+            records.events.append(Fact(line=line, name="max_iters", value=int(found[2]), header=int(found[1]) == 0))
     begin = text.find(b"class Hyperparameters")
     if begin >= 0:
         line = first_line + text.count(b"\n", 0, begin)
@@ -112,8 +115,9 @@ def _finish(first_line: int, records: Records) -> None:
     rows = records.iterations()
     validations = [event for event in records.events if isinstance(event, Evaluation)]
     clocks = _Clocks.of(rows, validations)
-    pieces = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges())]
-    _replace_rows(records, rows, np.concatenate([np.empty((0, 3)), *pieces]))
+    timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
+    if timed:
+        _replace_rows(records, rows, *(np.concatenate(parts) for parts in zip(*timed, strict=True)))
     records.events = [
         event._replace(took_s=None) if isinstance(event, Evaluation) else event for event in records.events
     ]
@@ -153,19 +157,17 @@ class _Clocks:
         return [0, *(np.flatnonzero(np.diff(self.number) < 0) + 1).tolist(), len(self.number)]
 
 
-def _timed(clocks: _Clocks) -> np.ndarray:
+def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out."""
     shown = _without_resets(clocks)
     number, first, row_of = np.unique(clocks.number, return_index=True, return_inverse=True)
-    printed = shown[first]
-    ended = _ends(clocks, shown, number, printed, row_of)
-    if number[0] == 1:
-        number, ended = np.concatenate(([0], number)), np.concatenate(([0.0], ended))
-        first = np.concatenate(([0], first))
+    line = clocks.line[first]
+    ended = _ends(clocks, shown, number, shown[first], row_of)
+    interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
+    if number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
+        line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
     times = np.diff(ended) / np.diff(number)
-    if not len(times) and number[0] > 0:  # a single line: the mean since the start is all there is
-        return np.array([[clocks.line[0], number[0], ended[0] / number[0]]])
-    return np.column_stack((clocks.line[first[1:]], number[1:], np.maximum(times, 0.0)))
+    return line[1:], number[1:], np.maximum(times, 0.0)
 
 
 def _without_resets(clocks: _Clocks) -> Floats:
@@ -188,18 +190,16 @@ def _ends(clocks: _Clocks, shown: Floats, number: Ints, printed: Floats, row_of:
     return np.where(np.isnan(done), by_lines, done)
 
 
-def _replace_rows(records: Records, rows: Iterations, timed: np.ndarray) -> None:
+def _replace_rows(records: Records, rows: Iterations, line: Ints, number: Ints, time_s: Floats) -> None:
     """The rows with times instead of clocks, each with the loss that its line told."""
-    line, number = timed[:, 0].astype(np.int64), timed[:, 1].astype(np.int64)
     known = np.flatnonzero(np.isin(line, rows.line))
     at = np.searchsorted(rows.line, line[known])
-    columns = {}
-    for name in ("loss", "stamp_s"):
-        columns[name] = np.full(len(line), np.nan)
-        columns[name][known] = getattr(rows, name)[at]
+    columns = {name: np.full(len(line), np.nan) for name in ("loss", "stamp_s")}
+    for name, column in columns.items():
+        column[known] = getattr(rows, name)[at]
     for parts in records.columns.values():
         parts.clear()
-    records.add_rows(number=number, line=line, time_s=timed[:, 2], **columns)
+    records.add_rows(number=number, line=line, time_s=time_s, **columns)
 
 
 READER = FORMAT.reader()._replace(sniff=_sniff, parse=_parse, finish=_finish)

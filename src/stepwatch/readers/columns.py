@@ -156,7 +156,7 @@ def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | No
         return np.asarray(begins - starts == begins[0] - starts[0]), None
     at = starts + found.start()
     fits = at + 19 <= begins
-    at = np.where(fits, at, starts)
+    at = np.where(fits, at, at[0])  # a short last line would be read beyond its end
     for offset, allowed in _TICKS:
         octets = block.octets[at + offset]
         fits &= (octets == allowed[0]) | (octets == allowed[-1])

@@ -115,7 +115,7 @@ class LineFormat:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
         for template in self.templates:
-            lines, found = template.match(block, left)
+            lines, found = _timed(*template.match(block, left))
             if len(lines):
                 self._add_columns(records, lines + first_line, found)
                 unfit = np.ones(len(block.starts), bool)
@@ -232,6 +232,15 @@ class LineFormat:
                 if value is not None:
                     records.events.append(Fact(line=number, name=name, value=value, header=fact.header))
         return told
+
+
+def _timed(lines: np.ndarray, found: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Without lines whose time or rate is below zero: the patterns say what they are."""
+    wrong = np.zeros(len(lines), bool)
+    for name in ("time_s", "time_ms", "time_us", "per_s"):
+        if name in found:
+            wrong |= found[name] < 0
+    return (lines[~wrong], {name: column[~wrong] for name, column in found.items()}) if wrong.any() else (lines, found)
 
 
 def _number(text: str | None) -> float:

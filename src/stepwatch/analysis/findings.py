@@ -440,10 +440,23 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 
 
+def lines_without_time(a: Analysis) -> Iterator[Finding]:
+    """A stage that prints no times, or lines that were cut: what is missing from the figures."""
+    if a.run.format == "nanogpt" or not a.run.unread:
+        return
+    facts = {"count": a.run.unread_count, "line": a.run.unread[0].line + 1}
+    many = a.run.unread_count > 0.01 * len(a.run.iterations)
+    yield Finding("lines_without_time", WARNING if many else NOTICE, Message(
+        "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.", facts,
+        "{count:n} lines look like iterations but tell no time that could be read, the first in line {line:n}: they are not counted.",
+        a.run.unread_count,
+    ))  # fmt: skip
+
+
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
     ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
     few_iterations, figures_disagree,
     beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
-    averaged_times,
+    averaged_times, lines_without_time,
 )  # fmt: skip

@@ -241,7 +241,7 @@ def _eval_interval(
         return known, False
     numbers = [evaluation.at for evaluation in run.evaluations]
     if len(numbers) >= 2:
-        return int(np.gcd.reduce(np.diff(numbers))), True
+        return _usual_gap(np.diff(numbers)), True
     if len(numbers) == 1 and numbers[0] > 0:
         return numbers[0], True
     if baseline is None or "eval" not in run.holds or run.evaluations:
@@ -249,6 +249,12 @@ def _eval_interval(
     spikes = _spikes(run, phase, first, baseline)
     period = _period(run, spikes, baseline, first)
     return None if period == DDP_PERIOD and _looks_like_ddp(run, spikes, baseline) else period, True
+
+
+def _usual_gap(gaps: npt.NDArray[np.int64]) -> int:
+    """What divides all of them; many trainers evaluate once more at the last iteration, whatever its number."""
+    usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
+    return usual if usual > int(gaps[-1]) else int(np.gcd.reduce(gaps))
 
 
 def _looks_like_ddp(run: Run, spikes: Mask, baseline: Baseline) -> bool:

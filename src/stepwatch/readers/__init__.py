@@ -7,7 +7,17 @@ from operator import itemgetter
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import build_nanogpt, deepspeed, megatron, nanochat, nanogpt, torchtitan
+from stepwatch.readers import (
+    build_nanogpt,
+    deepspeed,
+    llm_c,
+    megatron,
+    modded_nanogpt,
+    nanochat,
+    nanogpt,
+    nanoswe,
+    torchtitan,
+)
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -32,7 +42,9 @@ _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 
 # One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (nanogpt, nanochat, build_nanogpt, megatron, torchtitan, deepspeed)
+FORMATS = (
+    nanogpt, nanochat, nanoswe, build_nanogpt, modded_nanogpt, llm_c, megatron, torchtitan, deepspeed,
+)  # fmt: skip
 READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 
@@ -107,6 +119,9 @@ def _nothing_found(source: Source) -> NoIterations:
             Message("“{name:word}” is not text", {"name": source.name}),
             Message("hand in the log that the training printed, for example train.log"),
         )
+    without_times = _without_times(source.text)
+    if without_times is not None:
+        return without_times
     near = _nearest_line(source.text)
     formats = {"formats": ", ".join(READERS)}
     remedy = Message(
@@ -115,6 +130,19 @@ def _nothing_found(source: Source) -> NoIterations:
     if near:
         return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)
     return NoIterations(Message("no iteration found in the log"), remedy)
+
+
+def _without_times(text: bytes) -> NoIterations | None:
+    """A side file, or a stage that prints no times: what is missing, and where it may be."""
+    for name, reader in READERS.items():
+        for pattern, remedy in reader.untimed:
+            found = pattern.search(text[:_SEARCHED_BYTES])
+            if found is not None:
+                line = {"name": name, "line": found[0].decode("utf-8", "replace").strip()[:80]}
+                return NoIterations(
+                    Message("the lines are those of {name:word} but tell no time: “{line:word}”", line), remedy
+                )
+    return None
 
 
 def _mostly_text(sample: bytes) -> bool:

@@ -176,7 +176,7 @@ class _Piece:
             saved_params=_saved_params(named),
             flops_per_token=_float(named.get("flops_per_token")),
             mfu_peak_flops=_float(named.get("mfu_peak_flops")),
-            schedules=reader.schedules or "schedules" in named,
+            schedules=bool(named.get("schedules", reader.schedules)),
             has_header=any(fact.header for fact in facts),
             resumed="resume" in named or named.get("init_from") == "resume",
             distributed="distributed" in named or ranks > 1,

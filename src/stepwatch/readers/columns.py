@@ -51,16 +51,16 @@ class Block(NamedTuple):
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    `{name,}` is a number that may have commas, `{name~}` one with any number of decimals, of which eight count, `{ }`
-    any number of spaces, `{*}` anything up to the next space or the end, `{**}` the rest of the line. With `anywhere`
-    the shape begins where its first letters are first found in the line, and a date and time in front of it become
-    `stamp_s`.
+    `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
+    decimals, of which eight count, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{**}`
+    the rest of the line. With `anywhere` the shape begins where its first letters are first found in the line, and a
+    date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*~]+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*+~]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -83,8 +83,8 @@ class Template:
             elif name == "**":
                 fits, cursor = cursor <= block.ends[lines], block.ends[lines]
             else:
-                commas, loose = name.endswith(","), name.endswith("~")
-                fits, cursor, found[name.rstrip(",~")] = _read_number(block, cursor, commas=commas, loose=loose)
+                how = {"commas": name.endswith(","), "long": name.endswith("+"), "loose": name.endswith("~")}
+                fits, cursor, found[name.rstrip(",+~")] = _read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -99,7 +99,14 @@ class Template:
 
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
-    """The lines that hold the literal, and where it first begins in each."""
+    """The lines that hold the literal, and where it first begins in each; mostly all prefixes are equally long."""
+    offset = block.octets[block.starts[lines[0]] : block.ends[lines[0]]].tobytes().find(literal) if len(lines) else -1
+    if offset >= 0:
+        places = block.starts[lines] + offset
+        alike = places + len(literal) <= block.ends[lines]
+        alike &= _skip_literal(block, np.where(alike, places, 0), literal)[0]
+        if alike.mean() > _MOSTLY:
+            return lines[alike], places[alike]
     found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
     places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
@@ -118,14 +125,22 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
 
 
 def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
-    stop = cursor.copy()
-    going = np.arange(len(stop))
-    while len(going):
-        going = going[(block.octets[stop[going]] != ord(" ")) & (stop[going] < ends[going])]
-        stop[going] += 1
-    return stop > cursor, stop
+    begin = cursor
+    for _ in range(_MOST_WORD_PARTS):
+        word = block.words[np.minimum(cursor, ends)] ^ _SPACES
+        space = (word - _ONES) & ~word & _HIGH_BITS  # the lowest bit that is set is that of the first space
+        count = np.bitwise_count((space & (~space + np.uint64(1))) - np.uint64(1)) >> 3
+        cursor = cursor + count
+        if (count < 8).all():
+            break
+    stop = np.minimum(cursor, ends)
+    return (stop > begin) & (count < 8) | (stop == ends), stop
 
 
+_MOSTLY = 0.9
+_MOST_WORD_PARTS = 8
+_SPACES = np.uint64(0x2020202020202020)
+_ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
 _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
@@ -141,13 +156,15 @@ def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | No
         return np.asarray(begins - starts == begins[0] - starts[0]), None
     at = starts + found.start()
     fits = at + 19 <= begins
+    at = np.where(fits, at, at[0])  # a short last line would be read beyond its end
     for offset, allowed in _TICKS:
-        fits &= np.isin(block.octets[at + offset], np.frombuffer(allowed, np.uint8))
+        octets = block.octets[at + offset]
+        fits &= (octets == allowed[0]) | (octets == allowed[-1])
     parts = []
     for offset, length in _DIGITS_OF_STAMP:
-        digits = block.octets[at[:, None] + offset + np.arange(length)].astype(np.int64) - 48
-        fits &= ((digits >= 0) & (digits <= 9)).all(axis=1)
-        parts.append(digits @ 10 ** np.arange(length - 1, -1, -1))
+        value, count = _read_digits(block, at + offset)
+        fits &= count == length
+        parts.append(value.astype(np.int64))
     seconds = _seconds_of(*(part[fits] for part in parts))
     mark = block.octets[at[fits] + 19]
     fraction, places = _read_digits(block, at[fits] + 20)
@@ -175,13 +192,25 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(block: Block, cursor: Ints, *, commas: bool = False, loose: bool = False) -> tuple[Mask, Ints, Floats]:
-    """A decimal number of less than eight digits on either side of the point, `E+00` after it; no other fits."""
+def _read_number(
+    block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False
+) -> tuple[Mask, Ints, Floats]:
+    """A decimal number of at most seven digits on either side of the point, `E+00` after it; no other fits.
+
+    A long one may have 14 digits before the point and none behind it; a loose one any number of decimals.
+    """
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
     fits = (count > 0) & (count < 8)
     cursor = cursor + count
+    full = count == 8
+    if long and full.any():
+        more, further = _read_digits(block, cursor)
+        further = np.where(full, further, 0)
+        fits |= full & (further < 7)
+        whole = np.where(full, whole * _TENS[further] + more, whole)
+        cursor = cursor + further
     while commas:
         more, three = _read_digits(block, cursor + 1)
         group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
@@ -189,7 +218,7 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False, loose: boo
             break
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
-    point = (block.octets[cursor] == ord(".")) & fits
+    point = (block.octets[cursor] == ord(".")) & fits & ~(full & long)
     value: Floats = whole
     places: Ints = np.zeros(len(cursor), np.int64)
     if point.any():

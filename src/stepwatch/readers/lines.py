@@ -17,7 +17,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
-from stepwatch.readers.reader import Reader
+from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
@@ -31,13 +31,13 @@ GROUPS: Mapping[str, tuple[str, float]] = {
 }  # fmt: skip
 FAULTS = (
     (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
-    (Pattern(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
+    (Pattern(r"CUDA (?:\w+ )?(?:error: )?out of memory|OutOfMemoryError"), "out of memory"),
     (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
-    (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
+    (Pattern(r"^Traceback \(most recent call last\)|^\[\w+ ERROR\] at file"), "traceback"),
 )
 _FAULT_WORDS = (
     b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
-    b"DUE TO TIME", b"oom-kill", b"Traceback (most",
+    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b" ERROR] at file",
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _CARD_WORDS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
@@ -53,6 +53,8 @@ class Told:
     pattern: Pattern[str]
     header: bool = False
     scale: float = 1.0
+    says: tuple[tuple[str, str | float], ...] = ()
+    """Settings that the line stands for, where it names them by another word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +78,25 @@ class LineFormat:
     """Letters of which evaluations, checkpoints and facts have at least one; other lines are passed over."""
     events_first: bool = True
     """Lines of evaluations and checkpoints stand before that of their iteration, where they do not tell its number."""
+    events_offset: int = 0
+    """From the number of the iteration beside such a line to that of the event."""
+    opening: Pattern[bytes] | None = None
+    """What only this trainer prints at its start: tells the format of a log that has no iteration yet."""
+    untimed: tuple[Untimed, ...] = ()
     schedules: bool = False
     last_offset: int = 0
     """From the number of iterations that the log prints to the number of the last one."""
 
     def reader(self) -> Reader:
-        return Reader(self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish)
+        return Reader(
+            self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
+            schedules=self.schedules, untimed=self.untimed,
+        )  # fmt: skip
 
     # --- is it this format? -----------------------------------------------------------------------------------
 
     def sniff(self, head: bytes) -> float:
-        """How many of the first lines with the mark are iterations."""
+        """How many of the first lines with the mark are iterations; below 1 where only the start of a run is there."""
         hits = begin = tried = 0
         while tried < _MOST_SNIFFED:
             at = head.find(self.mark, begin)
@@ -97,7 +107,7 @@ class LineFormat:
             line = head[start:end][:_LONGEST_LINE].decode("utf-8", "replace")
             hits += self.iteration.match(strip_prefix(line)[0]) is not None
             tried, begin = tried + 1, end
-        return float(hits)
+        return float(hits) or (0.5 if self.opening is not None and self.opening.search(head) else 0.0)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -107,7 +117,7 @@ class LineFormat:
         for template in self.templates:
             if not len(left):
                 break
-            lines, found = template.match(block, left)
+            lines, found = _timed(*template.match(block, left))
             if len(lines):
                 self._add_columns(records, lines + first_line, found)
                 unfit = np.ones(len(block.starts), bool)
@@ -119,7 +129,7 @@ class LineFormat:
         records.flush_rows()
 
     def finish(self, first_line: int, records: Records) -> None:
-        records.place(after=self.events_first)
+        records.place(after=self.events_first, offset=self.events_offset)
 
     @cached_property
     def _words(self) -> re.Pattern[bytes]:
@@ -127,15 +137,16 @@ class LineFormat:
         return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
     def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
-        """Of the lines that are left, those with a word that some pattern needs: one search over each stretch."""
+        """Of the lines that are left, those with a word that some pattern needs: a search over each stretch."""
         if not len(left):
             return []
-        ends = np.flatnonzero(np.diff(left, append=-1) != 1)
-        firsts = np.concatenate(([0], ends[:-1] + 1))
-        stretches = zip(block.starts[left[firsts]].tolist(), block.ends[left[ends]].tolist(), strict=True)
-        search = self._words.finditer
-        found = [match.start() for begin, end in stretches for match in search(text, begin, end)]
-        worth: list[int] = np.unique(np.searchsorted(block.starts, found, side="right") - 1).tolist()
+        edges = np.flatnonzero(np.diff(left) > 1)
+        begins = block.starts[left[np.concatenate(([0], edges + 1))]].tolist()
+        ends = block.ends[left[np.append(edges, len(left) - 1)]].tolist()
+        stretches = zip(begins, ends, strict=True)
+        found = [match.start() for begin, end in stretches for match in self._words.finditer(text, begin, end)]
+        rows = np.searchsorted(block.starts, found, side="right") - 1
+        worth: list[int] = rows[np.diff(rows, prepend=-1) > 0].tolist()
         return worth
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
@@ -157,15 +168,18 @@ class LineFormat:
         found = self.iteration.match(rest)
         if found is not None and self._add_row(found.groupdict(), prefix, number, records):
             return
-        if self._read_event(rest, prefix, number, records) or self._read_facts(rest, number, records):
+        if self._read_event(rest, prefix, number, records) or self._read_facts(rest, line, number, records):
             return
         kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
         if kind is not None:
             records.events.append(Fault(line=number, kind=kind))
         elif _CARD.search(rest[:300]):
             records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
-        elif self.mark.decode() in rest:  # looked like an iteration, and is none that we understand
-            records.add_unread(number, line)
+        elif self.mark.decode() in rest or self._tells_no_time(line):
+            records.add_unread(number, line)  # looked like an iteration, and is none that we understand
+
+    def _tells_no_time(self, line: str) -> bool:
+        return any(untimed.pattern.search(line.encode()) for untimed in self.untimed)
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         values = {"number": _number(groups["number"]), "line": float(number)}
@@ -206,18 +220,29 @@ class LineFormat:
                 return True
         return False
 
-    def _read_facts(self, rest: str, number: int, records: Records) -> bool:
+    def _read_facts(self, rest: str, line: str, number: int, records: Records) -> bool:
         told = False
         for fact in self.facts:
-            found = fact.pattern.search(rest)
+            found = fact.pattern.search(rest) or fact.pattern.search(line)  # a row of a table looks like a prefix
             if found is None:
                 continue
             told = True
+            for name, stated in fact.says:
+                records.events.append(Fact(line=number, name=name, value=stated, header=fact.header))
             for name, text in found.groupdict().items():
                 value = text if name == "gpu_text" else _scaled(text, fact.scale)
                 if value is not None:
                     records.events.append(Fact(line=number, name=name, value=value, header=fact.header))
         return told
+
+
+def _timed(lines: np.ndarray, found: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Without lines whose time or rate is below zero: the patterns say what they are."""
+    wrong = np.zeros(len(lines), bool)
+    for name in ("time_s", "time_ms", "time_us", "per_s"):
+        if name in found:
+            wrong |= found[name] < 0
+    return (lines[~wrong], {name: column[~wrong] for name, column in found.items()}) if wrong.any() else (lines, found)
 
 
 def _number(text: str | None) -> float:

@@ -64,16 +64,21 @@ class Records:
         """These rows instead of all that were added: what an average hid was undone, or repeats were dropped."""
         self.columns = {name: [getattr(rows, name)] for name in COLUMNS}
 
-    def place(self, *, after: bool) -> None:
-        """Gives the unplaced events the number of the row that follows them, or of the one before."""
+    def place(self, *, after: bool, offset: int = 0) -> None:
+        """Gives the unplaced events the number of the row that follows them, or of the one before, and an offset."""
         if not self.unplaced:
             return
         rows = self.iterations()
         if len(rows):
-            lines = [event.line for event in self.unplaced]
-            places = np.searchsorted(rows.line, lines) - (0 if after else 1)
-            numbers = rows.number[np.clip(places, 0, len(rows) - 1)].tolist()
-            self.events += [event._replace(at=at) for event, at in zip(self.unplaced, numbers, strict=True)]
+            places = np.searchsorted(rows.line, [event.line for event in self.unplaced]) - (0 if after else 1)
+            numbers = rows.number[np.clip(places, 0, len(rows) - 1)]
+            interval = max(int(rows.number[-1] - rows.number[-2]), 1) if len(rows) > 1 else 1
+            numbers = (
+                np.where(places >= len(rows), numbers + interval, numbers) + offset
+            )  # its row did not come any more
+            self.events += [
+                event._replace(at=max(at, 0)) for event, at in zip(self.unplaced, numbers.tolist(), strict=True)
+            ]
         self.unplaced.clear()
 
     def sorted_events(self) -> Sequence[Event]:

@@ -169,7 +169,10 @@ def _first_row(run: Run) -> int | None:
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
     if run.format != "nanogpt":  # others count from 1, or print averages from the first interval on
-        return 0 if run.has_header or number <= (run.settings.count("log_interval") or 1) else None
+        interval = run.settings.count("log_interval") or 1
+        if run.timing in AVERAGES:
+            return 0 if run.has_header or number <= interval else None
+        return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None
 
 
@@ -212,16 +215,25 @@ def _eval_interval(
     known = run.settings.count("eval_interval")
     if known:
         return known, False
-    numbers = [evaluation.at for evaluation in run.evaluations]
+    numbers = [
+        evaluation.at for evaluation in run.evaluations if evaluation.at > 1
+    ]  # the first is often beside the grid
     if len(numbers) >= 2:
-        return int(np.gcd.reduce(np.diff(numbers))), True
-    if len(numbers) == 1 and numbers[0] > 0:
+        return _common_gap(numbers), True
+    if len(numbers) == 1:
         return numbers[0], True
     if baseline is None or "eval" not in run.holds or run.evaluations:
         return None, True
     spikes = _spikes(run, phase, first, baseline)
     period = _period(run, spikes, baseline, first)
     return None if period == DDP_PERIOD and _looks_like_ddp(run, spikes, baseline) else period, True
+
+
+def _common_gap(numbers: list[int]) -> int:
+    """The interval of rising numbers, of which the last may come early: many trainers evaluate once more at the end."""
+    gaps = np.diff(numbers)
+    before = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
+    return before if gaps[-1] < before else int(np.gcd.reduce(gaps))
 
 
 def _looks_like_ddp(run: Run, spikes: Mask, baseline: Baseline) -> bool:

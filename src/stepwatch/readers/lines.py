@@ -139,6 +139,9 @@ class LineFormat:
             columns["stamp_s"] = found["stamp_s"]
         if "last" in found:
             self._tell_last(records, int(lines[0]), float(found["last"][0]))
+        timed = np.asarray(columns["time_s"] > 0 if "time_s" in columns else np.ones(len(lines), bool))
+        if not timed.all():  # a first line before anything was timed
+            lines, found, columns = lines[timed], _taken(found, timed), _taken(columns, timed)
         records.add_rows(number=found["number"].astype(np.int64), line=lines, **columns)
 
     def _tell_last(self, records: Records, line: int, last: float) -> None:
@@ -171,6 +174,8 @@ class LineFormat:
             values["loss"] = math.inf  # nan is what was not printed
         if not 0 <= values.get("time_s", 0.0) <= _LONGEST_TIME_S:
             return False
+        if values.get("time_s") == 0:
+            return True  # a first line before anything was timed
         stamp = stamp_of(prefix)
         if stamp is not None:
             values["stamp_s"] = stamp
@@ -211,6 +216,10 @@ class LineFormat:
                 if value is not None:
                     records.events.append(Fact(line=number, name=name, value=value, header=fact.header))
         return told
+
+
+def _taken(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: column[rows] for name, column in columns.items()}
 
 
 def _number(text: str | None) -> float:

@@ -52,14 +52,14 @@ class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
     `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
-    end. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time in
-    front of it become `stamp_s`.
+    end, `{...}` the rest of the line. With `anywhere` the shape begins where its first letters are first found in the
+    line, and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*]+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*.]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -77,6 +77,8 @@ class Template:
                 fits, cursor = _skip_literal(block, cursor, literal)
             elif name == " ":
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
+            elif name == "...":
+                fits, cursor = np.ones(len(cursor), bool), block.ends[lines]
             elif name == "*":
                 fits, cursor = _skip_word(block, cursor, block.ends[lines])
             else:
@@ -92,6 +94,18 @@ class Template:
             if stamps is not None:
                 found["stamp_s"] = stamps
         return lines, found
+
+
+def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
+    """For each line the number behind the first place of these letters; nan where they are not, inf if no plain one."""
+    rows, places = _find_literal(block, lines, literal)
+    fits, places = _skip_literal(block, places, literal)
+    plain, places, values = _read_number(block, places)
+    after = block.octets[places]
+    ended = (after == ord(" ")) | (places == block.ends[rows])
+    found = np.full(len(lines), np.nan)
+    found[np.searchsorted(lines, rows)] = np.where(fits & plain & ended, values, np.inf)
+    return found
 
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:

@@ -35,15 +35,27 @@ FAULTS = (
     (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
     (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
 )
-_FAULT_WORDS = (
+SURROUNDINGS = (
     b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
-    b"DUE TO TIME", b"oom-kill", b"Traceback (most",
+    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ",
+    b"TITAN ",
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
-_CARD_WORDS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
 _MOST_SNIFFED = 60
+
+
+def read_surroundings(rest: str, number: int, records: Records) -> bool:
+    """What stands in any trainer's log: a sign that the process was stopped, the name of a card."""
+    kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
+    if kind is not None:
+        records.events.append(Fault(line=number, kind=kind))
+        return True
+    if _CARD.search(rest[:300]):
+        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +133,14 @@ class LineFormat:
 
     @cached_property
     def _words(self) -> re.Pattern[bytes]:
-        words = {self.mark, *self.words, *_FAULT_WORDS, *_CARD_WORDS}
+        words = {self.mark, *self.words, *SURROUNDINGS}
         return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
     def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
-        """Of the lines that are left, those with a word that some pattern needs: one search over the whole block."""
+        """Of the lines that are left, those with a word that some pattern needs; where many are, in one search."""
+        if len(left) < len(block.starts) // 4:
+            spans = zip(left.tolist(), block.starts[left].tolist(), block.ends[left].tolist(), strict=True)
+            return [index for index, begin, end in spans if self._words.search(text, begin, end)]
         found = np.fromiter((match.start() for match in self._words.finditer(text)), np.int64)
         rows = np.unique(np.searchsorted(block.starts, found, side="right") - 1)
         worth: list[int] = np.intersect1d(rows, left, assume_unique=True).tolist()
@@ -155,12 +170,9 @@ class LineFormat:
             return
         if self._read_event(rest, prefix, number, records) or self._read_facts(rest, number, records):
             return
-        kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
-        if kind is not None:
-            records.events.append(Fault(line=number, kind=kind))
-        elif _CARD.search(rest[:300]):
-            records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
-        elif self.mark.decode() in rest:  # looked like an iteration, and is none that we understand
+        if (
+            not read_surroundings(rest, number, records) and self.mark.decode() in rest
+        ):  # looked like an iteration, and is none that we understand
             records.add_unread(number, line)
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:

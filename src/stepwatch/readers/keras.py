@@ -35,8 +35,6 @@ _SAVE = Pattern(r"Epoch (?P<epoch>\d{1,9}): .{0,300}?\bsaving model to ")
 _PARAMETERS = Pattern(r"Total params: (?P<count>[\d,]{1,20})")
 _NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s.{0,200}loss: ")
 _WORDS = Pattern(b"|".join((rb"s/step|/sample|Epoch |loss: |Total params", *map(re.escape, SURROUNDINGS))))
-    rb"s/step|/sample|Epoch |loss: |Total params|Traceback \(most|KeyboardInterrupt|out of memory|OutOfMem"
-)
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
 _UNITS = {"us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0}
 _PROGRESS = Template("{ }{n}/{total} {...}")

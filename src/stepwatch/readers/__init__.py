@@ -7,7 +7,7 @@ from operator import itemgetter
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import build_nanogpt, composer, keras, mingpt, mlx_lm, nanochat, nanogpt
+from stepwatch.readers import build_nanogpt, composer, keras, mingpt, mlx_lm, nanochat, nanogpt, tensorboard
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -32,7 +32,7 @@ _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 
 # One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (nanogpt, nanochat, build_nanogpt, mingpt, mlx_lm, keras, composer)
+FORMATS = (nanogpt, nanochat, build_nanogpt, mingpt, mlx_lm, keras, composer, tensorboard)
 READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 

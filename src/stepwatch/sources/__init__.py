@@ -172,10 +172,17 @@ def _before_the_damage(machine: zlib._Decompress, data: bytes) -> Iterator[bytes
 
 
 def normalise(data: bytes) -> bytes:
-    """Any bytes that hold a log, as plain lines. Never raises."""
+    """Any bytes that hold a log, as plain lines; event files, which are no text, as they are. Never raises."""
+    if is_event_file(data):
+        return data
     data = _to_utf8(data)
     data = _unpack_json(data)
     return _to_lines(data)
+
+
+def is_event_file(data: bytes) -> bool:
+    """Whether it begins with the first record of a TensorBoard event file: a time, and the version."""
+    return data[12:13] == b"\t" and b"brain.Event:" in data[20:64]
 
 
 def _to_utf8(data: bytes) -> bytes:

@@ -7,7 +7,7 @@ from operator import itemgetter
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import build_nanogpt, composer, keras, mingpt, mlx_lm, nanochat, nanogpt, tensorboard
+from stepwatch.readers import build_nanogpt, composer, keras, mingpt, mlx_lm, nanochat, nanogpt, tensorboard, wandb
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -32,7 +32,7 @@ _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 
 # One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (nanogpt, nanochat, build_nanogpt, mingpt, mlx_lm, keras, composer, tensorboard)
+FORMATS = (nanogpt, nanochat, build_nanogpt, mingpt, mlx_lm, keras, composer, tensorboard, wandb)
 READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 
@@ -56,10 +56,17 @@ def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:word}", {"names": ", ".join(READERS)}),
         )
+    source = wandb.with_summary(source) if source.beside and detect(source) is None else source
     if not source.text or source.text.isspace():
         raise NoIterations(
             Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
         )
+    if source.beside:
+        return wandb.completed(_read_text(source, format_name), source.beside)
+    return _read_text(source, format_name)
+
+
+def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     name = format_name or detect(source)
     if name is None:
         raise _nothing_found(source)

@@ -152,7 +152,7 @@ class _Events:
     def _starts(self, rows: _Track) -> Floats:
         """For each row the last start of a process before it: where arguments or a new file were written."""
         walls = np.array(sorted(text.wall_s for text in self.texts) or [np.nan])
-        places = np.searchsorted(walls, rows.wall_s, side="right") - 1
+        places = np.searchsorted(walls, rows.wall_s) - 1
         return np.where(places >= 0, walls[np.maximum(places, 0)], np.nan)
 
     # --- what is told -------------------------------------------------------------------------------------------

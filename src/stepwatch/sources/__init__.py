@@ -37,6 +37,8 @@ class Source(NamedTuple):
 
     name: str
     text: bytes
+    beside: tuple[Source, ...] = ()
+    """Files that tell more of the run than its log does."""
 
 
 def from_text(text: str, name: str = "-") -> Source:
@@ -46,12 +48,35 @@ def from_text(text: str, name: str = "-") -> Source:
 def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     path = os.fspath(path)
     try:
-        if os.path.isdir(path):  # which Windows would call a lack of permission
-            raise IsADirectoryError
-        with open(path, "rb") as stream:
-            return Source(_printable(os.path.basename(path)), normalise(_read(stream, limit)))
+        if os.path.isdir(path):
+            return _from_directory(path, limit)
+        return _from_plain_file(path, limit)
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _from_plain_file(path: str, limit: int) -> Source:
+    with open(path, "rb") as stream:
+        return Source(_printable(os.path.basename(path)), normalise(_read(stream, limit)))
+
+
+def _from_directory(path: str, limit: int) -> Source:
+    """A directory that is one run; any other is none that can be read (Windows would call it a lack of permission)."""
+    from stepwatch.sources import directories  # most inputs are files
+
+    name = _printable(os.path.basename(os.path.normpath(path)))
+    files = directories.wandb_files(path)
+    if files is not None:
+        output, beside = files
+        text = _from_plain_file(output, limit).text if output is not None else b""
+        return Source(name, text, tuple(_from_plain_file(file, limit) for file in beside))
+    events = b""
+    for file in directories.event_files(path):
+        text = _from_plain_file(file, limit - len(events)).text
+        events += text if is_event_file(text) else b""
+    if not events:
+        raise IsADirectoryError
+    return Source(name, events)
 
 
 def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:

@@ -24,6 +24,8 @@ SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
+_MOST_STEPS = 0.8
+_FEW_STEPS = 0.1
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE)
 
 
@@ -95,14 +97,14 @@ def find_phases(run: Run) -> Phases:
 
     _mark_seen(run, phase, certainty)
     first = _first_row(run)
-    candidates = _candidates(phase, first)
+    candidates = _candidates(run, phase, first)
     baseline = baseline_of(iterations, candidates)
     interval, inferred = _eval_interval(run, phase, first, baseline)
     _mark_deduced_evals(run, phase, certainty, first, baseline, interval, inferred)
     _mark_lone_saves(run, phase, certainty, baseline)
-    baseline, candidates = _again(run, baseline, candidates, _candidates(phase, first))
+    baseline, candidates = _again(run, baseline, candidates, _candidates(run, phase, first))
     artefact, periodic = _mark_stalls(run, phase, certainty, first, baseline)
-    baseline, _ = _again(run, baseline, candidates, _candidates(phase, first) & ~artefact)
+    baseline, _ = _again(run, baseline, candidates, _candidates(run, phase, first) & ~artefact)
 
     first_evaluates, first_saves = _first_holds(run, first, phase, interval)
     if first is not None:
@@ -116,8 +118,11 @@ def find_phases(run: Run) -> Phases:
     )  # fmt: skip
 
 
-def _candidates(phase: npt.NDArray[np.int8], first: int | None) -> Mask:
+def _candidates(run: Run, phase: npt.NDArray[np.int8], first: int | None) -> Mask:
     normal = phase == Phase.STEP
+    if run.timing in AVERAGES:  # one step told apart from the many of an average says nothing of them
+        covers = _covers(run)
+        normal &= covers >= _FEW_STEPS * np.median(covers[covers > 1] if (covers > 1).any() else covers)
     if first is not None:
         normal[first] = False
     return np.asarray(normal)
@@ -152,6 +157,7 @@ def _mark_seen(run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.
     evaluated = _rows_of(run, [(event.at, event.line) for event in evaluations])
     saves = [save for save in run.checkpoints if "checkpoint" in run.holds]
     saved = _rows_of(run, [(save.at, save.line) for save in saves if save.at is not None])
+    evaluated, saved = (rows & (not _in_all(run, rows)) for rows in (evaluated, saved))
     phase[evaluated & ~saved] = Phase.EVAL
     phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
     phase[saved & ~evaluated] = Phase.CHECKPOINT
@@ -172,6 +178,12 @@ def _rows_of(run: Run, places: list[tuple[int, int]]) -> Mask:
     found = np.zeros(len(numbers), bool)
     found[rows[rows < len(numbers)]] = True
     return found
+
+
+def _in_all(run: Run, rows: Mask) -> bool:
+    """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
+    covers = _covers(run)
+    return run.timing in AVERAGES and bool(covers[rows].sum() > _MOST_STEPS * covers.sum())
 
 
 def _rows_at(numbers: npt.NDArray[np.int64], wanted: list[int]) -> Mask:
@@ -207,6 +219,8 @@ def _first_holds(run: Run, first: int | None, phase: npt.NDArray[np.int8], inter
     number = int(run.iterations.number[first])
     if run.timing in AVERAGES:
         number = min((e.at for e in run.evaluations), default=number)
+        if _in_all(run, _rows_at(run.iterations.number, [e.at for e in run.evaluations])):
+            return False, False
         return any(e.at <= run.iterations.number[first] for e in run.evaluations), False
     told = any(e.at == number for e in run.evaluations)
     if number == 0 and run.format == "nanogpt":
@@ -239,10 +253,12 @@ def _eval_interval(
     known = run.settings.count("eval_interval")
     if known:
         return known, False
-    numbers = [evaluation.at for evaluation in run.evaluations]
+    numbers = [
+        evaluation.at for evaluation in run.evaluations if evaluation.at > 1
+    ]  # the first is often beside the grid
     if len(numbers) >= 2:
         return _usual_gap(np.diff(numbers)), True
-    if len(numbers) == 1 and numbers[0] > 0:
+    if len(numbers) == 1:
         return numbers[0], True
     if baseline is None or "eval" not in run.holds or run.evaluations:
         return None, True

@@ -9,14 +9,20 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers import (
     build_nanogpt,
+    composer,
     deepspeed,
+    keras,
     llm_c,
     megatron,
+    mingpt,
+    mlx_lm,
     modded_nanogpt,
     nanochat,
     nanogpt,
     nanoswe,
+    tensorboard,
     torchtitan,
+    wandb,
 )
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.reader import Reader
@@ -43,7 +49,8 @@ _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 # One row for each format: a module with its READER. Where two claim as many lines, the first wins.
 FORMATS = (
-    nanogpt, nanochat, nanoswe, build_nanogpt, modded_nanogpt, llm_c, megatron, torchtitan, deepspeed,
+    nanogpt, nanochat, nanoswe, build_nanogpt, modded_nanogpt, llm_c, mingpt, megatron, torchtitan, deepspeed, composer,
+    mlx_lm, keras, tensorboard, wandb,
 )  # fmt: skip
 READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
@@ -68,10 +75,17 @@ def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:word}", {"names": ", ".join(READERS)}),
         )
+    source = wandb.with_summary(source) if source.beside and detect(source) is None else source
     if not source.text or source.text.isspace():
         raise NoIterations(
             Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
         )
+    if source.beside:
+        return wandb.completed(_read_text(source, format_name), source.beside)
+    return _read_text(source, format_name)
+
+
+def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     name = format_name or detect(source)
     if name is None:
         raise _nothing_found(source)

@@ -60,7 +60,7 @@ class Template:
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*+~]+)\})?", shape):
+        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*+~.]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.encode()))
             if name:
@@ -96,6 +96,18 @@ class Template:
             if stamps is not None:
                 found["stamp_s"] = stamps
         return lines, found
+
+
+def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
+    """For each line the number behind the first place of these letters; nan where they are not, inf if no plain one."""
+    rows, places = _find_literal(block, lines, literal)
+    fits, places = _skip_literal(block, places, literal)
+    plain, places, values = _read_number(block, places)
+    after = block.octets[places]
+    ended = (after == ord(" ")) | (places == block.ends[rows])
+    found = np.full(len(lines), np.nan)
+    found[np.searchsorted(lines, rows)] = np.where(fits & plain & ended, values, np.inf)
+    return found
 
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:

@@ -35,15 +35,27 @@ FAULTS = (
     (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
     (Pattern(r"^Traceback \(most recent call last\)|^\[\w+ ERROR\] at file"), "traceback"),
 )
-_FAULT_WORDS = (
+SURROUNDINGS = (
     b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
-    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b" ERROR] at file",
+    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b" ERROR] at file", b"NVIDIA ", b"GeForce ", b"Tesla ",
+    b"Quadro ", b"Instinct ", b"TITAN ",
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
-_CARD_WORDS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
 _MOST_SNIFFED = 60
+
+
+def read_surroundings(rest: str, number: int, records: Records) -> bool:
+    """What stands in any trainer's log: a sign that the process was stopped, the name of a card."""
+    kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
+    if kind is not None:
+        records.events.append(Fault(line=number, kind=kind))
+        return True
+    if _CARD.search(rest[:300]):
+        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +145,7 @@ class LineFormat:
 
     @cached_property
     def _words(self) -> re.Pattern[bytes]:
-        words = {self.mark, *self.words, *_FAULT_WORDS, *_CARD_WORDS}
+        words = {self.mark, *self.words, *SURROUNDINGS}
         return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
     def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
@@ -157,6 +169,9 @@ class LineFormat:
             columns["stamp_s"] = found["stamp_s"]
         if "last" in found:
             self._tell_last(records, int(lines[0]), float(found["last"][0]))
+        timed = np.asarray(columns["time_s"] > 0 if "time_s" in columns else np.ones(len(lines), bool))
+        if not timed.all():  # a first line before anything was timed
+            lines, found, columns = lines[timed], _taken(found, timed), _taken(columns, timed)
         records.add_rows(number=found["number"].astype(np.int64), line=lines, **columns)
 
     def _tell_last(self, records: Records, line: int, last: float) -> None:
@@ -170,12 +185,8 @@ class LineFormat:
             return
         if self._read_event(rest, prefix, number, records) or self._read_facts(rest, line, number, records):
             return
-        kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
-        if kind is not None:
-            records.events.append(Fault(line=number, kind=kind))
-        elif _CARD.search(rest[:300]):
-            records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
-        elif self.mark.decode() in rest or self._tells_no_time(line):
+        unclear = self.mark.decode() in rest or self._tells_no_time(line)
+        if not read_surroundings(rest, number, records) and unclear:
             records.add_unread(number, line)  # looked like an iteration, and is none that we understand
 
     def _tells_no_time(self, line: str) -> bool:
@@ -192,6 +203,8 @@ class LineFormat:
             values["loss"] = math.inf  # nan is what was not printed
         if not 0 <= values.get("time_s", 0.0) <= _LONGEST_TIME_S:
             return False
+        if values.get("time_s") == 0:
+            return True  # a first line before anything was timed
         stamp = stamp_of(prefix)
         if stamp is not None:
             values["stamp_s"] = stamp
@@ -243,6 +256,10 @@ def _timed(lines: np.ndarray, found: dict[str, np.ndarray]) -> tuple[np.ndarray,
         if name in found:
             wrong |= found[name] < 0
     return (lines[~wrong], {name: column[~wrong] for name, column in found.items()}) if wrong.any() else (lines, found)
+
+
+def _taken(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: column[rows] for name, column in columns.items()}
 
 
 def _number(text: str | None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class Records:
     """Events whose line does not tell the iteration: that of a row before or after it, once all are known."""
     held: bytes = b""
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
+    kept: list[Any] = field(default_factory=list)
+    """What a reader keeps for itself until the end, where one line alone does not tell enough."""
     _rows: list[tuple[float, ...]] = field(default_factory=list)
 
     def add_rows(self, **columns: np.ndarray) -> None:

@@ -37,6 +37,8 @@ class Source(NamedTuple):
 
     name: str
     text: bytes
+    beside: tuple[Source, ...] = ()
+    """Files that tell more of the run than its log does."""
 
 
 def from_text(text: str, name: str = "-") -> Source:
@@ -55,12 +57,35 @@ def expanded(data: bytes, *, limit: int = LARGEST_EXPANSION_BYTES) -> bytes:
 def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     path = os.fspath(path)
     try:
-        if os.path.isdir(path):  # which Windows would call a lack of permission
-            raise IsADirectoryError
-        with open(path, "rb") as stream:
-            return Source(printable(os.path.basename(path)), normalise(_read(stream, limit)))
+        if os.path.isdir(path):
+            return _from_directory(path, limit)
+        return _from_plain_file(path, limit)
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _from_plain_file(path: str, limit: int) -> Source:
+    with open(path, "rb") as stream:
+        return Source(printable(os.path.basename(path)), normalise(_read(stream, limit)))
+
+
+def _from_directory(path: str, limit: int) -> Source:
+    """A directory that is one run; any other is none that can be read (Windows would call it a lack of permission)."""
+    from stepwatch.sources import directories  # most inputs are files
+
+    name = printable(os.path.basename(os.path.normpath(path)))
+    files = directories.wandb_files(path)
+    if files is not None:
+        output, beside = files
+        text = _from_plain_file(output, limit).text if output is not None else b""
+        return Source(name, text, tuple(_from_plain_file(file, limit) for file in beside))
+    events = b""
+    for file in directories.event_files(path):
+        text = _from_plain_file(file, limit - len(events)).text
+        events += text if is_event_file(text) else b""
+    if not events:
+        raise IsADirectoryError
+    return Source(name, events)
 
 
 def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
@@ -181,10 +206,17 @@ def _before_the_damage(machine: zlib._Decompress, data: bytes) -> Iterator[bytes
 
 
 def normalise(data: bytes) -> bytes:
-    """Any bytes that hold a log, as plain lines. Never raises."""
+    """Any bytes that hold a log, as plain lines; event files, which are no text, as they are. Never raises."""
+    if is_event_file(data):
+        return data
     data = to_utf8(data)
     data = _unpack_json(data)
     return to_lines(data)
+
+
+def is_event_file(data: bytes) -> bool:
+    """Whether it begins with the first record of a TensorBoard event file: a time, and the version."""
+    return data[12:13] == b"\t" and b"brain.Event:" in data[20:64]
 
 
 def to_utf8(data: bytes) -> bytes:

@@ -33,6 +33,8 @@ class Report:
     """Said once, of the whole input: several runs, a contradiction between --set and the log."""
     command: str = "stepwatch explain"
     """How the report was asked for, for the hint on what to do next."""
+    directory: bool = False
+    """The runs were found in a directory: a table of them comes first."""
     cards: int | None = None
     """How many the reader has, where that was said."""
     inputs: tuple[str, ...] = ()

@@ -106,6 +106,7 @@ def report_on(
     report = replace(
         explain(runs, card, config=from_config, user=user, remarks=remarks),
         inputs=tuple(shown(name) for name in logs or ("-",)), cards=count_in(gpu),
+        directory=chosen is None and any(map(is_collection, logs)),
         command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
     )  # fmt: skip
     return report, failed
@@ -117,7 +118,11 @@ def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, languag
     failed = False
     for name in logs or ("-",):
         try:
-            runs.extend(read(_source(name, limit, language), log_format))
+            if is_collection(name):
+                found, incomplete = _in_directory(name, log_format, limit, language)
+                runs, failed = [*runs, *found], failed or incomplete
+            else:
+                runs.extend(read(_source(name, limit, language), log_format))
         except StepwatchError as error:
             if len(logs) < 2:
                 raise
@@ -126,6 +131,29 @@ def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, languag
     if not runs:
         sys.exit(1)
     return runs, failed
+
+
+def is_collection(name: str) -> bool:
+    """A directory that is not itself one run."""
+    if not os.path.isdir(name):
+        return False
+    from stepwatch.sources.directories import event_files, wandb_files
+
+    return wandb_files(name) is None and not event_files(name)
+
+
+def _in_directory(name: str, log_format: str | None, limit: int, language: str) -> tuple[tuple[Run, ...], bool]:
+    """The runs below a directory; logs that cannot be read are told, and so is a search that was cut short."""
+    from stepwatch.collection import MOST_FILES, runs_in
+
+    found = runs_in(name, format_name=log_format, limit=limit)
+    for log, error in found.failed:
+        text = Message("{name:word}: {what:word}", {"name": log, "what": say(error.what, language)})
+        click.echo("stepwatch: " + say(text, language), err=True)
+    if found.more:
+        text = Message("only the first {count:n} files were looked at", {"count": MOST_FILES})
+        click.echo("stepwatch: " + say(text, language), err=True)
+    return found.runs, bool(found.failed)
 
 
 def _source(name: str, limit: int, language: str) -> Source:

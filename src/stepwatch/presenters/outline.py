@@ -38,6 +38,9 @@ def sections(report: Report, a: Analysis) -> Iterator[Section]:
 
 
 def runs(report: Report) -> Table:
+    if report.directory:
+        cells = (sentences.overview_cells(number, a) for number, a in enumerate(report.analyses, start=1))
+        return Table(sentences.OVERVIEW, "rlllrrrrrl", tuple(tuple((cell,) for cell in row) for row in cells))
     head = (Message("Run"), Message("Iterations"), Message("Normal iteration"), Message("Time"), Message("State"))
     rows = (sentences.run_cells(number, a) for number, a in enumerate(report.analyses, start=1))
     return Table(head, "rrrrl", tuple(tuple((cell,) for cell in row) for row in rows))

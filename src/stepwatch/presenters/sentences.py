@@ -553,6 +553,30 @@ def run_cells(number: int, a: Analysis) -> tuple[Message, ...]:
     )
 
 
+OVERVIEW = (
+    Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step"),
+    Message("Speed"), Message("MFU"), Message("Steps’ share"), Message("State"),
+)  # fmt: skip
+
+
+def overview_cells(number: int, a: Analysis) -> tuple[Message, ...]:
+    """One row of the table of a directory's runs."""
+    t, nothing = a.throughput, Message("–")
+    rates, normal, _ = _rates(a)
+    return (
+        Message("{number:n}", {"number": number}),
+        Message("{name:word}", {"name": a.run.source}),
+        Message("{name:word}", {"name": a.run.format}),
+        Message("{name:word}", {"name": t.gpu.name}) if t.gpu is not None else nothing,
+        Message("{count:n}", {"count": a.goodput.iterations}),
+        Message("{step:time}", {"step": a.costs.step_s.mid}) if step_known(a) else nothing,
+        Message("{rate:rate}", {"rate": rates["normal"]}) if normal else nothing,
+        Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else nothing,
+        Message("{share:pct}", {"share": share_of(a, "step")}) if step_known(a) else nothing,
+        run_state(a),
+    )
+
+
 def run_state(a: Analysis) -> Message:
     if a.forecast.done:
         return Message("finished")

@@ -144,6 +144,21 @@ def _read(stream: BinaryIO, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def head_of(path: str, size: int) -> bytes:
+    """The first bytes of a file as lines, expanded where it is packed; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(size)
+    except OSError:
+        return b""
+    if data.startswith(GZIP_MAGIC):
+        try:
+            data = zlib.decompressobj(wbits=31).decompress(data, 8 * size)
+        except zlib.error:
+            return b""
+    return normalise(data)
+
+
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(
         Message("the log is larger than {limit:size}", {"limit": limit}),

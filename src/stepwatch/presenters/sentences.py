@@ -555,7 +555,7 @@ def run_cells(number: int, a: Analysis) -> tuple[Message, ...]:
 
 OVERVIEW = (
     Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step"),
-    Message("Speed"), Message("MFU"), Message("Steps’ share"), Message("State"),
+    Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State"),
 )  # fmt: skip
 
 
@@ -570,7 +570,7 @@ def overview_cells(number: int, a: Analysis) -> tuple[Message, ...]:
         Message("{name:word}", {"name": t.gpu.name}) if t.gpu is not None else nothing,
         Message("{count:n}", {"count": a.goodput.iterations}),
         Message("{step:time}", {"step": a.costs.step_s.mid}) if step_known(a) else nothing,
-        Message("{rate:rate}", {"rate": rates["normal"]}) if normal else nothing,
+        Message("{rate:n}", {"rate": float(f"{rates['normal'] or 0:.3g}")}) if normal else nothing,
         Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else nothing,
         Message("{share:pct}", {"share": share_of(a, "step")}) if step_known(a) else nothing,
         run_state(a),

@@ -19,7 +19,6 @@ from stepwatch.messages import Message
 from stepwatch.presenters import sentences
 from stepwatch.presenters.lines import (
     SCREEN_LINES,
-    WIDEST,
     Cell,
     Line,
     Table,

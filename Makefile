@@ -61,3 +61,4 @@ pages: setup  ## Rewrite the help texts and outputs in README.md and docs/, and 
 	$(BIN)/python -m examples.make_logs
 	$(BIN)/python -m tests.house.write_help
 	$(BIN)/python -m tests.house.recommended
+	$(BIN)/python -m tests.house.formats

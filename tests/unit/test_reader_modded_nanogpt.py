@@ -184,3 +184,11 @@ def test_half_a_line_is_named() -> None:
 def test_its_example_is_read() -> None:
     run = the_run(FORMAT.example)
     assert run.iterations.time_s.round(6).tolist() == [0.033, 0.033]
+
+
+@pytest.mark.parametrize("clock", ["1e400", "-1e400", "-5", "9" * 400, "", "nan"])
+def test_an_impossible_clock_is_no_step(clock: str) -> None:
+    wrong = f"step:21/30 train_time:{clock}ms step_avg:1ms\nstep:21/30 val_loss:4 train_time:{clock}ms step_avg:1ms\n"
+    run = the_run("\n".join([*lines(20), wrong]))
+    assert run.iterations.number.tolist() == list(range(1, 21))
+    assert run.iterations.time_s.round(6).tolist() == [0.2] * 20

@@ -162,3 +162,20 @@ def test_its_example_is_read() -> None:
     run = the_run(FORMAT.example)
     assert len(run.iterations) == 2
     assert len(run.evaluations) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        ("00001/", "9" * 30 + "/"),
+        ("/00400", "/" + "9" * 400),
+        ("21,407", ",,"),
+        ("480.00", "9" * 400),
+        ("9.5436", "1e999"),
+    ],
+)
+def test_impossible_figures_do_no_harm(part: str, instead: str) -> None:
+    text = BASE.format(n=0, ms=480) + BASE.format(n=1, ms=480).replace(part, instead) + BASE.format(n=2, ms=480)
+    run = the_run(text)
+    assert {0, 2} <= set(run.iterations.number.tolist()) <= {0, 1, 2}
+    assert (run.iterations.time_s == 0.48).all()

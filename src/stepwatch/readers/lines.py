@@ -43,6 +43,7 @@ SURROUNDINGS = (
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
+_LARGEST_NUMBER = 1e12
 _MOST_SNIFFED = 60
 
 
@@ -175,7 +176,7 @@ class LineFormat:
         records.add_rows(number=found["number"].astype(np.int64), line=lines, **columns)
 
     def _tell_last(self, records: Records, line: int, last: float) -> None:
-        if last > 0:
+        if 0 < last <= _LARGEST_NUMBER:
             records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
 
     def _read(self, line: str, number: int, records: Records) -> None:
@@ -201,7 +202,7 @@ class LineFormat:
             values["time_s"] = 1 / max(_number(groups["per_s"]), 1e-12)
         if "loss" in values and not math.isfinite(values["loss"]):
             values["loss"] = math.inf  # nan is what was not printed
-        if not 0 <= values.get("time_s", 0.0) <= _LONGEST_TIME_S:
+        if not 0 <= values.get("time_s", 0.0) <= _LONGEST_TIME_S or not values["number"] <= _LARGEST_NUMBER:
             return False
         if values.get("time_s") == 0:
             return True  # a first line before anything was timed
@@ -263,7 +264,10 @@ def _taken(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.nda
 
 
 def _number(text: str | None) -> float:
-    return float((text or "nan").replace(",", ""))
+    try:
+        return float((text or "nan").replace(",", ""))
+    except ValueError:  # nothing but commas
+        return math.nan
 
 
 def _loss(text: str | None) -> float | None:
@@ -271,14 +275,13 @@ def _loss(text: str | None) -> float | None:
 
 
 def _at(groups: Mapping[str, str | None]) -> int | None:
-    at = groups.get("at")
-    return int(at.replace(",", "")) if at else None
+    at = _number(groups.get("at"))
+    return int(at) if 0 <= at <= _LARGEST_NUMBER else None
 
 
 def _took(groups: Mapping[str, str | None]) -> float | None:
-    if groups.get("took_s"):
-        return _number(groups["took_s"])
-    return _number(groups["took_ms"]) / 1e3 if groups.get("took_ms") else None
+    took = _number(groups["took_s"]) if groups.get("took_s") else _number(groups.get("took_ms")) / 1e3
+    return took if 0 <= took <= _LONGEST_TIME_S else None
 
 
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}

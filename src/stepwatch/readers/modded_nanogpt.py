@@ -164,7 +164,7 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     line = clocks.line[first]
     ended = _ends(clocks, shown, number, shown[first], row_of)
     interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
-    if number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
+    if 0 < number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
         line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
     times = np.diff(ended) / np.diff(number)
     return line[1:], number[1:], np.maximum(times, 0.0)

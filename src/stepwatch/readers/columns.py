@@ -141,6 +141,7 @@ def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | No
         return np.asarray(begins - starts == begins[0] - starts[0]), None
     at = starts + found.start()
     fits = at + 19 <= begins
+    at = np.minimum(at, len(block.octets) - 28)  # of lines that are too short for it
     for offset, allowed in _TICKS:
         fits &= np.isin(block.octets[at + offset], np.frombuffer(allowed, np.uint8))
     parts = []

@@ -234,9 +234,8 @@ def _at(groups: Mapping[str, str | None]) -> int | None:
 
 
 def _took(groups: Mapping[str, str | None]) -> float | None:
-    if groups.get("took_s"):
-        return _number(groups["took_s"])
-    return _number(groups["took_ms"]) / 1e3 if groups.get("took_ms") else None
+    seconds = _number(groups.get("took_s")) if groups.get("took_s") else _number(groups.get("took_ms")) / 1e3
+    return seconds if 0 <= seconds <= _LONGEST_TIME_S else None
 
 
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}

@@ -310,7 +310,7 @@ RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated
     facts=(
         Told(Pattern(r"^\*{5} Running (?P<begun>training) \*{5}"), header=True),
         Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Micro Batches (?P<micro_batches>\d{1,15})")),
-        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Generation Batches (?P<generations>\d{1,9})")),
+        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Generation Batches (?P<generations>\d+)")),
         Told(Pattern(rf"^ppl: (?P<ppl>{NUMBER})")),
         Told(Pattern(rf"^chosen: \S+, rejected: \S+, loss: (?P<eval_loss>{NUMBER})")),
     ),

@@ -27,6 +27,7 @@ _AGREES, _DISAGREES = 0.03, 0.1
 _OWN_CLOCK = b"] iteration "
 _ARGUMENT = Pattern(r"(?P<name>\w+) \.{2,}\s?(?P<value>\d{1,15})(?:\.{4,}\w+)?\s*$")
 _SHARD = Pattern(r"number of parameters on \([\w, ]+\) model parallel rank \((?P<rank>\d+, \d+)\): (?P<count>\d{1,15})")
+_OF_EVALUATIONS = ("eval_iters", "eval_interval")  # without a meaning where no iteration evaluates
 _SETTINGS = {
     "seq_length": "block_size", "micro_batch_size": "batch_size", "train_iters": "max_iters",
     "world_size": "world_size", "log_interval": "log_interval", "eval_interval": "eval_interval",
@@ -83,6 +84,8 @@ class _Megatron(LineFormat):
         saves, evaluations = _saves(events, rows), _evaluations(events)
         told = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
         told += _derived(told, rows, starts)
+        if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in told):
+            told = [event for event in told if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
         if not any(isinstance(event, Fact) and event.name == "own_clock" for event in told):
             rows, inside = _with_events_inside(rows, starts, evaluations, saves)
             told += [Fact(line, "holds", inside) for line in rows.line[starts].tolist()]

@@ -57,6 +57,18 @@ def test_a_block_may_end_anywhere(tail: int) -> None:
     assert matched(line[: len(line) - tail])[0] == ([0] if tail == 0 else [])
 
 
+@pytest.mark.parametrize(
+    "text", ["2.916119E+00", "1.264354E+01", "9.375E-08", "-1.5E+03", "3E+05", "9999999.9999999E-07"]
+)
+def test_powers_of_ten_are_what_python_reads(text: str) -> None:
+    assert matched(f"iter 1: loss {text}, time 1ms")[1]["loss"] == [float(text)]
+
+
+@pytest.mark.parametrize("text", ["1E5", "1E+5", "1e+05", "1E+005", "1E-30"])
+def test_other_powers_are_left_to_the_patterns(text: str) -> None:
+    assert matched(f"iter 1: loss {text}, time 1ms")[0] == []
+
+
 # --- further pieces of a shape -----------------------------------------------------------------------------------
 
 
@@ -98,3 +110,20 @@ def test_a_shape_may_stand_behind_prefixes_of_different_lengths() -> None:
 def test_a_short_last_line_behind_long_prefixes_is_no_harm() -> None:
     text = "x" * 60 + "2026-01-10 08:00:07 step 1\n" + "step 2"
     assert matched_by("step {n}", text, anywhere=True)[1]["n"] == [1.0]
+
+
+def test_a_free_rest_and_long_decimals() -> None:
+    lines, found = matched_by("a={x~}, b={y} {**}", "a=1.23456789012345678, b=2 | c\na=0.5, b=3 \na=7, b=4\n")
+    assert lines == [0, 1]
+    assert found["x"] == pytest.approx([1.23456789, 0.5])
+    assert found["y"] == [2.0, 3.0]
+
+
+def test_a_word_ends_at_a_space_or_with_the_line() -> None:
+    assert matched_by("a {*} {n}", "a b 1\na bcdefghijklmnop 2\na  3\na b\n")[0] == [0, 1]
+    assert matched_by("a {*}", "a b\na \na bcd")[0] == [0, 2]
+
+
+def test_a_short_line_at_the_end_of_a_block_has_no_clock_beyond_it() -> None:
+    text = "x" * 300 + " 2025-01-01 00:00:01,500 step: 1\n" + "step: 2\n" * 3
+    assert matched_by("step: {number}", text, anywhere=True)[1]["stamp_s"] == [1735689601.5]

@@ -132,6 +132,13 @@ def test_settings_come_from_arguments_batch_and_shards() -> None:
     assert settings.text("dtype") == "bfloat16"
 
 
+def test_an_interval_of_evaluations_that_evaluate_nothing_is_none() -> None:
+    settings = the_run(
+        ARGUMENTS.replace("eval_interval .", "eval_iters ..... 0\n  eval_interval .") + line(10, 1.0)
+    ).settings
+    assert "eval_interval" not in settings
+
+
 def test_the_work_of_a_token_comes_from_the_printed_throughput() -> None:
     run = the_run(ARGUMENTS + line(10, 1000.0, 10.0, tflops=50.0) + line(20, 500.0, 15.0, tflops=100.0))
     assert run.flops_per_token == pytest.approx(50e12 * 8 / 65536)

@@ -22,7 +22,7 @@ from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.undo import fine, gaps_of, starts_of
+from stepwatch.readers.undo import credible, fine, gaps_of, starts_of
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Iterations, Timing
 
 _LINES = Pattern(
@@ -37,10 +37,10 @@ _LINES_TO_LOSS = 40
 _TOO_SHORT = 0.9  # a step is no longer than what the clock shows between two
 _CONFIG = Pattern(
     r'"?(?P<name>train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|world_size|steps_per_print)'
-    r'"?[:. ]+(?P<value>\d+),?\s*$'
+    r'"?[:. ]+(?P<value>\d{1,15}),?\s*$'
 )
 _ARGUMENTS = Pattern(
-    r"--(?P<name>per_device_train_batch_size|gradient_accumulation_steps|max_seq_len)[ =]'?,? ?'?(?P<value>\d+)"
+    r"--(?P<name>per_device_train_batch_size|gradient_accumulation_steps|max_seq_len)[ =]'?,? ?'?(?P<value>\d{1,15})"
 )
 _NAMES = {
     "train_batch_size": "batch", "train_micro_batch_size_per_gpu": "batch_size",
@@ -50,11 +50,11 @@ _NAMES = {
 _TIMES = {
     "e2e": Pattern(rf"(?:\|?E2E latency=|End-to-End => Latency: )(?P<time_s>{NUMBER})s"),
     "pipeline": Pattern(
-        rf"steps: (?P<number>\d+) loss: (?P<loss>{LOSS}) iter time \(s\): (?P<time_s>{NUMBER}) samples/sec:"
+        rf"steps: (?P<number>\d{{1,15}}) loss: (?P<loss>{LOSS}) iter time \(s\): (?P<time_s>{NUMBER}) samples/sec:"
     ),
     "latency": Pattern(
-        rf"Model Parameters: (?P<billions>{NUMBER}) B, Latency: (?P<time_s>{NUMBER})s, .*?Batch Size: (?P<micro>\d+)"
-        r", Sequence Length: (?P<length>\d+)"
+        rf"Model Parameters: (?P<billions>{NUMBER}) B, Latency: (?P<time_s>{NUMBER})s, "
+        r".*?Batch Size: (?P<micro>\d{1,15}), Sequence Length: (?P<length>\d{1,15})"
     ),
     "breakdown": Pattern(
         rf"(?:\[Rank \d+\] )?(?:rank=\d+ )?time \(ms\) \| (?:fwd|forward): (?P<fwd>{NUMBER}) \| (?:bwd|backward): "
@@ -62,7 +62,7 @@ _TIMES = {
     ),
 }
 _INNER = {*_TIMES, "turn", "parameters", "ppl", "eval_loss", "micro_steps"}
-_TURN = Pattern(r"epoch:? (?P<epoch>\d+) ?\| ?step:? (?P<step>\d+) ?\| ?ppo", 2)  # ignoring case
+_TURN = Pattern(r"epoch:? (?P<epoch>\d{1,15}) ?\| ?step:? (?P<step>\d{1,15}) ?\| ?ppo", 2)  # ignoring case
 
 
 class _Timed(NamedTuple):
@@ -103,7 +103,7 @@ class _DeepSpeed(LineFormat):
         kept = [event for event in events if not (isinstance(event, Fact) and event.name in _INNER)]
         records.events = [*kept, *own, *_placed(records.unplaced, facts, rows)]
         records.unplaced = []
-        known = np.isfinite(rows.time_s)
+        known = credible(rows.time_s)
         for line in rows.line[~known].tolist():
             records.add_unread(line, "")
         records.replace_rows(replace(rows, reported_tokens_per_s=np.full(len(rows), np.nan)).take(known))
@@ -292,7 +292,7 @@ RunningAvgSamplesPerSec=91.40211754, CurrSamplesPerSec=91.51733021, MemAllocated
 RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated=5.12GB, MaxMemAllocated=18.03GB""",
     mark=b"SamplesPerSec=",
     iteration=Pattern(
-        r"(?:epoch=\d+/micro_step=\d+/global_step=|\d+/)(?P<number>\d+), (?:RunningAvgSamplesPerSec=\S+, )?"
+        r"(?:epoch=\d+/micro_step=\d+/global_step=|\d+/)(?P<number>\d{1,15}), (?:RunningAvgSamplesPerSec=\S+, )?"
         rf"(?P<one>Curr)?SamplesPerSec=(?P<tokens_per_s>{NUMBER})"
     ),
     templates=(
@@ -304,13 +304,13 @@ RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated
     ),
     evaluations=(Pattern(r"\*{5} Evaluating .{1,60} \*{5}"),),
     checkpoints=(
-        Pattern(r"(?:\[Rank \d+\] )?\[\w+\] Checkpoint (?:\S*?global_step(?P<at>\d+)|\S+) is about to be saved"),
+        Pattern(r"(?:\[Rank \d+\] )?\[\w+\] Checkpoint (?:\S*?global_step(?P<at>\d{1,15})|\S+) is about to be saved"),
         Pattern(r"(?i)saving (?:the final )?model \.\.\."),
     ),
     facts=(
         Told(Pattern(r"^\*{5} Running (?P<begun>training) \*{5}"), header=True),
-        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d+), Total Micro Batches (?P<micro_batches>\d+)")),
-        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d+), Total Generation Batches (?P<generations>\d+)")),
+        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Micro Batches (?P<micro_batches>\d{1,15})")),
+        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Generation Batches (?P<generations>\d+)")),
         Told(Pattern(rf"^ppl: (?P<ppl>{NUMBER})")),
         Told(Pattern(rf"^chosen: \S+, rejected: \S+, loss: (?P<eval_loss>{NUMBER})")),
     ),

@@ -7,6 +7,7 @@ first iteration is printed alone and counted again in the next mean.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -24,8 +25,9 @@ from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Ints, Iterations,
 
 _AGREES, _DISAGREES = 0.03, 0.1
 _OWN_CLOCK = b"] iteration "
-_ARGUMENT = Pattern(r"(?P<name>\w+) \.{2,}\s?(?P<value>\d+)(?:\.{4,}\w+)?\s*$")
-_SHARD = Pattern(r"number of parameters on \([\w, ]+\) model parallel rank \((?P<rank>\d+, \d+)\): (?P<count>\d+)")
+_ARGUMENT = Pattern(r"(?P<name>\w+) \.{2,}\s?(?P<value>\d{1,15})(?:\.{4,}\w+)?\s*$")
+_SHARD = Pattern(r"number of parameters on \([\w, ]+\) model parallel rank \((?P<rank>\d+, \d+)\): (?P<count>\d{1,15})")
+_OF_EVALUATIONS = ("eval_iters", "eval_interval")  # without a meaning where no iteration evaluates
 _SETTINGS = {
     "seq_length": "block_size", "micro_batch_size": "batch_size", "train_iters": "max_iters",
     "world_size": "world_size", "log_interval": "log_interval", "eval_interval": "eval_interval",
@@ -49,8 +51,9 @@ class _Megatron(LineFormat):
         if batch:
             records.events.append(Fact(number, "batch", float(batch)))
         if tflops:
-            seconds = float(groups.get("time_s") or 0) + float(groups.get("time_ms") or 0) / 1e3
-            records.events.append(Fact(number, "work", float(tflops) * seconds * 1e12))
+            seconds = _number(groups.get("time_s")) + _number(groups.get("time_ms")) / 1e3
+            work = _number(tflops) * seconds * 1e12
+            records.events += [Fact(number, "work", work)] if math.isfinite(work) else []
         return super()._add_row(groups, prefix, number, records)
 
     def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
@@ -81,11 +84,17 @@ class _Megatron(LineFormat):
         saves, evaluations = _saves(events, rows), _evaluations(events)
         told = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
         told += _derived(told, rows, starts)
+        if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in told):
+            told = [event for event in told if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
         if not any(isinstance(event, Fact) and event.name == "own_clock" for event in told):
             rows, inside = _with_events_inside(rows, starts, evaluations, saves)
             told += [Fact(line, "holds", inside) for line in rows.line[starts].tolist()]
         records.events = [*told, *evaluations, *saves]
         records.replace_rows(rows)
+
+
+def _number(text: str | None) -> float:
+    return float(text.replace(",", "")) if text else 0.0
 
 
 def _without_first(rows: Iterations, starts: Ints) -> Iterations:
@@ -202,10 +211,10 @@ global batch size:   256 | lm loss: 2.807713E+00 | loss scale: 1.0 | grad norm: 
 number of skipped iterations:   0 | number of nan iterations:   0 |""",
     mark=b"elapsed time per iteration (",
     iteration=Pattern(
-        rf"(?:samples/sec: \S+ \| )?iteration\s+(?P<number>\d+)/\s*(?P<last>\d+) \|(?:[^|]*\|){{0,4}}?"
+        rf"(?:samples/sec: \S+ \| )?iteration\s+(?P<number>\d{{1,15}})/\s*(?P<last>\d{{1,15}}) \|(?:[^|]*\|){{0,4}}?"
         rf"\s*elapsed time per iteration \((?:ms\): (?P<time_ms>{NUMBER})|s\): (?P<time_s>{NUMBER})) \|"
         rf"(?:.*?throughput per GPU \(TFLOP/s/GPU\): (?P<tflops>{NUMBER}) \|)?"
-        r"(?:.*?global batch size:\s+(?P<batch>\d+) \|)?"
+        r"(?:.*?global batch size:\s+(?P<batch>\d{1,15}) \|)?"
         rf"(?:.*?\b(?:lm[ _])?loss: (?P<loss>{LOSS}) \|)?"
     ),
     templates=(
@@ -226,16 +235,16 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
     ),
     evaluations=(
         Pattern(
-            r"(?:validation|test)(?:-\S+)? (?:loss|results) (?:at|on) (?:iteration (?P<at>\d+))?[^|]*\|"
+            r"(?:validation|test)(?:-\S+)? (?:loss|results) (?:at|on) (?:iteration (?P<at>\d{1,15}))?[^|]*\|"
             rf"(?:.*?\bloss value: (?P<val_loss>{LOSS}))?"
         ),
     ),
     checkpoints=(
-        Pattern(r"saving checkpoint at iteration\s+(?P<at>\d+) to "),
-        Pattern(r"successfully saved checkpoint (?:from|at) iteration\s+(?P<at>\d+)\b"),
+        Pattern(r"saving checkpoint at iteration\s+(?P<at>\d{1,15}) to "),
+        Pattern(r"successfully saved checkpoint (?:from|at) iteration\s+(?P<at>\d{1,15})\b"),
     ),
     facts=(
-        Told(Pattern(r"using world size: (?P<world_size>\d+)\b"), header=True),
+        Told(Pattern(r"using world size: (?P<world_size>\d{1,15})\b"), header=True),
         Told(Pattern(r"^\[before the start of training step\] (?P<begun>datetime)"), header=True),
         Told(Pattern(r"^using torch\.(?P<dtype>\w+) for parameters")),
         Told(Pattern(rf"^Total number of parameters in billions:\s+(?P<billions>{NUMBER})"), scale=1e9),

@@ -19,19 +19,19 @@ from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.undo import fine, gaps_of, rows_after, starts_of, without
+from stepwatch.readers.undo import credible, fine, gaps_of, rows_after, starts_of, without
 from stepwatch.run import IMPOSSIBLE_MFU, Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing
 
 _REPEATS_WITHIN = 512  # lines of ranks that print the same step
 _SIZES = Pattern(
     r"Train(?:er is initialized|ing starts at step \d+,) with (?:"
-    r"local batch size (?P<local>\d+), global batch size (?P<batch>\d+)"
-    r"|(?P<own>\d+) tokens per DP rank, (?P<tokens>\d+) tokens per train step)"
-    r"(?:, gradient accumulation steps (?P<accumulation>\d+))?"
-    r", (?:sequence|maximum context) length (?P<length>\d+), total steps (?P<last>\d+)"
+    r"local batch size (?P<local>\d{1,15}), global batch size (?P<batch>\d{1,15})"
+    r"|(?P<own>\d{1,15}) tokens per DP rank, (?P<tokens>\d{1,15}) tokens per train step)"
+    r"(?:, gradient accumulation steps (?P<accumulation>\d{1,15}))?"
+    r", (?:sequence|maximum context) length (?P<length>\d{1,15}), total steps (?P<last>\d{1,15})"
 )
 _COLOUR = r"(?:\[[\d;]+m)?"  # what is left of it where a copy lost the escape
-_PARALLEL = Pattern(r"\b(?P<name>pp|dp_replicate|dp_shard|cp|tp)=(?P<degree>\d+)")
+_PARALLEL = Pattern(r"\b(?P<name>pp|dp_replicate|dp_shard|cp|tp)=(?P<degree>\d{1,15})")
 _OLD_MESH = Pattern(r"Building (?:an? )?\d-D device mesh with \[[^\]]*\], \[(?P<degrees>[\d, ]*)\]")
 
 
@@ -44,7 +44,7 @@ class _Torchtitan(LineFormat):
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         tflops, rate = (float((groups.get(name) or "0").replace(",", "")) for name in ("tflops", "tokens_per_s"))
-        if tflops > 0 and rate > 0:
+        if 0 < tflops < math.inf and 0 < rate < math.inf:
             records.events.append(Fact(number, "work", tflops / rate * 1e12))
         return super()._add_row(groups, prefix, number, records)
 
@@ -65,7 +65,7 @@ class _Torchtitan(LineFormat):
         rows = _timed(rows, told, evaluations, saves)
         rows = replace(rows, loss=np.where(rows.loss < 0, np.nan, rows.loss))  # of a stage that does not know it
         records.events = [*told, *_credible(rows, told), *evaluations, *saves]
-        timed = np.isfinite(rows.time_s)
+        timed = credible(rows.time_s)
         for line in rows.line[~timed].tolist():
             records.add_unread(line, "")
         records.replace_rows(_of_all_cards(rows, told).take(timed))
@@ -81,7 +81,7 @@ def _sizes(line: str) -> dict[str, float]:
     told["tokens_per_iter"] = size.get("tokens") or size["batch"] * size["length"]
     if size.get("local"):
         told |= {"batch_size": size["local"], "gradient_accumulation_steps": size["batch"] // size["local"]}
-        told["ranks"] = told["gradient_accumulation_steps"] // size.get("accumulation", 1.0)
+        told["ranks"] = told["gradient_accumulation_steps"] // max(size.get("accumulation", 1.0), 1.0)
     return told
 
 
@@ -213,7 +213,7 @@ memory: 41.20GiB(51.50%)  tps: 14,547  tflops: 118.72  mfu: 38.05%
 memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     mark=b"ps: ",
     iteration=Pattern(
-        rf"{_COLOUR}step:\s*(?P<number>\d+)\s+{_COLOUR}loss:\s*(?P<loss>{LOSS})(?:\s+{_COLOUR}grad_norm:\s*\S+)?"
+        rf"{_COLOUR}step:\s*(?P<number>\d{{1,15}})\s+{_COLOUR}loss:\s*(?P<loss>{LOSS})(?:\s+{_COLOUR}grad_norm:\s*\S+)?"
         rf"(?:\s+{_COLOUR}memory:\s*[\d.]+GiB\([\d.]+%\))?\s+{_COLOUR}[tw]ps:\s*(?P<tokens_per_s>[\d,]+)"
         rf"(?:\s+{_COLOUR}tflops: (?P<tflops>{NUMBER}))?(?:\s+{_COLOUR}mfu: (?:(?P<mfu_pct>{NUMBER})%|N/A))?"
     ),
@@ -225,12 +225,12 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
         Template(_HEAD + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%", anywhere=True),
         Template(_HEAD + _MEMORY + "wps:{ }{tokens_per_s,}  mfu: {mfu_pct}%", anywhere=True),
     ),
-    evaluations=(Pattern(rf"{_COLOUR}validate step:\s*(?P<at>\d+)\s+{_COLOUR}loss:\s*(?P<val_loss>{LOSS})"),),
+    evaluations=(Pattern(rf"{_COLOUR}validate step:\s*(?P<at>\d{{1,15}})\s+{_COLOUR}loss:\s*(?P<val_loss>{LOSS})"),),
     checkpoints=(
         Pattern(rf"Finished (?:saving|staging) the checkpoint.{{0,60}} in (?P<took_s>{NUMBER}) seconds"),
         Pattern(rf"Last step checkpoint completed in (?P<took_s>{NUMBER})s"),
         Pattern(r"(?:Saving|Staging) the checkpoint\b"),
-        Pattern(r"Saving a (?:full|model)\b.{0,60}checkpoint\b.{0,60}\bstep (?P<at>\d+)"),
+        Pattern(r"Saving a (?:full|model)\b.{0,60}checkpoint\b.{0,60}\bstep (?P<at>\d{1,15})"),
     ),
     facts=(
         Told(Pattern(r"^Training (?P<begun>starts) at step \d+"), header=True),

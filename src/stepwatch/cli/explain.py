@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -53,6 +54,11 @@ if TYPE_CHECKING:
 @click.option("--front-matter", is_flag=True, help="Begin the Markdown with front matter for a site.")
 @click.option("--log-format", metavar="NAME", help="Do not detect the format of the log: it is this one.")
 @click.option(
+    "--like",
+    metavar="LINE",
+    help="Read lines like this one, of a format that is not known: 'it 12 | 0.34 s'.",
+)
+@click.option(
     "--max-size",
     type=click.IntRange(min=1),
     metavar="BYTES",
@@ -63,7 +69,7 @@ if TYPE_CHECKING:
 def command(
     logs: tuple[str, ...], gpu: str | None, lang: str | None, config: str | None, assignments: tuple[str, ...],
     full: bool, chosen: int | None, no_iterations: bool, with_lines: bool, front_matter: bool, log_format: str | None,
-    max_size: int, form: str, output: str | None,
+    like: str | None, max_size: int, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Explain the log of a training run.
 
@@ -73,7 +79,7 @@ def command(
     """
     with speaking(lang) as language:
         report, failed = report_on(
-            logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, limit=max_size
+            logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, like=like, limit=max_size
         )
         presenter = _presenter(
             form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter,
@@ -86,29 +92,38 @@ def command(
 
 def report_on(
     logs: tuple[str, ...], gpu: str | None, config: str | None, assignments: tuple[str, ...], language: str, *,
-    chosen: int | None = None, log_format: str | None = None, limit: int = LARGEST_EXPANSION_BYTES,
+    chosen: int | None = None, log_format: str | None = None, like: str | None = None,
+    limit: int = LARGEST_EXPANSION_BYTES,
 ) -> tuple[Report, bool]:  # fmt: skip
     """The report, and whether one of several logs could not be read."""
     card = named_card(gpu)
     user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
     from_config, remarks = _config_settings(config)
-    runs, failed = _read_all(logs, log_format, limit, language)
+    runs, failed = _read_all(logs, log_format, like, limit, language)
     if chosen is not None:
         runs = [_chosen(runs, chosen)]
     report = replace(
         _report(runs, card, from_config, user, remarks), inputs=tuple(_shown(name) for name in logs or ("-",)),
-        command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
+        command=_command(chosen, like),
     )  # fmt: skip
     return report, failed
 
 
-def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, language: str) -> tuple[list[Run], bool]:
+def _command(chosen: int | None, like: str | None) -> str:
+    """What was asked, so that what is suggested next can be pasted."""
+    learned = "" if like is None else f" --like {shlex.quote(like)}"
+    return "stepwatch explain" + learned + ("" if chosen is None else f" --run {chosen}")
+
+
+def _read_all(
+    logs: tuple[str, ...], log_format: str | None, like: str | None, limit: int, language: str
+) -> tuple[list[Run], bool]:
     """All runs of all logs. One bad file among several is told and skipped; alone it is the answer."""
     runs: list[Run] = []
     failed = False
     for name in logs or ("-",):
         try:
-            runs.extend(read(_source(name, limit, language), log_format))
+            runs.extend(read(_source(name, limit, language), log_format, like=like))
         except StepwatchError as error:
             if len(logs) < 2:
                 raise

@@ -128,6 +128,6 @@ READER = Reader(
         "Of a run directory, the console output in the trainer's own format, with the settings and the card that are "
         "kept beside it. Of a summary alone, the mean over the whole run, with all that ran in it."
     ),
-    example='{"_step": 50, "_timestamp": 1745377456.2, "_runtime": 610.4, "train/global_step": 5000, "train/loss": 3.1}',
+    example='{"_step": 50, "_timestamp": 1745377456.2, "_runtime": 610.4, "train/global_step": 500, "train/loss": 3.1}',
     sniff=sniff, parse=parse, finish=finish,
 )  # fmt: skip

@@ -58,7 +58,8 @@ def test_a_run_directory_is_its_output_with_settings_and_card(tmp_path: Path, in
     assert (run.format, len(run.iterations), run.gpu_text) == ("nanogpt", 30, "NVIDIA GeForce RTX 4090")
     told = {name: setting.value for name, setting in run.settings.items()}
     assert told == {
-        "batch_size": 64, "block_size": 256, "max_iters": 5000, "dtype": "bfloat16", "log_interval": 10, "world_size": 1,
+        "batch_size": 64, "block_size": 256, "max_iters": 5000, "dtype": "bfloat16", "log_interval": 10,
+        "world_size": 1,
     }  # fmt: skip
 
 
@@ -95,7 +96,8 @@ def test_a_summary_alone_is_answered() -> None:
 @pytest.mark.parametrize(
     "config",
     ["", "a: [", "- 1\n- 2\n", "a: &a [*a]\n", "!!python/object/apply:os.system ['true']",
-     "batch_size: {value: !!binary x}", "batch_size: {value: 1e999}\n", "batch_size: {value: -3}\n", "[" * 5000, "1: {value: 2}\n"],
+     "batch_size: {value: !!binary x}", "batch_size: {value: 1e999}\n", "batch_size: {value: -3}\n", "[" * 5000,
+     "1: {value: 2}\n"],
 )  # fmt: skip
 def test_a_configuration_that_is_none_tells_nothing(tmp_path: Path, config: str) -> None:
     (run,) = read(from_file(a_run(tmp_path, config=config)))

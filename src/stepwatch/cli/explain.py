@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import replace
 
@@ -55,6 +56,11 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_s
 @click.option("--front-matter", is_flag=True, help="Begin the Markdown with front matter for a site.")
 @click.option("--log-format", metavar="NAME", help="Do not detect the format of the log: it is this one.")
 @click.option(
+    "--like",
+    metavar="LINE",
+    help="Read lines like this one, of a format that is not known: 'it 12 | 0.34 s'.",
+)
+@click.option(
     "--max-size",
     type=click.IntRange(min=1),
     metavar="BYTES",
@@ -66,7 +72,7 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_s
 def command(
     logs: tuple[str, ...], gpu: str | None, lang: str | None, config: str | None, assignments: tuple[str, ...],
     full: bool, chosen: int | None, no_iterations: bool, with_lines: bool, front_matter: bool, log_format: str | None,
-    max_size: int, chart: str | None, form: str, output: str | None,
+    like: str | None, max_size: int, chart: str | None, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Explain the log of a training run.
 
@@ -77,7 +83,7 @@ def command(
     with speaking(lang) as language:
         check_output(form, output, chart)
         report, failed = report_on(
-            logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, limit=max_size
+            logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, like=like, limit=max_size
         )
         if form == "png":
             write(_picture(report, chart, language), output)
@@ -94,25 +100,34 @@ def command(
 
 def report_on(
     logs: tuple[str, ...], gpu: str | None, config: str | None, assignments: tuple[str, ...], language: str, *,
-    chosen: int | None = None, log_format: str | None = None, limit: int = LARGEST_EXPANSION_BYTES,
+    chosen: int | None = None, log_format: str | None = None, like: str | None = None,
+    limit: int = LARGEST_EXPANSION_BYTES,
 ) -> tuple[Report, bool]:  # fmt: skip
     """The report, and whether one of several logs could not be read."""
     card = named_card(gpu)
     user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
     from_config, remarks = config_given(config)
-    runs, failed = _read_all(logs, log_format, limit, language)
+    runs, failed = _read_all(logs, log_format, like, limit, language)
     if chosen is not None:
         runs = [_chosen(runs, chosen)]
     report = replace(
         explain(runs, card, config=from_config, user=user, remarks=remarks),
         inputs=tuple(shown(name) for name in logs or ("-",)), cards=count_in(gpu),
         directory=chosen is None and any(map(is_collection, logs)),
-        command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
+        command=_command(chosen, like),
     )  # fmt: skip
     return report, failed
 
 
-def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, language: str) -> tuple[list[Run], bool]:
+def _command(chosen: int | None, like: str | None) -> str:
+    """What was asked, so that what is suggested next can be pasted."""
+    learned = "" if like is None else f" --like {shlex.quote(like)}"
+    return "stepwatch explain" + learned + ("" if chosen is None else f" --run {chosen}")
+
+
+def _read_all(
+    logs: tuple[str, ...], log_format: str | None, like: str | None, limit: int, language: str
+) -> tuple[list[Run], bool]:
     """All runs of all logs. One bad file among several is told and skipped; alone it is the answer."""
     runs: list[Run] = []
     failed = False
@@ -122,7 +137,7 @@ def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, languag
                 found, incomplete = _in_directory(name, log_format, limit, language)
                 runs, failed = [*runs, *found], failed or incomplete
             else:
-                runs.extend(read(_source(name, limit, language), log_format))
+                runs.extend(read(_source(name, limit, language), log_format, like=like))
         except StepwatchError as error:
             if len(logs) < 2:
                 raise

@@ -68,8 +68,10 @@ def detect(source: Source) -> str | None:
     return None
 
 
-def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
-    """All runs in a source, in order. Raises NoIterations where there is nothing to time."""
+def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
+    """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
+    if like is not None:
+        return _read_like(source, like)
     if format_name is not None and format_name not in READERS:
         raise UsageError(
             Message("there is no log format “{name:word}”", {"name": format_name}),
@@ -83,6 +85,18 @@ def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
     if source.beside:
         return wandb.completed(_read_text(source, format_name), source.beside)
     return _read_text(source, format_name)
+
+
+def _read_like(source: Source, example: str) -> tuple[Run, ...]:
+    from stepwatch.readers import like  # only where it is asked for
+
+    runs = tuple(run for run in _parse(source, like.like(example)) if len(run.iterations))
+    if not runs:
+        raise NoIterations(
+            Message("no line of the log is like “{line:word}”", {"line": example[:80]}),
+            Message("copy a line of the log, with its number and its time"),
+        )
+    return runs
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
@@ -139,7 +153,7 @@ def _nothing_found(source: Source) -> NoIterations:
     near = _nearest_line(source.text)
     formats = {"formats": ", ".join(READERS)}
     remedy = Message(
-        "formats read: {formats:word}; a line should look like “iter 100: loss 4.2, time 168.6ms”", formats
+        "formats read: {formats:word}; for another, show one of its lines: --like 'it 12 | 0.34 s'", formats
     )
     if near:
         return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)

@@ -26,8 +26,9 @@ NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 LOSS = rf"(?:{NUMBER}|[-+]?(?:nan|inf))"
 # What a group of an iteration's pattern is in, by its name.
 GROUPS: Mapping[str, tuple[str, float]] = {
-    "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "loss": ("loss", 1.0),
-    "mfu_pct": ("reported_mfu", 1e-2), "mfu": ("reported_mfu", 1.0), "tokens_per_s": ("reported_tokens_per_s", 1.0),
+    "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "time_min": ("time_s", 60.0),
+    "loss": ("loss", 1.0), "mfu_pct": ("reported_mfu", 1e-2), "mfu": ("reported_mfu", 1.0),
+    "tokens_per_s": ("reported_tokens_per_s", 1.0),
 }  # fmt: skip
 FAULTS = (
     (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
@@ -97,6 +98,8 @@ class LineFormat:
     """What only this trainer prints at its start: tells the format of a log that has no iteration yet."""
     untimed: tuple[Untimed, ...] = ()
     schedules: bool = False
+    prefixes: bool = True
+    """What launchers and loggers put in front of a line is taken away before a pattern is tried."""
     last_offset: int = 0
     """From the number of iterations that the log prints to the number of the last one."""
 
@@ -180,7 +183,7 @@ class LineFormat:
             records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
 
     def _read(self, line: str, number: int, records: Records) -> None:
-        rest, prefix = strip_prefix(line)
+        rest, prefix = strip_prefix(line) if self.prefixes else (line, "")
         found = self.iteration.match(rest)
         if found is not None and self._add_row(found.groupdict(), prefix, number, records):
             return

@@ -146,7 +146,7 @@ def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
         if (count < 8).all():
             break
     stop = np.minimum(cursor, ends)
-    return (stop > begin) & (count < 8) | (stop == ends), stop
+    return (stop > begin) & ((count < 8) | (stop == ends)), stop
 
 
 _MOSTLY = 0.9

@@ -25,6 +25,7 @@ class Timing(StrEnum):
     SPANS_STEP = "step"  # the training step alone
     SPANS_LOG_INTERVAL = "log interval"  # an average over the iterations since the last line
     CUMULATIVE = "cumulative"
+    SPANS_RUN = "run"  # the log tells the time of the whole run, or of its epochs, only: the mean of all their steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

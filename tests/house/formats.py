@@ -28,6 +28,7 @@ TIMES = {
     Timing.SPANS_STEP: "one step",
     Timing.SPANS_LOG_INTERVAL: "the mean since the line before",
     Timing.CUMULATIVE: "a running total, taken apart",
+    Timing.SPANS_RUN: "the mean of a run or an epoch",
 }
 INCLUDED = {BOTH: "evaluation and checkpoint", NOTHING: "neither evaluation nor checkpoint"}
 

@@ -13,7 +13,7 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
         "at": int(a.run.iterations.number[row]), "time": float(a.run.iterations.time_s[row] * a.phases.covers[row]),
         "compile": a.costs.compile_s, "eval": a.costs.eval_s,
     }  # fmt: skip
-    if a.costs.how.get("compile_s") == NOT_SEPARABLE:
+    if a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
         text = "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed."
     elif a.costs.compile_s.mid <= 0:
         text = (
@@ -435,7 +435,10 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
-    if a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
+    if a.run.timing is Timing.SPANS_RUN:
+        yield Finding("averaged_times", NOTICE, Message(
+            "The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.", {}))  # fmt: skip
+    elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 

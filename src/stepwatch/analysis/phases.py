@@ -26,7 +26,7 @@ DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, ever
 DDP_LARGEST_RATIO = 6.0
 _MOST_STEPS = 0.8
 _FEW_STEPS = 0.1
-AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE)
+AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
 
 
 class Phase(IntEnum):
@@ -137,7 +137,9 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
     numbers = run.iterations.number
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
-    before = np.concatenate(([_before_first(numbers, run.settings.count("log_interval") or 1)], numbers[:-1]))
+    logged = int(numbers[0]) if run.timing is Timing.SPANS_RUN else run.settings.count("log_interval") or 1
+    first = max(0, int(numbers[0]) - logged) if run.timing is Timing.SPANS_RUN else _before_first(numbers, logged)
+    before = np.concatenate(([first], numbers[:-1]))
     return np.maximum(numbers - before, 1)
 
 
@@ -199,7 +201,7 @@ def _rows_at(numbers: npt.NDArray[np.int64], wanted: list[int]) -> Mask:
 def _first_row(run: Run) -> int | None:
     """The first iteration of the process; a log that starts in mid-run has none."""
     iterations = run.iterations
-    if not len(iterations):
+    if not len(iterations) or run.timing is Timing.SPANS_RUN:
         return None
     number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
     if number == 0 or mfu == SENTINEL_MFU:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+import numpy as np
+
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers import (
+    axolotl,
     build_nanogpt,
     composer,
     deepspeed,
+    hf_state,
+    hf_trainer,
     keras,
+    lightning,
+    litgpt,
     llm_c,
     megatron,
     mingpt,
@@ -49,8 +56,8 @@ _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 # One row for each format: a module with its READER. Where two claim as many lines, the first wins.
 FORMATS = (
-    nanogpt, nanochat, nanoswe, build_nanogpt, modded_nanogpt, llm_c, mingpt, megatron, torchtitan, deepspeed, composer,
-    mlx_lm, keras, tensorboard, wandb,
+    nanogpt, nanochat, nanoswe, build_nanogpt, modded_nanogpt, llm_c, mingpt, hf_trainer, hf_state, axolotl, lightning,
+    litgpt, megatron, torchtitan, deepspeed, composer, mlx_lm, keras, tensorboard, wandb,
 )  # fmt: skip
 READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
@@ -59,13 +66,16 @@ def detect(source: Source) -> str | None:
     """The name of the format that most of the first lines belong to, by content alone."""
     text = source.text
     begin, size = 0, _SNIFFED_BYTES
+    traces: tuple[str, float] | None = None
     while begin < max(len(text), 1):
         head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + size]
         name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
-        if hits > 0:
+        if hits >= 1:
             return name
+        if hits > 0 and (traces is None or hits > traces[1]):
+            traces = name, hits
         begin, size = begin + size, min(4 * size, _MOST_SNIFFED_BYTES)
-    return None
+    return traces[0] if traces else None
 
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
@@ -104,7 +114,18 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if name is None:
         raise _nothing_found(source)
     runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
-    return runs or _begun(source, name)
+    timed = tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+    if runs and not timed:
+        raise _no_times(runs)
+    return timed or _begun(source, name)
+
+
+def _no_times(runs: tuple[Run, ...]) -> NoIterations:
+    rows = {"rows": sum(len(run.iterations) for run in runs)}
+    return NoIterations(
+        Message("the log has {rows:n} logged steps, but nothing in it tells their time", rows),
+        Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
+    )
 
 
 def _begun(source: Source, name: str) -> tuple[Run, ...]:

@@ -164,7 +164,7 @@ class _Piece:
         iterations, reordered = _in_order(self.iterations)
         return Run(
             format=reader.name,
-            timing=Timing.SPANS_LOG_INTERVAL if "averaged" in named else reader.timing,
+            timing=_timing(named, reader),
             holds=named.get("holds", reader.holds),
             iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
             evaluations=_evaluations(self.events),
@@ -254,6 +254,12 @@ def _ranks(events: Sequence[Event]) -> int:
         elif isinstance(event, Fault) and event.kind == "traceback":
             counts = dict.fromkeys(counts, 0)
     return max(1, *counts.values())
+
+
+def _timing(named: dict[str, object], reader: Reader) -> Timing:
+    if "mean_of_run" in named:
+        return Timing.SPANS_RUN
+    return Timing.SPANS_LOG_INTERVAL if "averaged" in named else reader.timing
 
 
 def _float(value: object) -> float | None:

@@ -52,17 +52,18 @@ class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
     `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
-    decimals, of which eight count, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{**}`
-    the rest of the line. With `anywhere` the shape begins where its first letters are first found in the line, and a
-    date and time in front of it become `stamp_s`.
+    decimals, of which eight count, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
+    `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the drawing
+    of a progress bar, `{**}` the rest of the line, `{{` a brace. With `anywhere` the shape begins where its first
+    letters are first found in the line, and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*+~.]+)\})?", shape):
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~:|/]+)\})?", shape):
             if literal:
-                self.pieces.append(("", literal.encode()))
+                self.pieces.append(("", literal.replace("{{", "{").encode()))
             if name:
                 self.pieces.append((name, b""))
 
@@ -80,8 +81,14 @@ class Template:
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
             elif name == "*":
                 fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name == "|":
+                fits, cursor = _skip_bar(block, cursor, block.ends[lines])
             elif name == "**":
                 fits, cursor = cursor <= block.ends[lines], block.ends[lines]
+            elif name.endswith(":"):
+                fits, cursor, found[name.rstrip(":")] = _read_clock(block, cursor)
+            elif name.endswith("/"):
+                fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
                 how = {"commas": name.endswith(","), "long": name.endswith("+"), "loose": name.endswith("~")}
                 fits, cursor, found[name.rstrip(",+~")] = _read_number(block, cursor, **how)
@@ -149,6 +156,76 @@ def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
     return (stop > begin) & ((count < 8) | (stop == ends)), stop
 
 
+def _skip_bar(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
+    """Over what tqdm draws, to the digits behind it: `|███   | 12/100` goes on at the 12."""
+    edges = np.flatnonzero(block.octets == ord("|"))[: len(block.octets) - PADDING]
+    edges = edges[block.octets[edges + 1] == ord(" ")] + 2
+    ending = edges[(block.octets[edges] - np.uint8(48)) < 10]
+    places = np.append(ending, len(block.octets))
+    stop = places[np.searchsorted(ending, cursor)]
+    fits = stop < ends
+    return fits, np.where(fits, stop, cursor)
+
+
+def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+    """`mm:ss` or `h:mm:ss`."""
+    seconds, count = _read_digits(block, cursor)
+    fits, parts = (count > 0) & (count < 6), np.zeros(len(cursor), np.int64)
+    cursor = cursor + count
+    for _ in range(2):
+        more, two = _read_digits(block, cursor + 1)
+        goes_on = (block.octets[cursor] == ord(":")) & (two == 2) & fits
+        seconds = np.where(goes_on, seconds * 60 + more, seconds)
+        cursor, parts = cursor + 3 * goes_on, parts + goes_on
+    return fits & (parts > 0), cursor, seconds
+
+
+def _read_rate(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats, Floats]:
+    """`2.10s/it` or `5.00it/s`: the seconds of one, and the number as it is printed."""
+    fits, cursor, printed = _read_number(block, cursor)
+    unit = block.words[cursor] & np.uint64(0xFFFFFFFF)
+    slow, fast = (unit == np.uint64(int.from_bytes(word, "little")) for word in (b"s/it", b"it/s"))
+    seconds = np.where(slow, printed, 1 / np.maximum(printed, 1e-9))
+    return fits & (slow | fast), cursor + 4, seconds, printed
+
+
+def _read_decimals(block: Block, cursor: Ints) -> tuple[Ints, Floats]:
+    """A number with up to 15 decimals, and where it ends; nan where it is another."""
+    whole, count = _read_digits(block, cursor)
+    point = block.octets[cursor + count] == ord(".")
+    first, places = _read_digits(block, cursor + count + 1)
+    end = cursor + count + 1 + places
+    more, further = _read_digits(block, end)
+    fits = (count > 0) & (count < 8) & point & (places == 8) & (further < 8)
+    values = whole + (first + more / _TENS[further]) / _TENS[8]
+    return end + further, np.where(fits, values, np.nan)
+
+
+def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = False) -> tuple[Ints, Floats]:
+    """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
+
+    A printed nan is inf, as everywhere; what is no number is nan. With `clock`, `h:mm:ss` in seconds.
+    """
+    if literal not in text:  # at the speed of a text search
+        return np.zeros(0, np.int64), np.zeros(0)
+    places = np.array([found.end() for found in re.finditer(re.escape(literal), text)], np.int64)
+    rows, first = np.unique(np.searchsorted(block.starts, places, side="right") - 1, return_index=True)
+    cursor = places[first]
+    cursor = cursor + ((block.octets[cursor] == ord("'")) | (block.octets[cursor] == ord('"')))
+    if clock:
+        fits, _, values = _read_clock(block, cursor)
+        return rows, np.where(fits, values, np.nan)
+    fits, end, values = _read_number(block, cursor)
+    if not fits.all():
+        end[~fits], values[~fits] = _read_decimals(block, cursor[~fits])
+    fits = ~np.isnan(values) & ((block.octets[end] | 32) != ord("e"))
+    for row in np.flatnonzero(~fits).tolist():
+        found = _FLOAT.match(text, int(cursor[row]))
+        values[row] = np.nan if found is None else np.inf if found[0][:1] in b"nN" else float(found[0])
+    return rows, values
+
+
+_FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
 _MOSTLY = 0.9
 _MOST_WORD_PARTS = 8
 _SPACES = np.uint64(0x2020202020202020)

@@ -139,10 +139,17 @@ class LineFormat:
                 unfit = np.ones(len(block.starts), bool)
                 unfit[lines] = False
                 left = left[unfit[left]]
+        left = self._read_by_column(text, block, left, first_line, records)
         for index in self._worth_reading(text, block, left):
             line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
             self._read(line, index + first_line, records)
         records.flush_rows()
+
+    def _read_by_column(
+        self, text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records
+    ) -> np.ndarray:
+        """For formats with more than templates: reads lines together, and returns those that it leaves."""
+        return left
 
     def finish(self, first_line: int, records: Records) -> None:
         records.place(after=self.events_first, offset=self.events_offset)

@@ -28,6 +28,9 @@ class Records:
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
     kept: list[Any] = field(default_factory=list)
     """What a reader keeps for itself until the end, where one line alone does not tell enough."""
+    tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Tables of a reader's own, the line first, that become rows once all is read."""
+    table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     _rows: list[tuple[float, ...]] = field(default_factory=list)
 
     def add_rows(self, **columns: np.ndarray) -> None:
@@ -46,6 +49,19 @@ class Records:
             columns |= {name: columns[name].astype(np.int64) for name in ("number", "line")}
             self.add_rows(**columns)
             self._rows.clear()
+
+    def keep(self, name: str, *columns: np.ndarray) -> None:
+        whole = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns))
+        self.tables.setdefault(name, []).append(np.stack(whole, axis=-1))
+
+    def keep_row(self, name: str, *values: float) -> None:
+        self.table_rows.setdefault(name, []).append(values)
+
+    def table(self, name: str, width: int) -> np.ndarray:
+        """What was kept under this name, by line."""
+        rows = np.array(self.table_rows.get(name, []), dtype=np.float64).reshape(-1, width)
+        whole = np.concatenate((*self.tables.get(name, []), rows))
+        return whole[np.argsort(whole[:, 0], kind="stable")]
 
     def add_unread(self, line: int, text: str) -> None:
         self.unread_lines.append(line)

@@ -534,6 +534,9 @@ def span(a: Analysis, first: int, last: int) -> Message:
 
 def known_settings(a: Analysis) -> Iterator[tuple[str, str, Message]]:
     """Name, value and where it is known from; never one that may name a person or a place."""
+    if len(a.run.iterations):
+        first = {"line": int(a.run.iterations.line.min()) + 1}
+        yield "format", a.run.format, Message("told by its lines, the first of them line {line:n}", first)
     values, origins = settings_json(a)
     for name, value in values.items():
         if value is not None:

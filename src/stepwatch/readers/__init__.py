@@ -9,29 +9,8 @@ import numpy as np
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import (
-    axolotl,
-    build_nanogpt,
-    composer,
-    deepspeed,
-    hf_state,
-    hf_trainer,
-    keras,
-    lightning,
-    litgpt,
-    llm_c,
-    megatron,
-    mingpt,
-    mlx_lm,
-    modded_nanogpt,
-    nanochat,
-    nanogpt,
-    nanoswe,
-    tensorboard,
-    torchtitan,
-    wandb,
-)
 from stepwatch.readers.assemble import assemble
+from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Run
@@ -51,15 +30,8 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
+_PLAIN_NANOGPT = Pattern(rb"(?m)^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms")
 _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
-
-
-# One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (
-    nanogpt, nanochat, nanoswe, build_nanogpt, modded_nanogpt, llm_c, mingpt, hf_trainer, hf_state, axolotl, lightning,
-    litgpt, megatron, torchtitan, deepspeed, composer, mlx_lm, keras, tensorboard, wandb,
-)  # fmt: skip
-READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 
 def detect(source: Source) -> str | None:
@@ -69,6 +41,8 @@ def detect(source: Source) -> str | None:
     traces: tuple[str, float] | None = None
     while begin < max(len(text), 1):
         head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + size]
+        if len(_PLAIN_NANOGPT.compiled.findall(head[:_SAMPLED_BYTES])) > 1:  # no other trainer writes such lines
+            return "nanogpt"
         name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
         if hits >= 1:
             return name
@@ -87,14 +61,32 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:word}", {"names": ", ".join(READERS)}),
         )
-    source = wandb.with_summary(source) if source.beside and detect(source) is None else source
+    if source.beside:
+        return _read_with_files(source, format_name)
+    return _read_text(source, format_name)
+
+
+def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
+    """A log with files of W&B beside it, which tell more of the run, or all where the log tells of no iteration."""
+    from stepwatch.readers import wandb
+
+    source = wandb.with_summary(source) if detect(source) is None else source
+    return wandb.completed(_read_text(source, format_name), source.beside)
+
+
+def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if not source.text or source.text.isspace():
         raise NoIterations(
             Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
         )
-    if source.beside:
-        return wandb.completed(_read_text(source, format_name), source.beside)
-    return _read_text(source, format_name)
+    name = format_name or detect(source)
+    if name is None:
+        raise _nothing_found(source)
+    runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
+    timed = tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+    if runs and not timed:
+        raise _no_times(runs)
+    return timed or _begun(source, name)
 
 
 def _read_like(source: Source, example: str) -> tuple[Run, ...]:
@@ -107,17 +99,6 @@ def _read_like(source: Source, example: str) -> tuple[Run, ...]:
             Message("copy a line of the log, with its number and its time"),
         )
     return runs
-
-
-def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
-    name = format_name or detect(source)
-    if name is None:
-        raise _nothing_found(source)
-    runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
-    timed = tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
-    if runs and not timed:
-        raise _no_times(runs)
-    return timed or _begun(source, name)
 
 
 def _no_times(runs: tuple[Run, ...]) -> NoIterations:

@@ -100,12 +100,18 @@ class Template:
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
     """The lines that hold the literal, and where it first begins in each."""
-    found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
-    places = np.fromiter((match.start() for match in found), np.int64)
+    pattern, text = re.compile(re.escape(literal)), block.octets.data  # faster than numpy: most bytes do not fit
+    if len(lines) < _FEW_LINES:
+        spans = zip(block.starts[lines].tolist(), block.ends[lines].tolist(), strict=True)
+        found = [pattern.search(text, begin, end) for begin, end in spans]
+        places = np.array([match.start() for match in found if match is not None], np.int64)
+        return lines[[match is not None for match in found]], places
+    places = np.fromiter((match.start() for match in pattern.finditer(text)), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
-    rows, first = np.unique(rows, return_index=True)
-    wanted = np.isin(rows, lines, assume_unique=True)
-    return rows[wanted], places[first[wanted]]
+    wanted = np.zeros(len(block.starts), bool)
+    wanted[lines] = True
+    first = wanted[rows] & (np.diff(rows, prepend=-1) > 0)
+    return rows[first], places[first]
 
 
 def _skip_spaces(block: Block, cursor: Ints) -> Ints:
@@ -127,6 +133,7 @@ def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
 
 
 _MOST_SPACES = 40
+_FEW_LINES = 1000
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
 _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
 _TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "), (13, b":"), (16, b":"))

@@ -25,6 +25,7 @@ class Timing(StrEnum):
     SPANS_STEP = "step"  # the training step alone
     SPANS_LOG_INTERVAL = "log interval"  # an average over the iterations since the last line
     CUMULATIVE = "cumulative"
+    SPANS_RUN = "run"  # the log tells the time of the whole run, or of its epochs, only: the mean of all their steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,3 +127,10 @@ class Run:
     reordered: bool = False
     unread: tuple[Unread, ...] = ()
     unread_count: int = 0
+    left_out: int = 0
+    """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
+
+    @property
+    def logged(self) -> int:
+        """How many iterations the log printed."""
+        return len(self.iterations) + self.left_out

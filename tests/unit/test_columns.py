@@ -69,24 +69,61 @@ def test_other_powers_are_left_to_the_patterns(text: str) -> None:
     assert matched(f"iter 1: loss {text}, time 1ms")[0] == []
 
 
-def with_template(shape: str, text: str, *, anywhere: bool = False) -> tuple[list[int], dict[str, list[float]]]:
+# --- further pieces of a shape -----------------------------------------------------------------------------------
+
+
+def matched_by(shape: str, text: str, *, anywhere: bool = False) -> tuple[list[int], dict[str, list[float]]]:
     block = Block.of(text.encode())
     lines, found = Template(shape, anywhere=anywhere).match(block, np.arange(len(block.starts)))
     return lines.tolist(), {name: column.tolist() for name, column in found.items()}
 
 
+@pytest.mark.parametrize("text", ["1", "1234567", "12345678", "123456789", "12345678901234"])
+def test_a_long_number_may_have_fourteen_digits(text: str) -> None:
+    assert matched_by("at {time+}ms", f"at {text}ms\n") == ([0], {"time": [float(text)]})
+
+
+@pytest.mark.parametrize("text", ["123456789012345", "12345678.5", "1234567890123456789"])
+def test_a_longer_one_is_left_to_the_patterns(text: str) -> None:
+    assert matched_by("at {time+}ms", f"at {text}ms\n")[0] == []
+
+
+@pytest.mark.parametrize("word", ["a", "abcdefg", "abcdefgh", "2.1063e-04", "(+0.12z)|", "x" * 60])
+def test_a_word_ends_at_the_next_space_or_with_the_line(word: str) -> None:
+    assert matched_by("lr {*} | {n}", f"lr {word} | 5\n") == ([0], {"n": [5.0]})
+    assert matched_by("{n} lr {*}", f"5 lr {word}\n6 lr {word}") == ([0, 1], {"n": [5.0, 6.0]})
+
+
+def test_no_word_is_none() -> None:
+    assert matched_by("lr {*} | {n}", "lr  | 5\n")[0] == []
+
+
+def test_the_rest_of_a_line_may_be_anything() -> None:
+    assert matched_by("n {n} |{**}", "n 1 | x y\nn 2 |\nn 3\n") == ([0, 1], {"n": [1.0, 2.0]})
+
+
+def test_a_shape_may_stand_behind_prefixes_of_different_lengths() -> None:
+    text = "a step 1 ms\nlonger step 2 ms\nstep 3 ms\nno\n"
+    assert matched_by("step {n} ms", text.replace("longer", "b"), anywhere=True)[1]["n"][:2] == [1.0, 2.0]
+
+
+def test_a_short_last_line_behind_long_prefixes_is_no_harm() -> None:
+    text = "x" * 60 + "2026-01-10 08:00:07 step 1\n" + "step 2"
+    assert matched_by("step {n}", text, anywhere=True)[1]["n"] == [1.0]
+
+
 def test_a_free_rest_and_long_decimals() -> None:
-    lines, found = with_template("a={x~}, b={y} {**}", "a=1.23456789012345678, b=2 | c\na=0.5, b=3 \na=7, b=4\n")
+    lines, found = matched_by("a={x~}, b={y} {**}", "a=1.23456789012345678, b=2 | c\na=0.5, b=3 \na=7, b=4\n")
     assert lines == [0, 1]
     assert found["x"] == pytest.approx([1.23456789, 0.5])
     assert found["y"] == [2.0, 3.0]
 
 
 def test_a_word_ends_at_a_space_or_with_the_line() -> None:
-    assert with_template("a {*} {n}", "a b 1\na bcdefghijklmnop 2\na  3\na b\n")[0] == [0, 1]
-    assert with_template("a {*}", "a b\na \na bcd")[0] == [0, 2]
+    assert matched_by("a {*} {n}", "a b 1\na bcdefghijklmnop 2\na  3\na b\n")[0] == [0, 1]
+    assert matched_by("a {*}", "a b\na \na bcd")[0] == [0, 2]
 
 
 def test_a_short_line_at_the_end_of_a_block_has_no_clock_beyond_it() -> None:
     text = "x" * 300 + " 2025-01-01 00:00:01,500 step: 1\n" + "step: 2\n" * 3
-    assert with_template("step: {number}", text, anywhere=True)[1]["stamp_s"] == [1735689601.5]
+    assert matched_by("step: {number}", text, anywhere=True)[1]["stamp_s"] == [1735689601.5]

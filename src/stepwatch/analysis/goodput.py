@@ -107,7 +107,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
     for part, seconds in outside_s(run, costs).items():
         parts[part] += seconds
-    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), missing)
+    unlogged_at_all = max(missing - run.left_out, 0.0)
+    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), unlogged_at_all)
 
 
 def _total(seconds: Floats, covers: npt.NDArray[np.int64]) -> float:

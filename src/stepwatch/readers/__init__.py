@@ -4,10 +4,33 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+import numpy as np
+
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import build_nanogpt, deepspeed, megatron, nanochat, nanogpt, torchtitan
+from stepwatch.readers import (
+    axolotl,
+    build_nanogpt,
+    composer,
+    deepspeed,
+    hf_state,
+    hf_trainer,
+    keras,
+    lightning,
+    litgpt,
+    llm_c,
+    megatron,
+    mingpt,
+    mlx_lm,
+    modded_nanogpt,
+    nanochat,
+    nanogpt,
+    nanoswe,
+    tensorboard,
+    torchtitan,
+    wandb,
+)
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -32,7 +55,10 @@ _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
 
 # One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (nanogpt, nanochat, build_nanogpt, megatron, torchtitan, deepspeed)
+FORMATS = (
+    nanogpt, nanochat, nanoswe, build_nanogpt, modded_nanogpt, llm_c, mingpt, hf_trainer, hf_state, axolotl, lightning,
+    litgpt, megatron, torchtitan, deepspeed, composer, mlx_lm, keras, tensorboard, wandb,
+)  # fmt: skip
 READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 
@@ -40,31 +66,66 @@ def detect(source: Source) -> str | None:
     """The name of the format that most of the first lines belong to, by content alone."""
     text = source.text
     begin, size = 0, _SNIFFED_BYTES
+    traces: tuple[str, float] | None = None
     while begin < max(len(text), 1):
         head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + size]
         name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
-        if hits > 0:
+        if hits >= 1:
             return name
+        if hits > 0 and (traces is None or hits > traces[1]):
+            traces = name, hits
         begin, size = begin + size, min(4 * size, _MOST_SNIFFED_BYTES)
-    return None
+    return traces[0] if traces else None
 
 
-def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
-    """All runs in a source, in order. Raises NoIterations where there is nothing to time."""
+def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
+    """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
+    if like is not None:
+        return _read_like(source, like)
     if format_name is not None and format_name not in READERS:
         raise UsageError(
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:word}", {"names": ", ".join(READERS)}),
         )
+    source = wandb.with_summary(source) if source.beside and detect(source) is None else source
     if not source.text or source.text.isspace():
         raise NoIterations(
             Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
         )
+    if source.beside:
+        return wandb.completed(_read_text(source, format_name), source.beside)
+    return _read_text(source, format_name)
+
+
+def _read_like(source: Source, example: str) -> tuple[Run, ...]:
+    from stepwatch.readers import like  # only where it is asked for
+
+    runs = tuple(run for run in _parse(source, like.like(example)) if len(run.iterations))
+    if not runs:
+        raise NoIterations(
+            Message("no line of the log is like “{line:word}”", {"line": example[:80]}),
+            Message("copy a line of the log, with its number and its time"),
+        )
+    return runs
+
+
+def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     name = format_name or detect(source)
     if name is None:
         raise _nothing_found(source)
     runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
-    return runs or _begun(source, name)
+    timed = tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+    if runs and not timed:
+        raise _no_times(runs)
+    return timed or _begun(source, name)
+
+
+def _no_times(runs: tuple[Run, ...]) -> NoIterations:
+    rows = {"rows": sum(len(run.iterations) for run in runs)}
+    return NoIterations(
+        Message("the log has {rows:n} logged steps, but nothing in it tells their time", rows),
+        Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
+    )
 
 
 def _begun(source: Source, name: str) -> tuple[Run, ...]:
@@ -107,14 +168,30 @@ def _nothing_found(source: Source) -> NoIterations:
             Message("“{name:word}” is not text", {"name": source.name}),
             Message("hand in the log that the training printed, for example train.log"),
         )
+    without_times = _without_times(source.text)
+    if without_times is not None:
+        return without_times
     near = _nearest_line(source.text)
     formats = {"formats": ", ".join(READERS)}
     remedy = Message(
-        "formats read: {formats:word}; a line should look like “iter 100: loss 4.2, time 168.6ms”", formats
+        "formats read: {formats:word}; for another, show one of its lines: --like 'it 12 | 0.34 s'", formats
     )
     if near:
         return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)
     return NoIterations(Message("no iteration found in the log"), remedy)
+
+
+def _without_times(text: bytes) -> NoIterations | None:
+    """A side file, or a stage that prints no times: what is missing, and where it may be."""
+    for name, reader in READERS.items():
+        for pattern, remedy in reader.untimed:
+            found = pattern.search(text[:_SEARCHED_BYTES])
+            if found is not None:
+                line = {"name": name, "line": found[0].decode("utf-8", "replace").strip()[:80]}
+                return NoIterations(
+                    Message("the lines are those of {name:word} but tell no time: “{line:word}”", line), remedy
+                )
+    return None
 
 
 def _mostly_text(sample: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.columns import Block, Template, numbers_behind
 
 TEMPLATE = Template("iter {number}: loss {loss}, time {time}ms")
 
@@ -55,3 +55,23 @@ def test_the_last_line_needs_no_end() -> None:
 def test_a_block_may_end_anywhere(tail: int) -> None:
     line = "iter 1: loss 2.5, time 3.5ms"
     assert matched(line[: len(line) - tail])[0] == ([0] if tail == 0 else [])
+
+
+def test_a_literal_longer_than_the_block_does_not_fit() -> None:
+    block = Block.of(b"a\nb")
+    lines, _ = Template("a line of many letters that is longer than all of the block: {x}").match(block, np.arange(2))
+    assert len(lines) == 0
+
+
+def test_the_rest_of_a_line_may_be_anything() -> None:
+    block = Block.of(b"n 1 and more\nn 2\nm 3")
+    lines, found = Template("n {x}{...}").match(block, np.arange(3))
+    assert (lines.tolist(), found["x"].tolist()) == ([0, 1], [1.0, 2.0])
+
+
+def test_a_number_behind_letters_is_found_in_each_line() -> None:
+    block = Block.of(b"a loss: 1.5 - b\nnone\nloss: 2e-3\nloss: nan\nloss: 4")
+    values = numbers_behind(block, np.arange(5), b"loss: ")
+    assert values.tolist()[0] == 1.5
+    assert np.isnan(values[1])
+    assert values.tolist()[2:] == [np.inf, np.inf, 4.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.columns import Block, Template, numbers_behind
 
 TEMPLATE = Template("iter {number}: loss {loss}, time {time}ms")
 
@@ -127,3 +127,17 @@ def test_a_word_ends_at_a_space_or_with_the_line() -> None:
 def test_a_short_line_at_the_end_of_a_block_has_no_clock_beyond_it() -> None:
     text = "x" * 300 + " 2025-01-01 00:00:01,500 step: 1\n" + "step: 2\n" * 3
     assert matched_by("step: {number}", text, anywhere=True)[1]["stamp_s"] == [1735689601.5]
+
+
+def test_a_literal_longer_than_the_block_does_not_fit() -> None:
+    block = Block.of(b"a\nb")
+    lines, _ = Template("a line of many letters that is longer than all of the block: {x}").match(block, np.arange(2))
+    assert len(lines) == 0
+
+
+def test_a_number_behind_letters_is_found_in_each_line() -> None:
+    block = Block.of(b"a loss: 1.5 - b\nnone\nloss: 2e-3\nloss: nan\nloss: 4")
+    values = numbers_behind(block, np.arange(5), b"loss: ")
+    assert values.tolist()[0] == 1.5
+    assert np.isnan(values[1])
+    assert values.tolist()[2:] == [np.inf, np.inf, 4.0]

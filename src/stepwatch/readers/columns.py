@@ -276,7 +276,8 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     for begin in range(0, len(literal), 8):
         part = literal[begin : begin + 8]
         mask = np.uint64((1 << (8 * len(part))) - 1)
-        fits &= (block.words[cursor + begin] & mask) == np.uint64(int.from_bytes(part, "little"))
+        place = np.minimum(cursor + begin, len(block.words) - 1)  # a literal may be longer than a small block
+        fits &= (block.words[place] & mask) == np.uint64(int.from_bytes(part, "little"))
         cursor = np.where(fits, cursor, 0)
     return fits, cursor + len(literal) * fits
 

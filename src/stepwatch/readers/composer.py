@@ -219,15 +219,18 @@ def finish(first_line: int, records: Records) -> None:
 def _starts(heads: list[_Heads], values: list[_Values]) -> np.ndarray:
     """The lines at which records begin: their heads; without a head, the key that comes first each time."""
     lines = np.sort(np.concatenate([head.line for head in heads])) if heads else np.empty(0, np.int64)
-    first = min(values, key=lambda part: int(part.line[0]))
+    first = min(values, key=lambda part: int(part.line.min()))
     before = np.sort(np.concatenate([part.line for part in values if part.key == first.key]))
     return np.concatenate((before[before < lines[0]] if len(lines) else before, lines)).astype(np.int64)
 
 
 def _table(starts: np.ndarray, values: list[_Values]) -> dict[str, Floats]:
     table = {key: np.full(len(starts), np.nan) for key in _KEYS}
-    for part in values:
-        table[part.key][np.maximum(np.searchsorted(starts, part.line, side="right") - 1, 0)] = part.value
+    for key in {part.key for part in values}:
+        lines = np.concatenate([part.line for part in values if part.key == key])
+        order = np.argsort(lines, kind="stable")
+        found = np.concatenate([part.value for part in values if part.key == key])[order]
+        table[key][np.maximum(np.searchsorted(starts, lines[order], side="right") - 1, 0)] = found
     return table
 
 

@@ -99,7 +99,8 @@ def _parse_table(text: bytes, first_line: int, records: Records) -> None:
     for value in _VALUE.finditer(text):
         line = line_of(value.start("at"))
         took, loss = _number(value["took_s"]), _number(value["val_loss"])
-        records.events.append(Evaluation(line=line, at=int(value["at"]), val_loss=loss, took_s=took))
+        if np.isfinite(took):
+            records.events.append(Evaluation(line=line, at=int(value["at"]), val_loss=loss, took_s=took))
     for save in _SAVE.finditer(text):
         records.events.append(Checkpoint(line=line_of(save.start("at")), at=int(save["at"])))
     for told in _LAST.finditer(text):

@@ -13,7 +13,7 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.run import SENTINEL_MFU
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
         "at": int(a.run.iterations.number[row]), "time": float(a.run.iterations.time_s[row] * a.phases.covers[row]),
         "compile": a.costs.compile_s, "eval": a.costs.eval_s,
     }  # fmt: skip
-    if a.costs.how.get("compile_s") == NOT_SEPARABLE:
+    if a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
         text = "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed."
     elif a.costs.compile_s.mid <= 0:
         text = (
@@ -190,7 +190,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
         awake &= ~on_period
     if awake.any():
         facts = {
-            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": len(a.run.iterations),
+            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": a.run.logged,
             "lost": float(excess[awake].sum()),
         }  # fmt: skip
         yield Finding("stall", NOTICE, Message(
@@ -316,6 +316,15 @@ def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
             facts))  # fmt: skip
 
 
+def impossible_mfu(a: Analysis) -> Iterator[Finding]:
+    """Some trainers count the work of a model that they do not know."""
+    printed = a.run.iterations.reported_mfu[np.isfinite(a.run.iterations.reported_mfu)]
+    if len(printed) and median(printed) >= IMPOSSIBLE_MFU:
+        yield Finding("impossible_mfu", WARNING, Message(
+            "The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.",
+            {"printed": median(printed)}))  # fmt: skip
+
+
 def outside_the_time(a: Analysis) -> Iterator[Finding]:
     """What the printed times leave out, where nothing else tells it."""
     unseen = [
@@ -426,15 +435,31 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
-    if a.run.timing in AVERAGES:
+    if a.run.timing is Timing.SPANS_RUN:
+        yield Finding("averaged_times", NOTICE, Message(
+            "The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.", {}))  # fmt: skip
+    elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         yield Finding("averaged_times", NOTICE, Message(
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 
 
+def lines_without_time(a: Analysis) -> Iterator[Finding]:
+    """A stage that prints no times, or lines that were cut: what is missing from the figures."""
+    if a.run.format == "nanogpt" or not a.run.unread:
+        return
+    facts = {"count": a.run.unread_count, "line": a.run.unread[0].line + 1}
+    many = a.run.unread_count > 0.01 * len(a.run.iterations)
+    yield Finding("lines_without_time", WARNING if many else NOTICE, Message(
+        "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.", facts,
+        "{count:n} lines look like iterations but tell no time that could be read, the first in line {line:n}: they are not counted.",
+        a.run.unread_count,
+    ))  # fmt: skip
+
+
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
-    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, mfu_sentinel, outside_the_time,
+    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
     few_iterations, figures_disagree,
     beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
-    averaged_times,
+    averaged_times, lines_without_time,
 )  # fmt: skip

@@ -26,7 +26,7 @@ DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, ever
 DDP_LARGEST_RATIO = 6.0
 _MOST_STEPS = 0.8
 _FEW_STEPS = 0.1
-AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE)
+AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
 
 
 class Phase(IntEnum):
@@ -137,23 +137,49 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
     numbers = run.iterations.number
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
-    before = np.concatenate(([max(0, numbers[0] - (run.settings.count("log_interval") or 1))], numbers[:-1]))
+    logged = int(numbers[0]) if run.timing is Timing.SPANS_RUN else run.settings.count("log_interval") or 1
+    first = max(0, int(numbers[0]) - logged) if run.timing is Timing.SPANS_RUN else _before_first(numbers, logged)
+    before = np.concatenate(([first], numbers[:-1]))
     return np.maximum(numbers - before, 1)
+
+
+def _before_first(numbers: npt.NDArray[np.int64], interval: int) -> int:
+    """The iteration after which the first mean begins; a first row off the grid of the others is a shorter one."""
+    first = int(numbers[0])
+    if len(numbers) > 1 and (numbers[1] - first) % interval:
+        return (first - 1) // interval * interval
+    return max(0, first - interval)
 
 
 # --- what the log says ------------------------------------------------------------------------------------------
 
 
 def _mark_seen(run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8]) -> None:
-    numbers = run.iterations.number
-    evaluated = _rows_at(numbers, [evaluation.at for evaluation in run.evaluations if "eval" in run.holds])
-    saves = [save.at for save in run.checkpoints if save.at is not None and "checkpoint" in run.holds]
-    saved = _rows_at(numbers, saves)
+    evaluations = run.evaluations if "eval" in run.holds else ()
+    evaluated = _rows_of(run, [(event.at, event.line) for event in evaluations])
+    saves = [save for save in run.checkpoints if "checkpoint" in run.holds]
+    saved = _rows_of(run, [(save.at, save.line) for save in saves if save.at is not None])
     evaluated, saved = (rows & (not _in_all(run, rows)) for rows in (evaluated, saved))
     phase[evaluated & ~saved] = Phase.EVAL
     phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
     phase[saved & ~evaluated] = Phase.CHECKPOINT
     certainty[evaluated | saved] = Certainty.SEEN
+
+
+def _rows_of(run: Run, places: list[tuple[int, int]]) -> Mask:
+    """The rows whose time holds events, given by number and line."""
+    numbers, lines = run.iterations.number, run.iterations.line
+    wanted = [number for number, _ in places]
+    if run.timing not in AVERAGES or run.reordered:
+        return _rows_at(numbers, wanted)
+    # A mean holds all since the row before, and nothing that came after its own line.
+    rows = np.searchsorted(numbers, wanted)
+    inside = rows < len(numbers)
+    rows, later = rows[inside], np.asarray([line for _, line in places], np.int64)[inside]
+    rows = rows + (lines[rows] < later)
+    found = np.zeros(len(numbers), bool)
+    found[rows[rows < len(numbers)]] = True
+    return found
 
 
 def _in_all(run: Run, rows: Mask) -> bool:
@@ -175,7 +201,7 @@ def _rows_at(numbers: npt.NDArray[np.int64], wanted: list[int]) -> Mask:
 def _first_row(run: Run) -> int | None:
     """The first iteration of the process; a log that starts in mid-run has none."""
     iterations = run.iterations
-    if not len(iterations):
+    if not len(iterations) or run.timing is Timing.SPANS_RUN:
         return None
     number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
     if number == 0 or mfu == SENTINEL_MFU:
@@ -233,7 +259,7 @@ def _eval_interval(
         evaluation.at for evaluation in run.evaluations if evaluation.at > 1
     ]  # the first is often beside the grid
     if len(numbers) >= 2:
-        return _common_gap(numbers), True
+        return _usual_gap(np.diff(numbers)), True
     if len(numbers) == 1:
         return numbers[0], True
     if baseline is None or "eval" not in run.holds or run.evaluations:
@@ -243,11 +269,10 @@ def _eval_interval(
     return None if period == DDP_PERIOD and _looks_like_ddp(run, spikes, baseline) else period, True
 
 
-def _common_gap(numbers: list[int]) -> int:
-    """The interval of rising numbers, of which the last may come early: many trainers evaluate once more at the end."""
-    gaps = np.diff(numbers)
-    before = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
-    return before if gaps[-1] < before else int(np.gcd.reduce(gaps))
+def _usual_gap(gaps: npt.NDArray[np.int64]) -> int:
+    """What divides all of them; many trainers evaluate once more at the last iteration, whatever its number."""
+    usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
+    return usual if usual > int(gaps[-1]) else int(np.gcd.reduce(gaps))
 
 
 def _looks_like_ddp(run: Run, spikes: Mask, baseline: Baseline) -> bool:
@@ -373,9 +398,10 @@ def _in_missing_stretches(run: Run, interval: int | None) -> set[int]:
         return set()
     numbers = run.iterations.number
     found: set[int] = set()
-    for row in np.flatnonzero(np.diff(numbers) > 2 * usual).tolist():
-        low, high = int(numbers[row]), int(numbers[row + 1])
-        found |= set(range(low - low % interval + interval, high, interval))
+    following = numbers[:-1] - numbers[:-1] % interval + interval
+    missing = (np.diff(numbers) > 2 * usual) & (following < numbers[1:])
+    for row in np.flatnonzero(missing).tolist():
+        found |= set(range(int(following[row]), int(numbers[row + 1]), interval))
     return found
 
 

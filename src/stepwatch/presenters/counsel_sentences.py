@@ -63,9 +63,12 @@ def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
 
 
 def saves(advice: Advice, total_s: Interval) -> Message:
+    facts = {"saved": advice.saves_s, "total": total_s.mid}
     if advice.basis == "measured":
-        return Message("Saves {saved:range} of {total:time}.", {"saved": advice.saves_s, "total": total_s.mid})
-    # Both ends: where the estimate is wide, a saving may exceed the middle of the whole.
+        return Message("Saves {saved:range} of {total:time}.", facts)
+    if advice.saves_s.high < total_s.mid:
+        return Message("Saves {saved:range} of {total:time}, as estimated.", facts)
+    # Where the estimate is wide, a saving may exceed the middle of the whole.
     return Message("Saves {saved:range} of {total:range}, as estimated.", {"saved": advice.saves_s, "total": total_s})
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+import numpy as np
+
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import build_nanogpt, composer, keras, mingpt, mlx_lm, nanochat, nanogpt, tensorboard, wandb
 from stepwatch.readers.assemble import assemble
+from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Run
@@ -28,25 +30,26 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
+_PLAIN_NANOGPT = Pattern(rb"(?m)^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms")
 _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
-
-
-# One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (nanogpt, nanochat, build_nanogpt, mingpt, mlx_lm, keras, composer, tensorboard, wandb)
-READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 
 def detect(source: Source) -> str | None:
     """The name of the format that most of the first lines belong to, by content alone."""
     text = source.text
     begin, size = 0, _SNIFFED_BYTES
+    traces: tuple[str, float] | None = None
     while begin < max(len(text), 1):
         head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + size]
+        if len(_PLAIN_NANOGPT.compiled.findall(head[:_SAMPLED_BYTES])) > 1:  # no other trainer writes such lines
+            return "nanogpt"
         name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
-        if hits > 0:
+        if hits >= 1:
             return name
+        if hits > 0 and (traces is None or hits > traces[1]):
+            traces = name, hits
         begin, size = begin + size, min(4 * size, _MOST_SNIFFED_BYTES)
-    return None
+    return traces[0] if traces else None
 
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
@@ -58,14 +61,32 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:word}", {"names": ", ".join(READERS)}),
         )
-    source = wandb.with_summary(source) if source.beside and detect(source) is None else source
+    if source.beside:
+        return _read_with_files(source, format_name)
+    return _read_text(source, format_name)
+
+
+def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
+    """A log with files of W&B beside it, which tell more of the run, or all where the log tells of no iteration."""
+    from stepwatch.readers import wandb
+
+    source = wandb.with_summary(source) if detect(source) is None else source
+    return wandb.completed(_read_text(source, format_name), source.beside)
+
+
+def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if not source.text or source.text.isspace():
         raise NoIterations(
             Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
         )
-    if source.beside:
-        return wandb.completed(_read_text(source, format_name), source.beside)
-    return _read_text(source, format_name)
+    name = format_name or detect(source)
+    if name is None:
+        raise _nothing_found(source)
+    runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
+    timed = tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+    if runs and not timed:
+        raise _no_times(runs)
+    return timed or _begun(source, name)
 
 
 def _read_like(source: Source, example: str) -> tuple[Run, ...]:
@@ -80,12 +101,12 @@ def _read_like(source: Source, example: str) -> tuple[Run, ...]:
     return runs
 
 
-def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
-    name = format_name or detect(source)
-    if name is None:
-        raise _nothing_found(source)
-    runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
-    return runs or _begun(source, name)
+def _no_times(runs: tuple[Run, ...]) -> NoIterations:
+    rows = {"rows": sum(len(run.iterations) for run in runs)}
+    return NoIterations(
+        Message("the log has {rows:n} logged steps, but nothing in it tells their time", rows),
+        Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
+    )
 
 
 def _begun(source: Source, name: str) -> tuple[Run, ...]:
@@ -128,6 +149,9 @@ def _nothing_found(source: Source) -> NoIterations:
             Message("“{name:word}” is not text", {"name": source.name}),
             Message("hand in the log that the training printed, for example train.log"),
         )
+    without_times = _without_times(source.text)
+    if without_times is not None:
+        return without_times
     near = _nearest_line(source.text)
     formats = {"formats": ", ".join(READERS)}
     remedy = Message(
@@ -136,6 +160,19 @@ def _nothing_found(source: Source) -> NoIterations:
     if near:
         return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)
     return NoIterations(Message("no iteration found in the log"), remedy)
+
+
+def _without_times(text: bytes) -> NoIterations | None:
+    """A side file, or a stage that prints no times: what is missing, and where it may be."""
+    for name, reader in READERS.items():
+        for pattern, remedy in reader.untimed:
+            found = pattern.search(text[:_SEARCHED_BYTES])
+            if found is not None:
+                line = {"name": name, "line": found[0].decode("utf-8", "replace").strip()[:80]}
+                return NoIterations(
+                    Message("the lines are those of {name:word} but tell no time: “{line:word}”", line), remedy
+                )
+    return None
 
 
 def _mostly_text(sample: bytes) -> bool:

@@ -24,7 +24,7 @@ PADDING = 16  # bytes after the block, so that a load of eight bytes never leave
 _ZEROS = np.uint64(0x3030303030303030)
 _PAST_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_TENS = 10.0 ** np.arange(9)
+_TENS = np.array([float(10**n) for n in range(23)])  # all exact
 
 
 class Block(NamedTuple):
@@ -51,17 +51,19 @@ class Block(NamedTuple):
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    `{name,}` is a number that may have commas, `{ }` any number of spaces, `{*}` anything up to the next space or the
-    end, `{...}` the rest of the line. With `anywhere` the shape begins where its first letters are first found in the
-    line, and a date and time in front of it become `stamp_s`.
+    `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
+    decimals, of which eight count, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
+    `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the drawing
+    of a progress bar, `{**}` the rest of the line, `{{` a brace. With `anywhere` the shape begins where its first
+    letters are first found in the line, and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"([^{]*)(?:\{([\w ,*.]+)\})?", shape):
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~:|/]+)\})?", shape):
             if literal:
-                self.pieces.append(("", literal.encode()))
+                self.pieces.append(("", literal.replace("{{", "{").encode()))
             if name:
                 self.pieces.append((name, b""))
 
@@ -77,12 +79,19 @@ class Template:
                 fits, cursor = _skip_literal(block, cursor, literal)
             elif name == " ":
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
-            elif name == "...":
-                fits, cursor = np.ones(len(cursor), bool), block.ends[lines]
             elif name == "*":
                 fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name == "|":
+                fits, cursor = _skip_bar(block, cursor, block.ends[lines])
+            elif name == "**":
+                fits, cursor = cursor <= block.ends[lines], block.ends[lines]
+            elif name.endswith(":"):
+                fits, cursor, found[name.rstrip(":")] = _read_clock(block, cursor)
+            elif name.endswith("/"):
+                fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
-                fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
+                how = {"commas": name.endswith(","), "long": name.endswith("+"), "loose": name.endswith("~")}
+                fits, cursor, found[name.rstrip(",+~")] = _read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -109,10 +118,16 @@ def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
 
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
-    """The lines that hold the literal, and where it first begins in each."""
-    part = literal[:8]
-    mask = np.uint64((1 << (8 * len(part))) - 1)
-    places = np.flatnonzero((block.words & mask) == np.uint64(int.from_bytes(part, "little")))
+    """The lines that hold the literal, and where it first begins in each; mostly all prefixes are equally long."""
+    offset = block.octets[block.starts[lines[0]] : block.ends[lines[0]]].tobytes().find(literal) if len(lines) else -1
+    if offset >= 0:
+        places = block.starts[lines] + offset
+        alike = places + len(literal) <= block.ends[lines]
+        alike &= _skip_literal(block, np.where(alike, places, 0), literal)[0]
+        if alike.mean() > _MOSTLY:
+            return lines[alike], places[alike]
+    found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
+    places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     rows, first = np.unique(rows, return_index=True)
     wanted = np.isin(rows, lines, assume_unique=True)
@@ -129,12 +144,92 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
 
 
 def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
-    spaces = np.flatnonzero(block.octets == ord(" "))
-    places = np.append(spaces, len(block.octets))
-    stop = np.minimum(places[np.searchsorted(spaces, cursor)], ends)
-    return stop > cursor, stop
+    begin = cursor
+    for _ in range(_MOST_WORD_PARTS):
+        word = block.words[np.minimum(cursor, ends)] ^ _SPACES
+        space = (word - _ONES) & ~word & _HIGH_BITS  # the lowest bit that is set is that of the first space
+        count = np.bitwise_count((space & (~space + np.uint64(1))) - np.uint64(1)) >> 3
+        cursor = cursor + count
+        if (count < 8).all():
+            break
+    stop = np.minimum(cursor, ends)
+    return (stop > begin) & ((count < 8) | (stop == ends)), stop
 
 
+def _skip_bar(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
+    """Over what tqdm draws, to the digits behind it: `|███   | 12/100` goes on at the 12."""
+    edges = np.flatnonzero(block.octets == ord("|"))[: len(block.octets) - PADDING]
+    edges = edges[block.octets[edges + 1] == ord(" ")] + 2
+    ending = edges[(block.octets[edges] - np.uint8(48)) < 10]
+    places = np.append(ending, len(block.octets))
+    stop = places[np.searchsorted(ending, cursor)]
+    fits = stop < ends
+    return fits, np.where(fits, stop, cursor)
+
+
+def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+    """`mm:ss` or `h:mm:ss`."""
+    seconds, count = _read_digits(block, cursor)
+    fits, parts = (count > 0) & (count < 6), np.zeros(len(cursor), np.int64)
+    cursor = cursor + count
+    for _ in range(2):
+        more, two = _read_digits(block, cursor + 1)
+        goes_on = (block.octets[cursor] == ord(":")) & (two == 2) & fits
+        seconds = np.where(goes_on, seconds * 60 + more, seconds)
+        cursor, parts = cursor + 3 * goes_on, parts + goes_on
+    return fits & (parts > 0), cursor, seconds
+
+
+def _read_rate(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats, Floats]:
+    """`2.10s/it` or `5.00it/s`: the seconds of one, and the number as it is printed."""
+    fits, cursor, printed = _read_number(block, cursor)
+    unit = block.words[cursor] & np.uint64(0xFFFFFFFF)
+    slow, fast = (unit == np.uint64(int.from_bytes(word, "little")) for word in (b"s/it", b"it/s"))
+    seconds = np.where(slow, printed, 1 / np.maximum(printed, 1e-9))
+    return fits & (slow | fast), cursor + 4, seconds, printed
+
+
+def _read_decimals(block: Block, cursor: Ints) -> tuple[Ints, Floats]:
+    """A number with up to 15 decimals, and where it ends; nan where it is another."""
+    whole, count = _read_digits(block, cursor)
+    point = block.octets[cursor + count] == ord(".")
+    first, places = _read_digits(block, cursor + count + 1)
+    end = cursor + count + 1 + places
+    more, further = _read_digits(block, end)
+    fits = (count > 0) & (count < 8) & point & (places == 8) & (further < 8)
+    values = whole + (first + more / _TENS[further]) / _TENS[8]
+    return end + further, np.where(fits, values, np.nan)
+
+
+def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = False) -> tuple[Ints, Floats]:
+    """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
+
+    A printed nan is inf, as everywhere; what is no number is nan. With `clock`, `h:mm:ss` in seconds.
+    """
+    if literal not in text:  # at the speed of a text search
+        return np.zeros(0, np.int64), np.zeros(0)
+    places = np.array([found.end() for found in re.finditer(re.escape(literal), text)], np.int64)
+    rows, first = np.unique(np.searchsorted(block.starts, places, side="right") - 1, return_index=True)
+    cursor = places[first]
+    cursor = cursor + ((block.octets[cursor] == ord("'")) | (block.octets[cursor] == ord('"')))
+    if clock:
+        fits, _, values = _read_clock(block, cursor)
+        return rows, np.where(fits, values, np.nan)
+    fits, end, values = _read_number(block, cursor)
+    if not fits.all():
+        end[~fits], values[~fits] = _read_decimals(block, cursor[~fits])
+    fits = ~np.isnan(values) & ((block.octets[end] | 32) != ord("e"))
+    for row in np.flatnonzero(~fits).tolist():
+        found = _FLOAT.match(text, int(cursor[row]))
+        values[row] = np.nan if found is None else np.inf if found[0][:1] in b"nN" else float(found[0])
+    return rows, values
+
+
+_FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
+_MOSTLY = 0.9
+_MOST_WORD_PARTS = 8
+_SPACES = np.uint64(0x2020202020202020)
+_ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
 _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
@@ -150,13 +245,15 @@ def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | No
         return np.asarray(begins - starts == begins[0] - starts[0]), None
     at = starts + found.start()
     fits = at + 19 <= begins
+    at = np.where(fits, at, at[0])  # a short last line would be read beyond its end
     for offset, allowed in _TICKS:
-        fits &= np.isin(block.octets[at + offset], np.frombuffer(allowed, np.uint8))
+        octets = block.octets[at + offset]
+        fits &= (octets == allowed[0]) | (octets == allowed[-1])
     parts = []
     for offset, length in _DIGITS_OF_STAMP:
-        digits = block.octets[at[:, None] + offset + np.arange(length)].astype(np.int64) - 48
-        fits &= ((digits >= 0) & (digits <= 9)).all(axis=1)
-        parts.append(digits @ 10 ** np.arange(length - 1, -1, -1))
+        value, count = _read_digits(block, at + offset)
+        fits &= count == length
+        parts.append(value.astype(np.int64))
     seconds = _seconds_of(*(part[fits] for part in parts))
     mark = block.octets[at[fits] + 19]
     fraction, places = _read_digits(block, at[fits] + 20)
@@ -185,13 +282,25 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
-    """A decimal number of at most eight digits on either side of the point; anything else does not fit."""
+def _read_number(
+    block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False
+) -> tuple[Mask, Ints, Floats]:
+    """A decimal number of at most seven digits on either side of the point, `E+00` after it; no other fits.
+
+    A long one may have 14 digits before the point and none behind it; a loose one any number of decimals.
+    """
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
     fits = (count > 0) & (count < 8)
     cursor = cursor + count
+    full = count == 8
+    if long and full.any():
+        more, further = _read_digits(block, cursor)
+        further = np.where(full, further, 0)
+        fits |= full & (further < 7)
+        whole = np.where(full, whole * _TENS[further] + more, whole)
+        cursor = cursor + further
     while commas:
         more, three = _read_digits(block, cursor + 1)
         group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
@@ -199,16 +308,31 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[M
             break
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
-    point = (block.octets[cursor] == ord(".")) & fits
-    value = whole
+    point = (block.octets[cursor] == ord(".")) & fits & ~(full & long)
+    value: Floats = whole
+    places: Ints = np.zeros(len(cursor), np.int64)
     if point.any():
         cursor = cursor + point
         fraction, places = _read_digits(block, cursor)
         places = np.where(point, places, 0)
-        fits &= (places < 8) & (point <= (places > 0))
-        # One division of whole numbers, so that the result is the one nearest to the decimal, as float() gives it.
-        value = (whole * _TENS[places] + np.where(point, fraction, 0.0)) / _TENS[places]
+        fits &= ((places < 8) | loose) & (point <= (places > 0))
+        value = np.asarray(whole * _TENS[places] + np.where(point, fraction, 0.0))
         cursor = cursor + places
+        further = places
+        while loose and bool((further == 8).any()):
+            further = np.where(further == 8, _read_digits(block, cursor)[1], 0)
+            cursor = cursor + further
+    power = block.octets[cursor] == ord("E")
+    if power.any():
+        exponent, digits = _read_digits(block, cursor + 2)
+        sign = block.octets[cursor + 1]
+        power &= (digits == 2) & ((sign == ord("+")) | (sign == ord("-")))
+        shift = np.where(power, np.where(sign == ord("-"), exponent, -exponent), 0.0).astype(np.int64)
+        cursor, places = cursor + 4 * power, places + shift
+    # One division or product of whole numbers, so that the result is the one nearest to the decimal, as float() gives.
+    fits &= np.abs(places) < len(_TENS)
+    down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
+    value = value / _TENS[down] * _TENS[up] if places.any() else value
     return fits, cursor, np.where(negative, -value, value)
 
 

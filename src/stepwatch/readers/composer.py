@@ -33,8 +33,7 @@ _KEYS = (
 )  # fmt: skip
 _TEMPLATES = {key: Template(f"\t Train {key}: {{value}}") for key in _KEYS}
 _PASSED_OVER = tuple(
-    Template(f"\t Train throughput/{key}{{...}}")
-    for key in ("device/batches", "device/tokens", "device/flops", "flops")
+    Template(f"\t Train throughput/{key}{{**}}") for key in ("device/batches", "device/tokens", "device/flops", "flops")
 )
 _TRAIN = np.uint64(int.from_bytes(b"\t Train ", "little"))
 _OTHER_KEYS = ("trainer/device_train_microbatch_size", "time_seconds/train", "time_minutes/train", "time_days/train")

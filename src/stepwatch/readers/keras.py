@@ -37,12 +37,12 @@ _NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s.{0,200}loss: ")
 _WORDS = Pattern(b"|".join((rb"s/step|/sample|Epoch |loss: |Total params", *map(re.escape, SURROUNDINGS))))
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
 _UNITS = {"us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0}
-_PROGRESS = Template("{ }{n}/{total} {...}")
+_PROGRESS = Template("{ }{n}/{total} {**}")
 _USUAL = tuple(
     (Template("{ }{n}/{total}" + shape), unit)
     for shape, unit in (
-        (" {*} {elapsed}s {time}ms/step{...}", 1e-3), (" {*} - {elapsed}s {time}ms/step{...}", 1e-3),
-        (" - {elapsed}s - {time}ms/step{...}", 1e-3), (" {*} {elapsed}s {time}s/step{...}", 1.0),
+        (" {*} {elapsed}s {time}ms/step{**}", 1e-3), (" {*} - {elapsed}s {time}ms/step{**}", 1e-3),
+        (" - {elapsed}s - {time}ms/step{**}", 1e-3), (" {*} {elapsed}s {time}s/step{**}", 1.0),
     )
 )  # fmt: skip
 _HEADER = Template("Epoch {epoch}/{last}")

@@ -1,0 +1,134 @@
+"""trainer_state.json of the Hugging Face Trainer: what it logged, with steps but without times.
+
+Only the state that is written after the training has a time, that of the whole run: the mean of all its steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepwatch.errors import NoIterations
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.records import Records
+from stepwatch.run import Evaluation, Fact, Timing
+
+# One entry of log_history, whole or on lines of its own; the rest of the file is plain keys.
+_ENTRY = Pattern(rb'\{(?P<body>[^{}]{0,20000}?"step":\s{0,4}\d[^{}]{0,20000}?)\}')
+_PAIR = Pattern(rb'"(?P<key>[^"\n]{1,80})":\s{0,4}"?(?P<value>-?(?:\d[\d.]{0,30}(?:[eE][-+]?\d{1,3})?|NaN|Infinity))')
+_MARKS = Pattern(rb'"log_history"\s{0,4}:|"is_world_process_zero"|"is_hyper_param_search"')
+_ROW_MARKS = Pattern(rb'"(?:loss|eval_loss|eval_runtime|train_runtime)":')
+_LINES_OF_OBJECTS = Pattern(rb"\{[^\n]{1,4000}\}\n\{")
+_RUNTIMES = Pattern(rb"eval_(?:\w{1,60}_)?runtime")
+_FACTS = (
+    ("max_steps", "max_iters"), ("logging_steps", "log_interval"), ("train_batch_size", "batch_size"),
+)  # fmt: skip
+_MOST_SNIFFED = 60
+
+
+def sniff(head: bytes) -> float:
+    """How many entries of a log_history; below 1 for a state without any."""
+    if _LINES_OF_OBJECTS.search(head):  # a file of one object per line
+        return 0.0
+    hits = 0
+    for entry in _ENTRY.finditer(head):
+        hits += b'"epoch":' in entry["body"] and _ROW_MARKS.search(entry["body"]) is not None
+        if hits == _MOST_SNIFFED:
+            break
+    return float(hits) or (0.5 if _MARKS.search(head) and head.lstrip()[:1] == b"{" else 0.0)
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    records.held += text
+
+
+def finish(first_line: int, records: Records) -> None:
+    text, records.held = records.held, b""
+    entries = list(enumerate(dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text)))  # often all on one line
+    top = dict(_pairs(_ENTRY.sub(b"", text)))
+    if not entries and _MARKS.search(text):
+        steps = {"steps": int(top.get("global_step", 0))}
+        raise NoIterations(
+            Message("the log_history in this state is empty: nothing was logged in {steps:n} steps", steps),
+            Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
+        )
+    _tell(entries, top, records)
+
+
+def _pairs(body: bytes) -> Iterator[tuple[str, float]]:
+    for pair in _PAIR.finditer(body):
+        try:
+            yield pair["key"].decode("utf-8", "replace"), float(pair["value"])
+        except ValueError:
+            continue
+
+
+def _tell(entries: list[tuple[int, dict[str, float]]], top: dict[str, float], records: Records) -> None:
+    evaluations = [(line, row) for line, row in entries if any(_RUNTIMES.fullmatch(key.encode()) for key in row)]
+    spent = sum(took for _, row in evaluations if (took := _took(row)))
+    runtime = next((row["train_runtime"] for _, row in reversed(entries) if "train_runtime" in row), math.nan)
+    done = max((row["step"] for _, row in entries if "train_runtime" in row), default=math.nan)
+    mean = max(runtime - spent, 0.0) / done if done > 0 else math.nan
+    rows = [(line, row) for line, row in entries if "loss" in row]
+    if not rows and done > 0:
+        rows = [(line, row) for line, row in entries if "train_runtime" in row]
+    for line, row in rows:
+        loss = row.get("loss", math.nan)
+        loss = math.inf if "loss" in row and not math.isfinite(loss) else loss
+        records.add_row(number=row["step"], line=line, time_s=mean, loss=loss)
+    for line, row in evaluations:
+        found = next((v for k, v in row.items() if k.startswith("eval_") and k.endswith("loss")), None)
+        records.events.append(Evaluation(line=line, at=int(row["step"]), val_loss=found, took_s=_took(row)))
+    _tell_facts(rows, top, records, math.isfinite(mean))
+    records.flush_rows()
+
+
+def _took(row: dict[str, float]) -> float | None:
+    times = [value for key, value in row.items() if _RUNTIMES.fullmatch(key.encode())]
+    return sum(times) if times else None
+
+
+def _tell_facts(rows: list[tuple[int, dict[str, float]]], top: dict[str, float], records: Records, timed: bool) -> None:
+    line = rows[0][0] if rows else 0
+    facts: dict[str, float] = {ours: top[theirs] for theirs, ours in _FACTS if top.get(theirs, 0) >= 1}
+    if timed:
+        facts["mean_of_run"] = 1
+    seen = _tokens(rows, top)
+    steps = top.get("global_step", 0.0)
+    if seen and steps:
+        facts["tokens_per_iter"] = round(seen / steps)
+        if top.get("total_flos", 0) > 0:
+            facts["flops_per_token"] = top["total_flos"] / seen
+    records.events += [Fact(line=line, name=name, value=value) for name, value in facts.items()]
+
+
+def _tokens(rows: list[tuple[int, dict[str, float]]], top: dict[str, float]) -> float:
+    """Tokens up to the last step: as the Trainer counts them, or TRL in its rows."""
+    if top.get("num_input_tokens_seen", 0) > 0:
+        return top["num_input_tokens_seen"]
+    counts = np.array([(row["step"], row["num_tokens"]) for _, row in rows if row.get("num_tokens", 0) > 0])
+    return float(counts[-1, 1] / counts[-1, 0] * top.get("global_step", 0)) if len(counts) and counts[-1, 0] else 0.0
+
+
+READER = Reader(
+    name="hf-state",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "The state has no times. Where it was written after the training, the mean of all steps comes from "
+        "train_runtime, evaluations taken out; nothing is known of single steps."
+    ),
+    example="""\
+{"global_step": 200, "log_history": [
+  {"epoch": 0.5, "learning_rate": 4.5e-05, "loss": 2.31, "step": 100},
+  {"epoch": 0.5, "eval_loss": 2.28, "eval_runtime": 9.4, "step": 100},
+  {"epoch": 1.0, "learning_rate": 4.1e-05, "loss": 2.12, "step": 200},
+  {"epoch": 1.0, "train_loss": 2.21, "train_runtime": 249.4, "step": 200}], "max_steps": 200}""",
+    sniff=sniff,
+    parse=parse,
+    finish=finish,
+)

@@ -1,0 +1,304 @@
+"""Hugging Face Trainer: what it prints on the console, and the line files of LLaMA-Factory and ms-swift.
+
+Its dictionaries have neither a number nor a time. Both come from the progress bar around them, whose clock runs since
+the start of the training: evaluations and saves lie between two steps, and are taken out of the time of the next.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Block, Template, numbers_after
+from stepwatch.readers.lines import NUMBER, LineFormat, Told
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import Records
+from stepwatch.readers.running import WHOLE_SECONDS, at_lines, median
+from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.trainer_rows import TrainerRows
+from stepwatch.run import Floats, Ints, Timing
+
+_BAR = (
+    r"(?:Train:)?\s*\d{1,3}%(?:\|[^|\n]{0,400}\|)? ?(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
+    rf"\[(?P<elapsed>[\d:]{{4,12}})<[\d:?]{{1,12}}, *(?:(?P<s_per_it>{NUMBER})s/it|(?P<it_per_s>{NUMBER}|\?)it/s)"
+)
+# A dictionary of the Trainer's: a loss, an evaluation or the summary, always with its epoch.
+_DICTIONARY = Pattern(
+    rb"""\{[^{}\n]{0,2000}?['"](?:loss|eval_loss|eval_runtime|train_runtime|current_steps)['"]: ?[^{}\n]{0,2000}?"""
+    rb"""['"]epoch['"]: ?['"]?\d"""
+)
+_AXOLOTL = Pattern(
+    rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
+    rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu"""
+)
+_BARS = Pattern(rb"(?m)^(?:Train:)? *\d{1,3}%\|[^|\n]{0,400}\| \d{1,12}/\d{1,12} \[[\d:]{4,12}<[\d:]{4,12}, ")
+_OTHER_BAR = Pattern(r"[^{]{0,200}?\d{1,3}%(?:\||\s+\d+/\d+ \[)")
+_PAIRS = Pattern(
+    r"""['"](?P<key>[^'"\n]{1,60})['"]: ?(?:['"](?P<text>[^'"\n]{0,60})['"]|(?P<plain>[^\s,}{\[\]]{1,40}))"""
+)
+_EVALUATED = Pattern(r"eval_(?:\w{1,60}_)?runtime")
+_PARTS_OF_TIME = Pattern(r"(?P<value>\d{1,9}) ?(?P<unit>d|h|m|s)")
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_DAYS = Pattern(r"(?:(?P<days>\d{1,5}) days?, )?(?P<clock>\d{1,5}:\d\d:\d\d)")
+_TOKEN_COUNTS = ("num_input_tokens_seen", "num_tokens", "total_tokens", "tokens/total")
+_ELAPSED = Pattern(rb"""['"]elapsed_time['"]: ?['"]([^'"\n]{1,40})""")
+_SPEED = Pattern(rb"""['"]train_speed\(s/it\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
+_MOST_SNIFFED = 60
+_SOME_LINES = 40
+_BARS_ALONE = 0.01  # a bar could be of any program; many of them are a weak claim
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerFormat(LineFormat):
+    """Bars and dictionaries are kept until all is read: only then is it known which bar is the training's."""
+
+    axolotl: bool = False
+
+    def sniff(self, head: bytes) -> float:
+        """How many of its dictionaries; a bar alone could be of any program."""
+        if bool(_AXOLOTL.search(head)) is not self.axolotl:
+            return 0.0
+        hits = sum(1 for _, _ in zip(range(_MOST_SNIFFED), _DICTIONARY.finditer(head), strict=False))
+        if hits:
+            return float(hits)
+        bars = sum(1 for _, _ in zip(range(_MOST_SNIFFED), _BARS.finditer(head), strict=False))
+        return _BARS_ALONE * bars
+
+    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+        """Dictionaries with a loss: what they tell stands behind its keys, whatever else is in them."""
+        if not len(left):
+            return left
+        for quote in (b"'", b'"'):
+            lines, losses = numbers_after(block, text, b"%sloss%s: " % (quote, quote))
+            wanted = ~np.isnan(losses) & np.isin(lines, left, assume_unique=True)
+            lines, losses = lines[wanted], losses[wanted]
+            if len(lines):
+                epochs = _after(block, text, lines, b"%sepoch%s: " % (quote, quote))
+                records.keep("loss", lines + first_line, losses, epochs, _stamps(text, block, lines))
+                _keep_told(text, block, lines, first_line, quote, records)
+                alone = ~np.isnan(epochs) & (block.octets[block.starts[lines]] == ord("{"))
+                left = left[~np.isin(left, lines[alone], assume_unique=True)]
+        return left
+
+    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
+        if "loss" in found:
+            records.keep("loss", lines, found["loss"], found["epoch"], np.full(len(lines), np.nan))
+        else:
+            records.keep("bar", lines, found["number"], found["last"], found["elapsed"], found["rate"])
+
+    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
+        slow, fast = _float(groups["s_per_it"]), _float(groups["it_per_s"])
+        seconds = slow if math.isfinite(slow) else 1 / max(fast, 1e-9) if math.isfinite(fast) else math.nan
+        position, last = (float(groups[name] or 0) for name in ("number", "last"))
+        records.keep_row("bar", number, position, last, _clock(groups["elapsed"] or ""), seconds)
+        return True
+
+    def _read(self, line: str, number: int, records: Records) -> None:
+        """A dictionary may stand behind a bar, on the same line."""
+        brace = max(line.find("{'"), line.find('{"'))
+        if brace >= 0 and _read_dictionary(line[brace:], line[:brace], number, records):
+            line = line[:brace]
+        super()._read(line, number, records)
+
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        return super()._read_event(rest, prefix, number, records) or _OTHER_BAR.match(rest) is not None
+
+    def finish(self, first_line: int, records: Records) -> None:
+        TrainerRows(records).tell()
+
+
+def _after(block: Block, text: bytes, lines: Ints, literal: bytes, *, clock: bool = False) -> Floats:
+    """The numbers behind a key, for these lines."""
+    return at_lines(lines, *numbers_after(block, text, literal, clock=clock))
+
+
+def _keep_told(text: bytes, block: Block, lines: Ints, first_line: int, quote: bytes, records: Records) -> None:
+    """Steps and clocks that LLaMA-Factory and ms-swift add, and counts of tokens."""
+    keys = {
+        name: b"%s%s%s: " % (quote, name.encode(), quote)
+        for name in ("global_step/max_steps", "current_steps", "total_steps", "elapsed_time", "train_speed(s/it)",
+                     *_TOKEN_COUNTS)
+    }  # fmt: skip
+    here = [name for name, key in keys.items() if key in text]
+    if not here:
+        return
+    found = {name: _after(block, text, lines, keys[name]) for name in here if name != "elapsed_time"}
+    unknown = np.full(len(lines), np.nan)
+    step = found.get("global_step/max_steps", found.get("current_steps", unknown))
+    tokens = next((found[name] for name in _TOKEN_COUNTS if name in found), unknown)
+    last, elapsed, error = found.get("total_steps", unknown), unknown, np.full(len(lines), WHOLE_SECONDS)
+    if "global_step/max_steps" in here:
+        last = np.full(len(lines), _last(text, keys["global_step/max_steps"]))
+    if "elapsed_time" in here:
+        elapsed = _after(block, text, lines, keys["elapsed_time"], clock=True)
+        if "global_step/max_steps" in here:
+            elapsed, error = _swift_clock(text, block, lines, found.get("train_speed(s/it)", unknown), step)
+    records.keep("told", lines + first_line, step, last, elapsed, error, tokens)
+
+
+def _last(text: bytes, key: bytes) -> float:
+    """The number behind the slash of `12/500`; it is the same in all lines."""
+    found = re.search(re.escape(key) + rb".\d{1,12}/(\d{1,12})", text)
+    return float(found[1]) if found else math.nan
+
+
+def _swift_clock(text: bytes, block: Block, lines: Ints, speed: Floats, step: Floats) -> tuple[Floats, Floats]:
+    """ms-swift's mean speed by the steps of this process, where it has more digits than its clock."""
+    error = _last_digit(text[block.starts[lines[0]] : block.ends[lines[0]]]) * step
+    fine = not bool((error >= WHOLE_SECONDS / 10).any())
+    if not fine and b"%|" in text:  # the bars tell more than its whole seconds
+        return np.full(len(lines), np.nan), error
+    if fine:
+        some = np.linspace(0, len(lines) - 1, _SOME_LINES).astype(np.int64)
+        whole = _clocks(text, block, lines[some])
+        exact = speed * (step - _steps_before(step[some], whole, speed[some]))
+        if np.nanmax(np.abs(exact[some] - whole), initial=0.0) <= 1.5:
+            return exact, error
+    return _clocks(text, block, lines), np.full(len(lines), WHOLE_SECONDS)
+
+
+def _steps_before(step: Floats, elapsed: Floats, speed: Floats) -> float:
+    """Steps that were done before this process: it counts its own for the mean."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before = step - elapsed / speed
+    known = before[np.isfinite(before) & (elapsed > 20 / WHOLE_SECONDS)]
+    start = float(np.round(median(known))) if len(known) else 0.0
+    return 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step, initial=0.0)) else start
+
+
+def _clocks(text: bytes, block: Block, lines: Ints) -> Floats:
+    return np.array([_elapsed(text[block.starts[line] : block.ends[line]]) for line in lines.tolist()])
+
+
+def _elapsed(line: bytes) -> float:
+    found = _ELAPSED.search(line)
+    return _duration(found[1].decode("utf-8", "replace")) if found else math.nan
+
+
+def _last_digit(line: bytes) -> float:
+    """Half of the last digit of the speed in a line; quoted ones are cut to four digits."""
+    found = _SPEED.search(line)
+    return math.inf if found is None or found[1] else 0.5 * 10.0 ** -len(found[2])
+
+
+def _stamps(text: bytes, block: Block, lines: Ints) -> Floats:
+    """The clocks in front of dictionaries; most have nothing in front."""
+    stamps = np.full(len(lines), np.nan)
+    starts = block.starts[lines]
+    for i in np.flatnonzero(block.octets[starts] != ord("{")).tolist():
+        stamp = stamp_of(strip_prefix(text[starts[i] : starts[i] + 200].decode("utf-8", "replace"))[1])
+        stamps[i] = np.nan if stamp is None else stamp
+    return stamps
+
+
+def _clock(text: str) -> float:
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = seconds * 60 + float(part or 0)
+    return seconds
+
+
+def _duration(text: str) -> float:
+    """`1:02:03`, `1 day, 2:03:04`, `1h 2m 3s` in seconds; nan where it is none of them."""
+    found = _DAYS.match(text)
+    if found:
+        return 86400.0 * int(found["days"] or 0) + _clock(found["clock"])
+    parts = list(_PARTS_OF_TIME.finditer(text))
+    return float(sum(int(part["value"]) * _UNITS[part["unit"]] for part in parts)) if parts else math.nan
+
+
+def _float(text: str | None) -> float:
+    try:
+        return float(text) if text is not None else math.nan
+    except ValueError:
+        return math.nan
+
+
+# --- dictionaries -----------------------------------------------------------------------------------------------
+
+
+def _read_dictionary(rest: str, prefix: str, number: int, records: Records) -> bool:
+    pairs = {found["key"]: found["text"] or found["plain"] or "" for found in _PAIRS.finditer(rest)}
+    if "epoch" not in pairs and "current_steps" not in pairs:
+        return "loss" not in pairs
+    step, last = _position(pairs)
+    elapsed = _duration(pairs.get("elapsed_time", ""))
+    epoch = _float(pairs.get("epoch"))
+    took = sum(_float(value) for key, value in pairs.items() if _EVALUATED.fullmatch(key)) or math.nan
+    losses = (_float(value) for key, value in pairs.items() if key.startswith("eval_") and key.endswith("loss"))
+    loss = next((value for value in losses if math.isfinite(value)), math.nan)
+    if math.isfinite(took) or math.isfinite(loss):
+        stamp = stamp_of(prefix)
+        records.keep_row("eval", number, epoch, step, loss, took, elapsed, math.nan if stamp is None else stamp)
+        return True
+    if "train_runtime" in pairs:
+        runtime, rate = _float(pairs["train_runtime"]), _float(pairs.get("train_steps_per_second"))
+        records.keep_row("summary", number, runtime, rate, epoch, last)
+        return True
+    if "current_steps" in pairs and "loss" in pairs:  # the last line of LLaMA-Factory has no loss any more
+        records.keep_row("told", number, step, last, elapsed, WHOLE_SECONDS, math.nan)
+    return True
+
+
+def _position(pairs: Mapping[str, str]) -> tuple[float, float]:
+    """Iteration and last one, where the trainer tells them."""
+    step, _, last = pairs.get("global_step/max_steps", "").partition("/")
+    if last:
+        return _float(step), _float(last)
+    return _float(pairs.get("current_steps", pairs.get("step"))), _float(pairs.get("total_steps"))
+
+
+_LOSSES = tuple(
+    Template(f"{{{{'loss': {quote}{{loss}}{quote}, {norm}'learning_rate': {{*}} 'epoch': {quote}{{epoch}}{quote}}}")
+    for quote in ("", "'") for norm in ("'grad_norm': {*} ", "")
+)  # fmt: skip
+FORMAT = TrainerFormat(
+    name="hf-trainer",
+    timing=Timing.SPANS_ITERATION,
+    holds=NOTHING,
+    about=Message(
+        "From the progress bar: the time between two of its positions, taken apart from its rate. Evaluations are "
+        "taken out by the cost that the Trainer prints, saves by what a step is longer than usual."
+    ),
+    example="""\
+  2%|▏         | 20/1000 [00:24<19:36,  1.20s/it]
+{'loss': 2.4113, 'grad_norm': 1.07, 'learning_rate': 4.9e-05, 'epoch': 0.06}
+  2%|▏         | 21/1000 [00:25<19:35,  1.20s/it]
+{'eval_loss': 2.3807, 'eval_runtime': 9.412, 'eval_samples_per_second': 53.1, 'eval_steps_per_second': 6.7, \
+'epoch': 0.06}""",
+    mark=b"%|",
+    iteration=Pattern(_BAR),
+    templates=(
+        Template("{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
+        *_LOSSES,
+        Template("Train:{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
+    ),
+    checkpoints=(Pattern(r"Saving model checkpoint to \S{0,300}?checkpoint-(?P<at>\d{1,12})\b"),),
+    facts=(
+        Told(Pattern(r"\*{3,} Running training (?P<training>\*)"), header=True),
+        Told(Pattern(r"Num Epochs = (?P<epochs>[\d,]+)")),
+        Told(Pattern(r"Instantaneous batch size per device = (?P<batch_size>[\d,]+)")),
+        Told(Pattern(r"^per_device_train_batch_size=(?P<batch_size>\d+)")),
+        Told(Pattern(r"Total train batch size \(w\. parallel.{0,40}\) = (?P<whole_batch>[\d,]+)")),
+        Told(Pattern(r"Gradient Accumulation steps = (?P<micro_steps>[\d,]+)")),
+        Told(Pattern(r"Total optimization steps = (?P<max_iters>[\d,]+)")),
+        Told(Pattern(r"Number of trainable parameters = (?P<trainable_params>[\d,]+)")),
+        Told(Pattern(r"trainable params: [\d,]+ \|\| all params: (?P<n_params>[\d,]+)")),
+        Told(Pattern(r"model_parameter_info: .{0,100}?(?P<n_params>[\d.]+M) Params")),
+        Told(Pattern(r"rank: \d+, local_rank: \d+, world_size: (?P<world_size>\d+)")),
+        Told(Pattern(r"^torch_dtype=torch\.(?P<dtype>\w+)")),
+    ),
+    words=(
+        b"eval_", b"train_runtime", b"current_steps", b"Saving model checkpoint", b"Running training", b"Num Epochs",
+        b"batch size", b"train_batch_size",
+        b"Accumulation steps", b"optimization steps", b"trainable param", b"model_parameter_info", b"local_rank",
+        b"torch_dtype=",
+    ),
+)  # fmt: skip
+READER = FORMAT.reader()

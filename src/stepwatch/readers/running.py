@@ -1,0 +1,184 @@
+"""Step times from a clock that runs since the start: what progress bars show, and some logs, instead of a time.
+
+The clock has whole seconds, so that the difference of two rows tells a short step badly. tqdm's rate tells it better:
+it is a moving average whose terms can be taken apart. Where the log does not have all of its terms, rows share the mean
+of a span that is long against the last digit of the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.run import Floats, Ints
+
+SMOOTHING = 0.3  # tqdm's own
+WHOLE_SECONDS = 0.5
+_KEPT = 1 - SMOOTHING
+_SPAN_ERRORS = 100.0  # a span that is this many times as long as its ends are doubtful
+_BLOCK = 50
+_LEAST_BLOCKS_RIGHT = 0.9
+_PRINTED = 0.02  # what the digits of a rate may hide over a span
+_SHORTEST = 0.5  # of the usual step: what is left of a row after an evaluation is no less
+
+
+class Clock(NamedTuple):
+    """Rows of one process: rising numbers, and the seconds since its start at each."""
+
+    number: Ints
+    elapsed_s: Floats
+    error_s: Floats
+    rate_s: Floats
+    """tqdm's smoothed seconds per step, or nan."""
+    done: int
+    """Iterations that the process has done at the first row; 0 where the log does not begin with it."""
+
+    @property
+    def covers(self) -> Ints:
+        """Iterations that each row's time is about."""
+        return np.diff(self.number, prepend=self.number[0] - max(self.done, 1))
+
+
+class Pause(NamedTuple):
+    """Something between two steps, after iteration `at`: an evaluation or a save, and what it took, if told."""
+
+    at: int
+    took_s: float | None
+
+
+def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[float | None]]:
+    """The mean time of an iteration in each row, pauses taken out, and what each pause took."""
+    if not len(clock.number):
+        return np.zeros(0), [pause.took_s for pause in pauses]
+    rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
+    times = _from_rate(clock)
+    if times is None:
+        times = _from_elapsed(clock, {int(row) for row in rows})
+    return _without_pauses(clock, times, pauses, rows.tolist())
+
+
+def _without_pauses(
+    clock: Clock, times: Floats, pauses: Sequence[Pause], rows: list[int]
+) -> tuple[Floats, list[float | None]]:
+    usual = median(times[1:]) if len(times) > 2 else float(times[-1])
+    covers = clock.covers
+    spent = times * covers
+    took = [pause.took_s for pause in pauses]
+    for row, seconds in zip(rows, took, strict=True):
+        if seconds is not None and 0 < row < len(spent):
+            spent[row] -= seconds
+    least = _SHORTEST * usual * covers
+    spent = np.where(spent < np.minimum(least, times * covers), usual * covers, spent)
+    for i, row in enumerate(rows):
+        if took[i] is None and 0 < row < len(spent) and len(times) > 2:
+            took[i] = max(float(spent[row] - usual * covers[row]), 0.0)
+            spent[row] -= took[i] or 0.0
+    return np.maximum(spent / covers, 0.0), took
+
+
+def _from_rate(clock: Clock) -> Floats | None:
+    """tqdm's average taken apart; None where the log lacks terms of it, as the clock shows."""
+    if len(clock.number) < 3 or np.isnan(clock.rate_s).any():
+        return None
+    drawn = clock.covers.astype(np.float64)
+    if clock.done:
+        drawn[0] = clock.number[0]  # a resumed bar jumps to where it goes on, and tqdm counts that as steps
+        counts = _smoothed(drawn, SMOOTHING * float(drawn[0]))
+        before = np.concatenate(([0.0], clock.rate_s[:-1] * counts[:-1]))
+    else:
+        drawn[0] = drawn[1:].mean()
+        counts = _smoothed(drawn, float(drawn[0]))
+        before = np.concatenate(([clock.rate_s[0] * counts[0]], clock.rate_s[:-1] * counts[:-1]))
+    spent = np.maximum((clock.rate_s * counts - _KEPT * before) / SMOOTHING, 0.0)
+    if not _agree(np.cumsum(spent), clock.elapsed_s):
+        return None
+    span, sum_of_parts = float(clock.elapsed_s[-1] - clock.elapsed_s[0]), float(spent[1:].sum())
+    if span > 2 / _PRINTED and sum_of_parts > 0:
+        spent[1:] *= span / sum_of_parts
+    return np.asarray(spent / clock.covers)
+
+
+def _smoothed(values: Floats, first: float) -> Floats:
+    """The moving average of all values but the first, whose average is given."""
+    if (values[1:] == values[1]).all():
+        return np.asarray(values[1] + (first - values[1]) * _KEPT ** np.arange(len(values)))
+    later = accumulate(values[1:].tolist(), lambda average, x: SMOOTHING * x + _KEPT * average, initial=first)
+    return np.array(list(later))
+
+
+def _agree(total_s: Floats, elapsed_s: Floats) -> bool:
+    """Whether two clocks never part by more than the seconds that one of them does not show."""
+    apart = total_s - elapsed_s
+    span = float(elapsed_s[-1] - elapsed_s[0])
+    if abs(float(apart[-1] - apart[0])) > 1.5 + _PRINTED * span:
+        return False
+    starts = np.arange(0, len(apart), _BLOCK)
+    spread = np.maximum.reduceat(apart, starts) - np.minimum.reduceat(apart, starts)
+    spans = np.diff(np.append(elapsed_s[starts], elapsed_s[-1]))
+    return float(np.mean(spread <= 1.2 + _PRINTED * spans)) >= _LEAST_BLOCKS_RIGHT
+
+
+def _from_elapsed(clock: Clock, apart: set[int]) -> Floats:
+    """Differences over spans that are long enough; the rows of `apart` are not mixed with others."""
+    elapsed = np.maximum.accumulate(clock.elapsed_s)
+    anchors = _anchors(elapsed, clock.error_s, sorted({row + i for row in apart for i in (-1, 0)}))
+    fine = np.interp(clock.number, clock.number[anchors], elapsed[anchors])
+    times = np.empty(len(fine))
+    times[1:] = np.diff(fine) / np.diff(clock.number)
+    times[0] = _first(clock, times)
+    return times
+
+
+def _anchors(elapsed: Floats, error: Floats, fixed: list[int]) -> list[int]:
+    """Rows between which a span is long against the doubts of its ends; the fixed ones are among them."""
+    long_enough = np.maximum.accumulate(elapsed - _SPAN_ERRORS * error)
+    following = np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)).tolist()
+    last = len(elapsed) - 1
+    anchors = [0]
+    for goal in (*(row for row in fixed if 0 < row < last), last):
+        begun = len(anchors)
+        while anchors[-1] < goal:
+            anchors.append(following[anchors[-1]] if following[anchors[-1]] < goal else goal)
+        if len(anchors) > begun + 1 and following[anchors[-2]] > goal:  # too short: joined to the one before
+            del anchors[-2]
+    return anchors
+
+
+def _first(clock: Clock, times: Floats) -> float:
+    """Of the first row: since the start, by the finer of its two figures; else as the others."""
+    if not clock.done and len(times) > 1:
+        return median(times[1:])
+    number, elapsed, rate = max(clock.done, int(clock.number[0])), float(clock.elapsed_s[0]), float(clock.rate_s[0])
+    if abs(rate * number - elapsed) <= 1.0:
+        return rate * number / max(clock.done, 1) if clock.done else rate
+    return elapsed / (clock.done or number)
+
+
+def median(values: Floats) -> float:
+    """As np.median, which would load numpy's masked arrays for it."""
+    middle = len(values) // 2
+    ordered = np.sort(values)
+    return float(ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+
+
+def processes(number: Ints, elapsed_s: Floats) -> list[slice]:
+    """Where the clock starts again, another process begins."""
+    again = np.flatnonzero((np.diff(elapsed_s) < -1.0) & (np.diff(number) <= 0)) + 1
+    edges = [0, *again.tolist(), len(number)]
+    return [slice(a, b) for a, b in pairwise(edges) if b > a]
+
+
+def first_draws(number: Ints) -> Ints:
+    """The rows at which a rising number is new: bars are drawn again and again."""
+    return np.flatnonzero(number > np.concatenate(([0], np.maximum.accumulate(number)[:-1])))
+
+
+def at_lines(lines: Ints | Floats, known: Ints | Floats, values: Floats) -> Floats:
+    """Values of some lines, for these lines; nan where there is none."""
+    if not len(known):
+        return np.full(len(lines), np.nan)
+    places = np.minimum(np.searchsorted(known, lines), len(known) - 1)
+    return np.where(known[places] == lines, values[places], np.nan)

@@ -1,0 +1,288 @@
+"""From the bars and dictionaries of the Hugging Face Trainer to rows, evaluations and checkpoints.
+
+Which bar is the training's, which iteration a dictionary belongs to and how long the steps took is known only once all
+is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from stepwatch.readers.records import Records
+from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, first_draws, median, processes, step_times
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
+
+_LEAST_OVERLAP = 0.25
+_MOST_STEPS = 1e12
+
+
+class TrainerRows:
+    """Rows, evaluations and checkpoints of all processes, from everything that was kept."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.losses = records.table("loss", 4)
+        self.told = records.table("told", 6)
+        self.evaluations = records.table("eval", 7)
+        self.summaries = records.table("summary", 5)
+        self.total = self._total_told()
+        self.bars = self._training_bars(records.table("bar", 5))
+
+        self.marks = self._marks()
+
+    def tell(self) -> None:
+        line, number, elapsed, error, rate = self.marks
+        loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], line, number)
+        saves = self._saves(line, number)
+        if not len(line):
+            self._without_clock(loss_at)
+            return
+        pieces = processes(number, elapsed)
+        edges = [line[piece.start] for piece in pieces[1:]] + [math.inf]
+        begin = -math.inf
+        for piece, end in zip(pieces, edges, strict=True):
+            inside = first_draws(number[piece])
+            marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
+            if len(inside):
+                self._tell_process(marks, loss_at, saves, begin, float(end), len(pieces) > 1)
+            begin = float(end)
+
+    # --- which bar, which clock ---
+
+    def _total_told(self) -> set[float]:
+        facts = {float(f.value) for f in self.records.events if isinstance(f, Fact) and f.name == "max_iters"}
+        return facts | {last for last in self.told[:, 2].tolist() if last > 0}
+
+    def _training_bars(self, bars: np.ndarray) -> np.ndarray:
+        """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
+        if self.total & set(np.unique(bars[:, 2]).tolist()):
+            return bars[np.isin(bars[:, 2], list(self.total))]
+        moving = bars[bars[:, 1] > 0]
+        if not len(moving):
+            return bars[:0]
+        places = np.searchsorted(moving[:, 0], self.losses[:, 0]) - 1
+        votes = Counter(moving[np.clip(places, 0, None), 2].tolist())
+        if not votes:
+            longest = {
+                total: float(moving[moving[:, 2] == total, 3].max()) for total in np.unique(moving[:, 2]).tolist()
+            }
+            votes = Counter({max(longest, key=lambda total: longest[total]): 1})
+        best = votes.most_common(1)[0][0]
+        chosen = bars[bars[:, 2] == best]
+        begin, end = chosen[0, 0], chosen[-1, 0]
+        for total in votes:  # another run in the same log, where it does not lie between the lines of this one
+            others = bars[bars[:, 2] == total]
+            if others[-1, 0] < begin or others[0, 0] > end:
+                chosen = np.concatenate((chosen, others))
+        return np.asarray(chosen[np.argsort(chosen[:, 0], kind="stable")])
+
+    def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
+        """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""
+        clocked = self.told[np.isfinite(self.told[:, 1]) & np.isfinite(self.told[:, 3])]
+        fine = len(clocked) and bool((clocked[:, 4] < WHOLE_SECONDS).mean() > 0.9)
+        if len(self.bars) and not fine:
+            marks = self.bars[self.bars[:, 1] > 0]
+            error = np.full(len(marks), WHOLE_SECONDS)
+            return marks[:, 0], marks[:, 1].astype(np.int64), marks[:, 3], error, marks[:, 4]
+        number = clocked[:, 1].astype(np.int64)
+        return clocked[:, 0], number, clocked[:, 3], clocked[:, 4], np.full(len(clocked), np.nan)
+
+    # --- numbers ---
+
+    def _numbers(self, lines: Floats, epochs: Floats, bar_line: Floats, bar_number: Ints) -> Floats:
+        """The iteration of dictionaries: as they tell it, as the bar above shows it, or by the epoch."""
+        told = at_lines(lines.astype(np.int64), self.told[:, 0].astype(np.int64), self.told[:, 1])
+        per_epoch = self._steps_per_epoch(epochs)
+        by_epoch = np.round(epochs * per_epoch)
+        by_place = np.full(len(lines), np.nan)
+        if len(bar_line):
+            places = np.searchsorted(bar_line, lines, side="right") - 1  # a bar may stand on the same line
+            by_place = np.where(places >= 0, bar_number[np.clip(places, 0, None)], np.nan)
+        off = np.abs(by_place - by_epoch)
+        known = off[np.isfinite(off)]
+        # Output that is held back comes out late, whole pages at once: then only the epoch tells the place.
+        late = len(known) > 2 and median(known) > 2 + 0.02 * float(np.nanmax(by_epoch))
+        best = by_epoch if late else np.where(np.isfinite(by_place), by_place, by_epoch)
+        return np.where(np.isfinite(told), told, best)
+
+    def _steps_in_all(self) -> int:
+        """As the log tells them, as the bar shows them, or by the rate in the summary; 0 where nothing does."""
+        if self.total:
+            return int(max(self.total))
+        if len(self.bars):
+            return int(self.bars[-1, 2])
+        steps = float(self.summaries[-1, 1] * self.summaries[-1, 2]) if len(self.summaries) else math.nan
+        return round(steps) if 0 <= steps < _MOST_STEPS else 0
+
+    def _steps_per_epoch(self, epochs: Floats) -> float:
+        end = float(self.summaries[-1, 3]) if len(self.summaries) else math.nan
+        if math.isnan(end) and np.isfinite(epochs).any():
+            end = float(math.ceil(np.nanmax(epochs[np.isfinite(epochs)]) - 1e-3))
+        return (self._steps_in_all() or math.nan) / end if end > 0 else math.nan
+
+    def _saves(self, bar_line: Floats, bar_number: Ints) -> list[Checkpoint]:
+        """Checkpoints with the number in their name; the others get that of the bar above them."""
+        saves = [event for event in self.records.events if isinstance(event, Checkpoint)]
+        self.records.events = [event for event in self.records.events if not isinstance(event, Checkpoint)]
+        for event in self.records.unplaced:
+            place = int(np.searchsorted(bar_line, event.line)) - 1
+            if isinstance(event, Checkpoint) and place >= 0:
+                saves.append(event._replace(at=int(bar_number[place])))
+        self.records.unplaced.clear()
+        return saves
+
+    # --- rows ---
+
+    def _tell_process(
+        self, marks: list[np.ndarray], loss_at: Floats, saves: list[Checkpoint], begin: float, end: float, several: bool
+    ) -> None:
+        line, number, elapsed, error, rate = marks
+        mine = (self.losses[:, 0] >= begin) & (self.losses[:, 0] < end) & np.isfinite(loss_at)
+        evaluations = self._merged_evaluations(begin, end, line, number)
+        saved = [save for save in saves if begin <= save.line < end]
+        drawn_zero = bool(((self.bars[:, 1] == 0) & (self.bars[:, 0] >= begin) & (self.bars[:, 0] < line[0])).any())
+        clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
+        pauses = [Pause(e.at, e.took_s) for e in evaluations] + [Pause(s.at or 0, s.took_s) for s in saved]
+        times, took = step_times(clock, pauses)
+        times = np.maximum(times, 1e-6)
+        loss = _by_number(number, loss_at[mine], self.losses[mine, 1])
+        stamps = _by_number(number, loss_at[mine], self.losses[mine, 3])
+        lines = line.astype(np.int64)
+        self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
+        self._tell_facts(int(lines[0]), clock, several)
+        told = zip(evaluations, took, strict=False)
+        self.records.events += [evaluation._replace(took_s=seconds) for evaluation, seconds in told]
+        costs = zip(saved, took[len(evaluations) :], strict=True)
+        self.records.events += [save._replace(took_s=seconds) for save, seconds in costs]
+
+    def _tell_facts(self, line: int, clock: Clock, several: bool) -> None:
+        events = self.records.events
+        if clock.done or several:
+            events.append(Fact(line=line, name="process", value=line, header=True))
+        if clock.done and clock.done < clock.number[0]:
+            events.append(Fact(line=line, name="resume", value=True))
+        if (clock.covers > 1).any():
+            alone = len(clock.number) == 1
+            events.append(Fact(line=line, name="mean_of_run" if alone else "averaged", value=True))
+        place = min(int(np.searchsorted(self.bars[:, 0], line)), len(self.bars) - 1)
+        last = float(self.bars[place, 2]) if len(self.bars) else max(self.total, default=0)
+        if last > 0:
+            events.append(Fact(line=line, name="max_iters", value=int(last)))
+        self._tell_sizes(line)
+
+    def _tell_sizes(self, line: int) -> None:
+        """What follows from several lines: tokens of an iteration, the number of cards."""
+        events = self.records.events
+        counted = self.told[np.isfinite(self.told[:, 5]) & (self.told[:, 5] > 0)]
+        numbers = self._numbers(counted[:, 0], np.full(len(counted), np.nan), *self.marks[:2])
+        steps, tokens = np.diff(numbers), np.diff(counted[:, 5])
+        fits = (steps > 0) & (tokens > 0)
+        if fits.any():
+            per_step = round(median(tokens[fits] / steps[fits]))
+            events.append(Fact(line=line, name="tokens_per_iter", value=per_step))
+        named = {fact.name: fact.value for fact in events if isinstance(fact, Fact)}
+        batch, whole, micro = (named.get(k) for k in ("batch_size", "whole_batch", "micro_steps"))
+        if batch and whole and micro and whole % (batch * micro) == 0:
+            cards = int(whole / (batch * micro))
+            events.append(Fact(line=line, name="world_size", value=cards))
+            # nanoGPT's number is that of all cards together.
+            events.append(Fact(line=line, name="gradient_accumulation_steps", value=int(micro * cards)))
+        if "n_params" not in named and "trainable_params" in named:
+            events.append(Fact(line=line, name="n_params", value=named["trainable_params"]))
+
+    def _merged_evaluations(self, begin: float, end: float, line: Floats, number: Ints) -> list[Evaluation]:
+        """Each once: several data sets are one evaluation."""
+        rows = self.evaluations[(self.evaluations[:, 0] >= begin) & (self.evaluations[:, 0] < end)]
+        at = self._numbers(rows[:, 0], rows[:, 1], line, number)
+        at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], at)
+        found: dict[int, Evaluation] = {}
+        for (row_line, _, _, loss, took, elapsed, stamp), place in zip(rows.tolist(), at.tolist(), strict=True):
+            if not math.isfinite(place):
+                continue
+            if not math.isfinite(took) and math.isfinite(elapsed):
+                took = self._since_loss(place, elapsed, row_line)
+            seconds = took if math.isfinite(took) else None
+            seen = found.get(int(place))
+            if seen is None:
+                found[int(place)] = Evaluation(
+                    line=int(row_line), at=int(place), val_loss=loss if math.isfinite(loss) else None, took_s=seconds,
+                    stamp_s=stamp if math.isfinite(stamp) else None,
+                )  # fmt: skip
+            elif seconds is not None:
+                found[int(place)] = seen._replace(took_s=(seen.took_s or 0.0) + seconds)
+        return list(found.values())
+
+    def _since_loss(self, number: float, elapsed: float, line: float) -> float:
+        """LLaMA-Factory tells no cost, but the clock before and after it."""
+        before = self.told[(self.told[:, 1] == number) & (self.told[:, 0] < line), 3]
+        return elapsed - float(before[-1]) if len(before) and elapsed > before[-1] else math.nan
+
+    # --- no bar at all ---
+
+    def _without_clock(self, loss_at: Floats) -> None:
+        """Dictionaries alone: the mean of the whole run where the summary tells it, or the clock in front of lines."""
+        if not np.isfinite(loss_at).any():  # nothing tells how many steps lie between them
+            loss_at = np.arange(1.0, len(loss_at) + 1)
+        known = np.isfinite(loss_at)
+        rows, number = self.losses[known], loss_at[known].astype(np.int64)
+        inside = first_draws(number)
+        rows, number = rows[inside], number[inside]
+        if not len(rows):
+            self._summary_alone()
+            return
+        evaluations = self._merged_evaluations(-math.inf, math.inf, rows[:, 0], number)
+        line = int(rows[0, 0])
+        times = np.full(len(rows), np.nan)
+        if len(rows) > 2 and np.isfinite(rows[:, 3]).all() and not math.isnan(self._steps_per_epoch(rows[:, 2])):
+            clock = Clock(number, rows[:, 3] - rows[0, 3], np.full(len(rows), WHOLE_SECONDS), times, 0)
+            times, _ = step_times(clock, [Pause(e.at, e.took_s) for e in evaluations])
+            self.records.events.append(Fact(line=line, name="averaged", value=True))
+        elif len(self.summaries):
+            times[:] = self._mean_of_run(evaluations, line)
+        self.records.add_rows(
+            number=number, time_s=times, loss=rows[:, 1], stamp_s=rows[:, 3], line=rows[:, 0].astype(np.int64)
+        )
+        self.records.events += evaluations
+        self._tell_end(line)
+
+    def _mean_of_run(self, evaluations: list[Evaluation], line: int) -> float:
+        spent = float(self.summaries[-1, 1]) - sum(e.took_s or 0.0 for e in evaluations)
+        self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
+        return max(spent, 0.0) / self._steps_in_all() if self._steps_in_all() else math.nan
+
+    def _summary_alone(self) -> None:
+        total = self._steps_in_all()
+        if total and len(self.summaries):
+            line = int(self.summaries[-1, 0])
+            time = np.array([self._mean_of_run([], line)])
+            self.records.add_rows(number=np.array([total]), time_s=time, line=np.array([line]))
+            self._tell_end(line)
+
+    def _tell_end(self, line: int) -> None:
+        if self._steps_in_all():
+            self.records.events.append(Fact(line=line, name="max_iters", value=self._steps_in_all()))
+
+
+def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:
+    """Values at some of the iterations, for the rows; nan where there is none."""
+    column = np.full(len(number), np.nan)
+    rows = np.searchsorted(number, at)
+    inside = rows < len(number)
+    rows, at, values = rows[inside], at[inside], values[inside]
+    exact = number[rows] == at
+    column[rows[exact]] = values[exact]
+    return column
+
+
+def _done(number: Ints, elapsed: Floats, rate: Floats, drawn_zero: bool) -> int:
+    """How many iterations the process had done at the first row; 0 where the log does not begin with it."""
+    first = int(number[0])
+    apart = int(number[1] - number[0]) if len(number) > 1 else first
+    if not (drawn_zero or first <= 1 or first <= apart):
+        return 0
+    later = float(elapsed[-1] - elapsed[0]) / max(int(number[-1]) - first, 1)
+    resumed = first > apart and float(elapsed[0]) / first < _LEAST_OVERLAP * later
+    return min(apart, first) if resumed else first

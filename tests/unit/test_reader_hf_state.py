@@ -1,0 +1,113 @@
+"""trainer_state.json: steps without times, and the mean of the run where the training has ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.errors import NoIterations
+from stepwatch.readers import detect, read
+from stepwatch.run import Run, Timing
+from stepwatch.sources import from_text
+
+
+def state(*, steps: int = 200, ended: bool = True, tokens: bool = False, **more: Any) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for step in range(10, steps + 1, 10):
+        row = {"epoch": step / 100, "grad_norm": 0.6, "learning_rate": 9e-05, "loss": 3 - step / 100, "step": step}
+        rows.append(row | ({"num_tokens": 4096.0 * step} if tokens else {}))
+        if step % 50 == 0:
+            rows.append({"epoch": step / 100, "eval_loss": 2.5, "eval_runtime": 10.0, "step": step})
+    if ended:
+        rows.append(
+            {"epoch": 2.0, "train_loss": 2.0, "train_runtime": 340.0, "train_steps_per_second": 0.588, "step": steps}
+        )
+    return {
+        "best_metric": None, "epoch": 2.0, "eval_steps": 50, "global_step": steps, "is_world_process_zero": True,
+        "log_history": rows, "logging_steps": 10, "max_steps": steps, "num_input_tokens_seen": 0,
+        "stateful_callbacks": {"TrainerControl": {"args": {"should_log": False}, "attributes": {}}},
+        "total_flos": 3.2e15, "train_batch_size": 2,
+    } | more  # fmt: skip
+
+
+def the_run(document: dict[str, Any], **how: Any) -> Run:
+    source = from_text(json.dumps(document, **how))
+    assert detect(source) == "hf-state"
+    (run,) = read(source)
+    return run
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_the_mean_of_the_run_is_said_as_such(indent: int | None) -> None:
+    run = the_run(state(), indent=indent)
+    assert run.timing is Timing.SPANS_RUN
+    assert run.iterations.number.tolist() == list(range(10, 201, 10))
+    assert run.iterations.time_s.tolist() == pytest.approx([1.5] * 20)  # (340 - 4 * 10) / 200
+    assert run.iterations.loss[0] == 2.9
+    assert [(e.at, e.took_s, e.val_loss) for e in run.evaluations] == [(n, 10.0, 2.5) for n in (50, 100, 150, 200)]
+    assert (run.settings.count("max_iters"), run.settings.count("log_interval"), run.settings.count("batch_size")) == (
+        200,
+        10,
+        2,
+    )
+    answer = analyse(run)
+    assert "averaged_times" in {finding.code for finding in answer.findings}
+    assert answer.goodput.wall_s == pytest.approx(330.0)  # the last evaluation ends the log
+    assert answer.forecast.done
+
+
+def test_without_the_end_nothing_tells_a_time() -> None:
+    with pytest.raises(NoIterations, match="20 logged steps, but nothing in it tells their time"):
+        read(from_text(json.dumps(state(ended=False), indent=2)))
+
+
+def test_an_empty_history_is_a_clear_answer() -> None:
+    document = state() | {"log_history": [], "global_step": 6}
+    with pytest.raises(NoIterations, match="log_history in this state is empty: nothing was logged in 6 steps"):
+        read(from_text(json.dumps(document, indent=2)))
+
+
+def test_tokens_and_work_are_counted() -> None:
+    run = the_run(state(tokens=True))
+    assert run.settings.count("tokens_per_iter") == 4096
+    assert run.flops_per_token == pytest.approx(3.2e15 / (4096 * 200))
+    assert the_run(state(num_input_tokens_seen=200 * 512)).settings.count("tokens_per_iter") == 512
+
+
+def test_a_loss_that_is_no_number() -> None:
+    document = state()
+    document["log_history"][0]["loss"] = float("nan")
+    assert np.isinf(the_run(document).iterations.loss[0])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_state_cut_short_is_still_this_format(share: float, indent: int | None) -> None:
+    text = json.dumps(state(steps=1000), indent=indent)
+    for part in (text[: int(len(text) * share)], text[int(len(text) * share / 2) : int(len(text) * share)]):
+        source = from_text(part)
+        assert detect(source) == "hf-state"
+        with pytest.raises(NoIterations, match="nothing in it tells their time"):
+            read(source)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"log_history": [',
+        '{"log_history": [{}]}',
+        '{"log_history": [{"step": 1}]}',
+        '{"a": {"step": 5, "loss": 1}}',
+        "{" * 5000,
+    ],
+)
+def test_strange_documents_never_raise(text: str) -> None:
+    try:
+        for run in read(from_text(text)):
+            analyse(run)
+    except NoIterations:
+        pass

@@ -1,0 +1,349 @@
+"""The Hugging Face Trainer: rows and times from its bars, losses and evaluations from its dictionaries."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+from tests.bars import TrainerLog, clock
+
+from stepwatch.analysis import analyse
+from stepwatch.errors import NoIterations
+from stepwatch.readers import detect, hf_trainer, read
+from stepwatch.run import Run, Timing
+from stepwatch.sources import from_text
+
+
+def the_run(text: str) -> Run:
+    source = from_text(text)
+    assert detect(source) == "hf-trainer"
+    runs = read(source)
+    assert len(runs) == 1
+    return runs[0]
+
+
+# --- bars ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+@pytest.mark.parametrize("title", ["", "Train: "])
+@pytest.mark.parametrize("step_s", [0.3, 1.7, 25.0])
+def test_single_steps_come_out_of_the_smoothed_rate(step_s: float, title: str, quoted: bool) -> None:
+    log = TrainerLog(step_s=step_s, title=title, quoted=quoted)
+    run = the_run(log.text())
+    assert run.iterations.number.tolist() == list(range(1, 401))
+    true = np.array([log.times[number] for number in range(1, 401)])
+    assert np.median(np.abs(run.iterations.time_s - true) / true) < 0.03
+    assert abs(np.median(run.iterations.time_s) / np.median(true) - 1) < 0.01
+    assert abs(run.iterations.time_s.sum() / true.sum() - 1) < 0.01
+    assert run.timing is Timing.SPANS_ITERATION
+    assert run.settings.count("max_iters") == 400
+    assert np.isfinite(run.iterations.loss).sum() == 40
+    assert run.iterations.loss[9] == float(f"{8 / 10**0.5:.4g}" if quoted else f"{8 / 10**0.5:.4f}")
+
+
+def test_evaluations_and_saves_are_taken_out_of_the_next_step() -> None:
+    log = TrainerLog(eval_every=50, save_every=100)
+    run = the_run(log.text())
+    assert len(run.iterations) == 400
+    assert [e.at for e in run.evaluations] == list(range(50, 401, 50))
+    assert {e.took_s for e in run.evaluations} == {12.5}
+    assert {e.val_loss for e in run.evaluations} == {2.25}
+    assert [c.at for c in run.checkpoints] == [100, 200, 300, 400]
+    known = [c.took_s for c in run.checkpoints if c.took_s is not None]
+    assert len(known) == 3  # nothing follows the last one
+    assert np.mean(known) == pytest.approx(4.0, abs=0.4)
+    assert run.iterations.time_s[1:].max() < 1.3 * 1.7
+    answer = analyse(run)
+    assert answer.costs.step_s.low <= 1.75 <= answer.costs.step_s.high * 1.01
+    assert answer.costs.eval_s is not None
+    assert answer.costs.eval_s.mid == pytest.approx(12.5)
+    assert answer.goodput.wall_s == pytest.approx(log.elapsed - 12.5 - 4.0, rel=0.02)  # up to the last step
+
+
+def test_bars_of_the_evaluation_are_not_the_training() -> None:
+    log = TrainerLog(steps=60, eval_every=10)
+    assert the_run(log.text()).iterations.number.tolist() == list(range(1, 61))
+
+
+def test_bars_without_any_dictionary_are_read() -> None:
+    lines = [line for line in TrainerLog().lines() if "%|" in line]
+    assert len(the_run("\n".join(lines)).iterations) == 400
+
+
+@pytest.mark.parametrize("title", ["Loading weights: ", "Map (num_proc=4): ", "Tokenizing: "])
+def test_other_bars_are_no_training(title: str) -> None:
+    lines = TrainerLog(title=title, log_every=1000).lines()[:-1]
+    assert detect(from_text("\n".join(lines))) is None
+
+
+def test_lines_of_a_launcher_and_dictionaries_behind_a_bar() -> None:
+    lines = TrainerLog(log_every=5).lines()
+    plain = the_run("\n".join(lines)).iterations
+    with_rank = the_run("\n".join(f"[rank0]: {line}" for line in lines)).iterations
+    joined = the_run("\n".join(lines).replace("]\n\n{'loss'", "]{'loss'")).iterations
+    for other in (with_rank, joined):
+        assert np.allclose(other.time_s, plain.time_s)
+        assert np.array_equal(other.loss, plain.loss, equal_nan=True)
+
+
+def test_a_log_without_its_beginning() -> None:
+    log = TrainerLog()
+    lines = log.lines()
+    run = the_run("\n".join(lines[200:500]))
+    true = np.array([log.times[number] for number in run.iterations.number.tolist()])
+    assert abs(np.median(run.iterations.time_s) / np.median(true) - 1) < 0.02
+    assert not run.has_header
+
+
+def test_a_resumed_run_counts_its_own_steps_only() -> None:
+    log = TrainerLog(start=250)
+    run = the_run(log.text())
+    assert run.resumed
+    assert run.iterations.number[0] == 251
+    assert run.iterations.time_s[0] == pytest.approx(log.times[251], rel=0.05)
+
+
+def test_two_runs_in_one_log() -> None:
+    text = TrainerLog(steps=50).text() + TrainerLog(steps=50, step_s=3.0, seed=2).text()
+    runs = read(from_text(text))
+    assert [len(run.iterations) for run in runs] == [50, 50]
+    assert np.median(runs[1].iterations.time_s) == pytest.approx(3.0, rel=0.05)
+
+
+def test_two_runs_of_different_length_in_one_log() -> None:
+    text = TrainerLog(steps=60).text() + TrainerLog(steps=40, seed=2).text()
+    assert [len(run.iterations) for run in read(from_text(text))] == [60, 40]
+
+
+def test_dictionaries_that_came_late_are_placed_by_their_epoch() -> None:
+    lines = TrainerLog(log_every=10).lines()
+    bars = [line for line in lines if "%|" in line]
+    told = [line for line in lines if line.startswith("{")]
+    run = the_run("\n".join(bars + told))
+    assert np.flatnonzero(np.isfinite(run.iterations.loss)).tolist() == list(range(9, 400, 10))
+
+
+def test_bars_that_skip_positions_are_means() -> None:
+    lines = [
+        line
+        for line in TrainerLog(step_s=2.0).lines()
+        if "%|" not in line or any(f"| {n}/" in line for n in range(0, 401, 20))
+    ]
+    run = the_run("\n".join(lines))
+    assert run.timing is Timing.SPANS_LOG_INTERVAL
+    assert np.median(run.iterations.time_s) == pytest.approx(2.05, rel=0.02)
+
+
+def test_several_data_sets_are_one_evaluation() -> None:
+    lines = TrainerLog(steps=30, log_every=10).lines()
+    place = next(i for i, line in enumerate(lines) if "| 20/30" in line)
+    lines[place + 1 : place + 1] = [
+        "{'eval_a_loss': 2.0, 'eval_a_runtime': 3.0, 'epoch': 0.1}",
+        "{'eval_b_loss': 2.5, 'eval_b_runtime': 4.0, 'epoch': 0.1}",
+    ]
+    (evaluation,) = the_run("\n".join(lines)).evaluations
+    assert (evaluation.at, evaluation.val_loss, evaluation.took_s) == (20, 2.0, 7.0)
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+BANNER = """\
+***** Running training *****
+  Num examples = 12,800
+  Num Epochs = 2
+  Instantaneous batch size per device = 8
+  Total train batch size (w. parallel, distributed & accumulation) = 64
+  Gradient Accumulation steps = 2
+  Total optimization steps = 400
+  Number of trainable parameters = 124,439,808
+"""
+
+
+def test_the_banner_tells_the_batch_and_the_cards() -> None:
+    settings = the_run(BANNER + TrainerLog().text()).settings
+    assert {
+        name: settings[name].value
+        for name in ("batch_size", "world_size", "gradient_accumulation_steps", "max_iters", "n_params")
+    } == {
+        "batch_size": 8,
+        "world_size": 4,
+        "gradient_accumulation_steps": 8,
+        "max_iters": 400,
+        "n_params": 124439808,
+    }
+
+
+def test_all_parameters_count_where_only_some_are_trained() -> None:
+    peft = "trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.06\n"
+    assert the_run(peft + BANNER + TrainerLog().text()).settings.number("n_params") == 6742609920
+
+
+def test_counted_tokens_are_those_of_an_iteration() -> None:
+    text = TrainerLog().text().replace("'grad_norm': 0.6132, ", "'grad_norm': 0.6132, 'num_tokens': NUMBER, ")
+    for number in range(40):
+        text = text.replace("NUMBER", str(40960.0 * (number + 1)), 1)
+    assert the_run(text).settings.count("tokens_per_iter") == 4096
+
+
+# --- without a bar ---------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_alone_gives_the_mean_of_the_run() -> None:
+    log = TrainerLog(eval_every=100, log_every=20)
+    lines = [line for line in log.lines() if "%|" not in line]
+    run = the_run("\n".join(lines))
+    assert run.timing is Timing.SPANS_RUN
+    assert run.iterations.number.tolist() == pytest.approx(list(range(20, 401, 20)), abs=2)
+    assert run.iterations.time_s[0] == pytest.approx((log.elapsed - 4 * 12.5) / 400, rel=0.01)
+    assert len(run.evaluations) == 4
+    answer = analyse(run)
+    assert "averaged_times" in {finding.code for finding in answer.findings}
+    assert not answer.phases.of(4).any()  # no first iteration in a mean
+
+
+def test_dictionaries_without_any_time_say_so() -> None:
+    lines = [line for line in TrainerLog().lines() if "%|" not in line][:-1]
+    with pytest.raises(NoIterations, match="40 logged steps, but nothing in it tells their time"):
+        read(from_text("\n".join(lines)))
+
+
+def test_a_clock_in_front_of_the_dictionaries_is_used() -> None:
+    log = TrainerLog(log_every=10, steps=200)
+    told = [line for line in log.lines() if line.startswith("{'loss'")]
+    ends = np.cumsum([log.times[n] for n in range(1, 201)])[9::10]
+    lines = [
+        f"2024-05-04 {9 + int(end) // 3600:02d}:{int(end) // 60 % 60:02d}:{int(end) % 60:02d},000 - INFO - {line}"
+        for end, line in zip(ends, told, strict=True)
+    ]
+    run = the_run("  Total optimization steps = 200\n" + "\n".join(lines))
+    assert np.median(run.iterations.time_s) == pytest.approx(1.74, rel=0.02)
+
+
+# --- LLaMA-Factory and ms-swift --------------------------------------------------------------------------------------
+
+
+def factory_lines(log: TrainerLog) -> list[str]:
+    log.lines()
+    elapsed, lines = 0.0, []
+    for step, took in log.times.items():
+        elapsed += took
+        row = {"current_steps": step, "total_steps": log.steps, "epoch": step / 200, "percentage": 1.0}
+        passed = {
+            "elapsed_time": f"{int(elapsed) // 3600}:{int(elapsed) // 60 % 60:02d}:{int(elapsed) % 60:02d}",
+            "remaining_time": "0:01:00",
+        }
+        if step % 10 == 0:
+            lines.append(json.dumps(row | {"loss": 2.0, "lr": 1e-5} | passed))
+        if step % 100 == 0:
+            elapsed += log.eval_s
+            passed["elapsed_time"] = f"{int(elapsed) // 3600}:{int(elapsed) // 60 % 60:02d}:{int(elapsed) % 60:02d}"
+            lines.append(json.dumps(row | {"eval_loss": 1.9} | passed))
+    return lines
+
+
+def test_llama_factory_tells_steps_and_a_clock() -> None:
+    log = TrainerLog(step_s=2.0)
+    run = the_run("\n".join(factory_lines(log)))
+    assert run.iterations.number.tolist() == list(range(10, 401, 10))
+    true = np.array([log.times[number] for number in range(11, 401)])
+    assert np.median(run.iterations.time_s[1:]) == pytest.approx(true.mean(), rel=0.02)
+    assert [e.at for e in run.evaluations] == [100, 200, 300, 400]
+    assert all(abs((e.took_s or 0) - 12.5) <= 1.0 for e in run.evaluations)
+    assert run.settings.count("max_iters") == 400
+
+
+def test_the_last_line_of_llama_factory_has_no_loss() -> None:
+    lines = factory_lines(TrainerLog(step_s=2.0))
+    lines.append(
+        lines[-2].replace('"loss": 2.0', '"loss": null').replace('"current_steps": 400', '"current_steps": 405')
+    )
+    run = the_run("\n".join(lines))
+    assert run.iterations.number[-1] == 405
+    assert not np.isinf(run.iterations.loss).any()
+
+
+def swift_lines(log: TrainerLog, *, before: int = 0) -> list[str]:
+    log.lines()
+    elapsed, lines = 0.0, []
+    for step, took in log.times.items():
+        elapsed += took
+        whole = round(elapsed)
+        hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
+        text = (f"{hours}h " if hours else "") + (f"{minutes}m " if minutes or hours else "") + f"{seconds}s"
+        lines.append(json.dumps({
+            "loss": 1.25756836, "grad_norm": 8.5, "learning_rate": 1e-6, "epoch": step / 200,
+            "global_step/max_steps": f"{step}/{log.steps}", "elapsed_time": text, "remaining_time": "1s",
+            "memory(GiB)": 76.61, "train_speed(s/it)": round(elapsed / (step - before), 6),
+        }))  # fmt: skip
+    return lines
+
+
+def test_ms_swift_tells_a_fine_mean() -> None:
+    log = TrainerLog()
+    run = the_run("\n".join(swift_lines(log)))
+    assert np.allclose(run.iterations.time_s, list(log.times.values()), atol=2e-3)
+    assert run.iterations.loss[0] == pytest.approx(1.25756836, abs=1e-12)
+    assert run.settings.count("max_iters") == 400
+
+
+def test_ms_swift_resumed() -> None:
+    log = TrainerLog(start=200, steps=600)
+    run = the_run("\n".join(swift_lines(log, before=200)))
+    assert np.allclose(run.iterations.time_s[1:], list(log.times.values())[1:], atol=2e-3)
+
+
+def test_a_clock_in_days() -> None:
+    assert hf_trainer._duration("1 day, 2:03:04") == 86400 + 2 * 3600 + 184
+    assert hf_trainer._duration("2d 1h 0m 5s") == 2 * 86400 + 3605
+    assert np.isnan(hf_trainer._duration("soon"))
+    assert clock(3725) == "1:02:05"
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_accidents_are_answered(seed: int) -> None:
+    rng = random.Random(seed)
+    data = bytearray(TrainerLog(steps=80, eval_every=20, save_every=40).text().encode())
+    for _ in range(20):
+        place = rng.randrange(len(data))
+        data[place : place + rng.randrange(30)] = bytes(rng.randrange(256) for _ in range(rng.randrange(12)))
+    for run in read(from_text(data.decode("utf-8", "replace"))):
+        assert len(run.iterations) > 0
+        assert np.isfinite(run.iterations.time_s).all()
+        analyse(run)
+
+
+@pytest.mark.parametrize("cut", range(1, 400, 7))
+def test_a_log_cut_anywhere_is_answered(cut: int) -> None:
+    text = TrainerLog(steps=12, log_every=3, eval_every=6).text()
+    try:
+        for run in read(from_text(text[: len(text) * cut // 400])):
+            analyse(run)
+    except NoIterations:
+        pass
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{'loss': 'x', 'epoch': 'y'}", "{'loss': nan, 'epoch': nan}", "{'train_runtime': 0, 'epoch': 0}",
+     "{'eval_loss': inf, 'eval_runtime': -1, 'epoch': 1e400}", "100%|██| 5/5 [00:00<00:00, 0.00it/s]",
+     "  0%|          | 99999999999/1 [99:99:99<?, ?it/s]",
+     '{"current_steps": 1e9, "total_steps": -5, "loss": 1, "epoch": 1, "elapsed_time": "x"}'],
+)  # fmt: skip
+def test_strange_lines_never_raise(line: str) -> None:
+    for text in (line, f"{line}\n{line}\n", TrainerLog(steps=20).text() + line):
+        try:
+            for run in read(from_text(text)):
+                analyse(run)
+        except NoIterations:
+            pass
+
+
+def test_a_loss_that_is_no_number() -> None:
+    run = the_run(TrainerLog(steps=20, log_every=5).text().replace("'loss': 2.5298", "'loss': nan"))
+    assert np.isinf(run.iterations.loss).sum() == 1

@@ -1,0 +1,214 @@
+"""Lightning: batches and their times from its bars, and what metrics.csv tells."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.bars import drawing
+
+from stepwatch.analysis import analyse
+from stepwatch.errors import NoIterations
+from stepwatch.readers import detect, read
+from stepwatch.run import Run, Timing
+from stepwatch.sources import from_text
+
+HEAD = """\
+GPU available: True (cuda), used: True
+You are using a CUDA device ('NVIDIA GeForce RTX 4090') that has Tensor Cores.
+124 M     Trainable params
+124 M     Total params
+"""
+
+
+def the_run(text: str) -> Run:
+    source = from_text(text)
+    assert detect(source) == "lightning"
+    (run,) = read(source)
+    return run
+
+
+def bars(
+    *, epochs: int = 3, batches: int = 120, step_s: float = 0.23, val: int = 20, val_s: float = 0.1, every: int = 0,
+    old: bool = False, slow: bool = False,
+) -> tuple[list[str], dict[int, float]]:  # fmt: skip
+    """The lines, and the time of each batch. `old`: the bar counts validation too. `every`: validation within."""
+    rng = random.Random(4)
+    lines, times = [drawing("Sanity Checking DataLoader 0: ", 1, 2, 0.1, "10.00it/s")], {}
+    checks = batches // every if every else 1
+    total = batches + (val * checks if old else 0)
+
+    def bar(epoch: int, done: int, elapsed: float, loss: str = "") -> str:
+        shown = f"{elapsed / done:5.2f}s/it" if slow else f"{done / elapsed:5.2f}it/s"
+        return drawing(f"Epoch {epoch}: ", done, total, elapsed, shown, f", v_num=0{loss}")
+
+    for epoch in range(epochs):
+        elapsed, done = 0.0, 0
+        for batch in range(1, batches + 1):
+            took = step_s * rng.uniform(0.95, 1.05)
+            times[epoch * batches + batch] = took
+            elapsed, done = elapsed + took, done + 1
+            lines += [bar(epoch, done, elapsed), bar(epoch, done, elapsed, f", train_loss={3 - batch / 100:.3f}")]
+            if batch == batches or (every and batch % every == 0):
+                for i in range(1, val + 1):
+                    lines.append(drawing("Validation DataLoader 0: ", i, val, i * val_s, f"{1 / val_s:5.2f}it/s"))
+                    elapsed += val_s
+                    if old:
+                        done += 1
+                        lines.append(bar(epoch, done, elapsed))
+        lines.append(bar(epoch, done, elapsed, ", train_loss=1.800, val_loss=2.010"))
+    return [*lines, f"`Trainer.fit` stopped: `max_epochs={epochs}` reached."], times
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("every", [0, 40])
+def test_batches_and_validation_are_told_apart(old: bool, every: int) -> None:
+    lines, times = bars(old=old, every=every)
+    run = the_run(HEAD + "\n".join(lines))
+    assert run.iterations.number.tolist() == list(range(1, 361))
+    true = np.array(list(times.values()))
+    assert abs(np.median(run.iterations.time_s) / np.median(true) - 1) < 0.01
+    assert abs(run.iterations.time_s.sum() / true.sum() - 1) < 0.03
+    places = [batch for batch in range(1, 361) if batch % (every or 120) == 0]
+    assert [e.at for e in run.evaluations] == places
+    assert np.mean([e.took_s or 0 for e in run.evaluations]) == pytest.approx(2.0, rel=0.05)
+    assert run.settings.count("max_iters") == 360
+    assert run.settings.number("n_params") == 124e6
+    assert run.gpu_text == "NVIDIA GeForce RTX 4090"
+    assert run.has_header
+
+
+def test_losses_are_those_of_their_batch() -> None:
+    run = the_run("\n".join(bars()[0]))
+    assert run.iterations.loss[:3].tolist() == [2.99, 2.98, 2.97]
+
+
+def test_slow_batches_by_whole_seconds() -> None:
+    lines, times = bars(step_s=21.0, val_s=2.0, slow=True)
+    run = the_run("\n".join(lines))
+    assert abs(np.median(run.iterations.time_s) / np.median(list(times.values())) - 1) < 0.02
+
+
+def test_last_lines_of_epochs_alone() -> None:
+    lines, times = bars(epochs=5)
+    ends = [line for line in lines if "val_loss" in line]
+    run = the_run("\n".join(ends))
+    assert run.iterations.number.tolist() == [120, 240, 360, 480, 600]
+    assert run.timing is Timing.SPANS_LOG_INTERVAL
+    whole = (sum(times.values()) + 5 * 2.0) / 600  # nothing takes the validation out
+    assert run.iterations.time_s.tolist() == pytest.approx([whole] * 5, rel=0.02)
+
+
+def test_a_bar_that_stands_still_at_its_end_is_a_validation() -> None:
+    text = """\
+Epoch 49: 100%|██████████| 12/12 [00:02<00:00,  4.93it/s, v_num=0, train_loss_step=0.197, val_loss=0.3]
+Epoch 49: 100%|██████████| 12/12 [00:03<00:00,  3.90it/s, v_num=0, train_loss_step=0.197, val_loss=0.3]
+"""
+    run = the_run(text)
+    assert (run.evaluations[0].at, run.evaluations[0].took_s) == (600, pytest.approx(12 / 3.9 - 12 / 4.93))
+    assert run.iterations.time_s.tolist() == pytest.approx([1 / 4.93])
+    assert analyse(run).goodput.iterations == 12
+
+
+def test_saved_checkpoints_belong_to_the_batch_above() -> None:
+    lines, _ = bars()
+    lines.insert(
+        241, "Epoch 0, global step 60: 'val_loss' reached 2.01000 (best 2.01000), saving model to 'x.ckpt' as top 1"
+    )
+    lines.insert(242, "Epoch 0, global step 60: 'val_loss' was not in top 1")
+    assert [save.at for save in the_run("\n".join(lines)).checkpoints] == [120]
+
+
+def test_two_fits_in_one_log_are_two_runs() -> None:
+    text = "\n".join(bars(epochs=2)[0] + bars(epochs=2, step_s=0.5)[0])
+    runs = read(from_text(text))
+    assert [len(run.iterations) for run in runs] == [240, 240]
+
+
+def test_a_cut_from_the_middle() -> None:
+    lines, times = bars(epochs=2, batches=400)
+    run = the_run("\n".join(lines[300:500]))
+    true = [times[number] for number in run.iterations.number.tolist()]
+    assert abs(np.median(run.iterations.time_s) / np.median(true) - 1) < 0.02
+    assert not run.has_header
+
+
+def test_the_other_bar() -> None:
+    lines = [
+        f"Epoch 0/9 ━━━━━╸━━━━ {n}/100 0:00:{n // 2:02d} • 0:00:40 2.00it/s v_num: 0.000 train_loss: 2.3"
+        for n in range(1, 101)
+    ]
+    run = the_run("\n".join(lines))
+    assert len(run.iterations) == 100
+    assert np.median(run.iterations.time_s) == pytest.approx(0.5, rel=0.02)
+
+
+# --- metrics.csv -----------------------------------------------------------------------------------------------------
+
+
+def csv(names: str, rows: list[str]) -> str:
+    return "\n".join([names, *rows]) + "\n"
+
+
+def test_an_epoch_time_gives_the_mean_of_its_steps() -> None:
+    rows = []
+    for epoch in range(3):
+        rows += [f"{epoch},,{epoch * 200 + step},{3 - step / 100}," for step in (49, 99, 149, 199)]
+        rows += [f"{epoch},,{epoch * 200 + 199},,2.5", f"{epoch},{100.0 + 20 * epoch},{epoch * 200 + 199},,"]
+    run = the_run(csv("epoch,epoch_time,step,train_loss,val_loss", rows))
+    assert run.timing is Timing.SPANS_RUN
+    assert run.iterations.number.tolist() == [49, 99, 149, 199, 249, 299, 349, 399, 449, 499, 549, 599]
+    assert run.iterations.time_s.tolist() == pytest.approx([0.5] * 4 + [0.6] * 4 + [0.7] * 4)
+    assert [(e.at, e.val_loss) for e in run.evaluations] == [(199, 2.5), (399, 2.5), (599, 2.5)]
+    assert "eval" in run.holds  # the user's clock runs on in the validation
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("step_time", "0.25"), ("train/step_time_ms", "250"), ("time_per_step", "0.25"), ("train|iter_time", "0.25")],
+)
+def test_a_time_of_steps_is_taken(name: str, value: str) -> None:
+    rows = [f"0,{step},{2.0},{value}" for step in range(49, 1000, 50)]
+    run = the_run(csv(f"epoch,step,train_loss,{name}", rows))
+    assert run.iterations.time_s.tolist() == pytest.approx([0.25] * 20)
+
+
+def test_a_clock_is_taken_apart() -> None:
+    rows = [f"0,{step},2.0,{step * 0.25 + 7:.4f}" for step in range(49, 1000, 50)]
+    run = the_run(csv("epoch,step,loss,train|time", rows))
+    assert run.iterations.time_s.tolist() == pytest.approx([0.25] * 20)
+    assert run.timing is Timing.SPANS_LOG_INTERVAL
+
+
+def test_without_a_time_it_says_so() -> None:
+    rows = [f"0,{step},2.0," for step in range(49, 1000, 50)] + ["0,999,,2.1"]
+    for text in (csv("epoch,step,train_loss,val_loss", rows), "\n".join(rows)):
+        source = from_text(text)
+        assert detect(source) == "lightning"
+        with pytest.raises(NoIterations, match="nothing in it tells their time"):
+            read(source)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["epoch,step\n", "epoch,step,loss\n1,2\n,,\n", "a,b,c\n1,,2\n", "epoch,step,x\n0,1e400,nan\n", "1,,2\n" * 30],
+)
+def test_strange_tables_never_raise(text: str) -> None:
+    try:
+        for run in read(from_text(text)):
+            analyse(run)
+    except NoIterations:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_accidents_are_answered(seed: int) -> None:
+    rng = random.Random(seed)
+    data = bytearray("\n".join(bars(batches=30, old=bool(seed % 2))[0]).encode())
+    for _ in range(20):
+        place = rng.randrange(len(data))
+        data[place : place + rng.randrange(30)] = bytes(rng.randrange(256) for _ in range(rng.randrange(12)))
+    for run in read(from_text(data.decode("utf-8", "replace"))):
+        assert np.isfinite(run.iterations.time_s).all()
+        analyse(run)

@@ -57,7 +57,7 @@ def runs_in(path: str, *, format_name: str | None = None, limit: int = LARGEST_E
 def _nothing(path: str, looked_at: int) -> NoIterations:
     facts = {"name": os.path.basename(os.path.normpath(path)), "count": looked_at}
     return NoIterations(
-        Message("no log was found in “{name:word}” ({count:n} files looked at)", facts),
+        Message("no log was found in “{name:word}”; files looked at: {count:n}", facts),
         Message("name the log itself, or the directory that holds it"),
     )
 

@@ -65,7 +65,7 @@ def test_a_log_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Pa
 
 def test_nothing_to_read_is_told_with_the_number_of_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
-    with pytest.raises(NoIterations, match="1 files looked at"):
+    with pytest.raises(NoIterations, match="looked at: 1"):
         runs_in(str(tmp_path))
 
 

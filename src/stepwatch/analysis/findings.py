@@ -226,7 +226,7 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
     }  # fmt: skip
     if a.run.schedules:
         yield Finding("schedule", INFO, Message(
-            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and window during the run. That is meant.",
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.",
             facts))  # fmt: skip
         return
     yield Finding("regime_change", NOTICE, Message(

@@ -48,7 +48,7 @@ def headline(counsel: Counsel | None) -> Message:
 
 def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
     """Why the list is empty."""
-    if counsel is None or counsel.advice:
+    if counsel is None or counsel.advice or not _knows_evaluations(counsel):
         return ()
     run = counsel.before
     share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
@@ -60,6 +60,12 @@ def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
             facts,
         ),
     )
+
+
+def _knows_evaluations(counsel: Counsel) -> bool:
+    """Whether what evaluations and checkpoints take is known, where there are any."""
+    a = counsel.case.analysis
+    return a is None or all(cost is None or cost.high > 0 for cost in (a.costs.eval_s, a.costs.checkpoint_s))
 
 
 def saves(advice: Advice, total_s: Interval) -> Message:

@@ -104,6 +104,7 @@ def time_by_part(a: Analysis) -> Table:
     rows = (
         ((row.name,), (Message("{time:time}", {"time": row.seconds}),), (sentences.share_text(row.share),))
         for row in sentences.part_rows(a)
+        if row.share == row.share  # what nothing tells of has no share
     )
     return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", tuple(rows))
 

@@ -233,9 +233,10 @@ def _row(
 ) -> PartRow | None:
     if cost is None:
         return None
+    share = share_of(a, part) if cost.high > 0 or a.costs.how.get(key) != NOT_SEPARABLE else math.nan
     return PartRow(
         part=name or part, name=PART_NAMES[name or part], cost=cost_text(cost),
-        how=HOW.get(a.costs.how.get(key, "")), count=count, seconds=a.goodput.parts_s[part], share=share_of(a, part),
+        how=HOW.get(a.costs.how.get(key, "")), count=count, seconds=a.goodput.parts_s[part], share=share,
     )  # fmt: skip
 
 
@@ -265,6 +266,8 @@ def cost_text(cost: Interval) -> Message:
 
 
 def share_text(share: float) -> Message:
+    if math.isnan(share):
+        return Message("–")
     if 0 < share < SMALLEST_SHOWN:
         return Message("< {limit:pct}", {"limit": 2 * SMALLEST_SHOWN})
     return Message("{share:pct}", {"share": share})
@@ -602,7 +605,8 @@ def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
     start = (report.command, _sources(report), *_given(a))
     if len(report.analyses) > 1 and not full:
         other = 1 if longest(report) else 2
-        return Next(why=Message("To see another run:"), arguments=(*start, f"--run {other}"))
+        why = Message("To see one of them:") if report.directory else Message("To see another run:")
+        return Next(why=why, arguments=(*start, f"--run {other}"))
     if a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         example = "cpu" if (a.run.settings.text("device") or "").startswith("cpu") else _example_card(a)
         why = Message("To see how much of your card is used, name it, for example:")

@@ -155,7 +155,7 @@ def _nothing_found(source: Source) -> NoIterations:
     near = _nearest_line(source.text)
     formats = {"formats": ", ".join(READERS)}
     remedy = Message(
-        "formats read: {formats:word}; for another, show one of its lines: --like 'it 12 | 0.34 s'", formats
+        "formats read: {formats:list}; for another, show one of its lines: --like 'it 12 | 0.34 s'", formats
     )
     if near:
         return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)

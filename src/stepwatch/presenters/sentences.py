@@ -126,8 +126,8 @@ def _headline_of_regimes(a: Analysis) -> Message:
     facts = {"fast": min(levels), "slow": max(levels), "count": len(levels)}
     if a.run.schedules:
         return Message(
-            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and window "
-            "during the run. That is meant.",
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and "
+            "attention window during the run. That is meant.",
             facts,
         )
     return Message(

@@ -263,8 +263,8 @@ FORMAT = TrainerFormat(
     timing=Timing.SPANS_ITERATION,
     holds=NOTHING,
     about=Message(
-        "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. Evaluations are "
-        "taken out by the cost that the Trainer prints, saves by what a step is longer than usual."
+        "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. "
+        "Evaluations are taken out by the cost that the Trainer prints, saves by what a step is longer than usual."
     ),
     example="""\
   2%|▏         | 20/1000 [00:24<19:36,  1.20s/it]

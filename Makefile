@@ -7,7 +7,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint accuracy catalogues catalogues-extract pages
+.PHONY: help setup browser demo test lint accuracy catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -29,10 +29,19 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m compileall -q src  # some environments forbid Python to do it when it first needs to
 	@touch $(STAMP)
 
+# The tests of the page drive a real browser. Where it cannot be had they are skipped, loudly.
+browser:  ## Install Debian's Chromium for the tests of the page, where that is possible.
+	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null; then \
+	  [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
+	  echo "installing chromium"; \
+	  { $$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
+	    || echo "chromium cannot be installed here: the tests of the page will be skipped" >&2; \
+	fi
+
 demo: setup  ## Explain an example log.
 	$(BIN)/stepwatch explain examples/nanogpt-4070.log --gpu 4070
 
-test: setup lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
+test: setup browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
 	$(BIN)/python -m pytest -p tests.no_skip -rs
 
 lint: setup  ## Check style and types only.
@@ -52,3 +61,4 @@ pages: setup  ## Rewrite the help texts and outputs in README.md and docs/, and 
 	$(BIN)/python -m examples.make_logs
 	$(BIN)/python -m tests.house.write_help
 	$(BIN)/python -m tests.house.recommended
+	$(BIN)/python -m tests.house.formats

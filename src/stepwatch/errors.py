@@ -2,7 +2,8 @@
 
     StepwatchError            one line for what is wrong, one for what to do
     ├── InputError            the input cannot be answered (exit code 1)
-    │   ├── UnreadableInput   missing, a directory, no permission, binary, too large
+    │   ├── UnreadableInput   missing, a directory, no permission, binary
+    │   │   └── TooLarge      larger than the limit
     │   ├── NoIterations      read, but no iteration found
     │   └── UnknownGpu        no such card in the catalogue
     └── UsageError            wrong usage (exit code 2)
@@ -30,7 +31,11 @@ class InputError(StepwatchError):
 
 
 class UnreadableInput(InputError):
-    """A file that is missing, a directory, forbidden, binary or too large."""
+    """A file that is missing, a directory, forbidden or binary."""
+
+
+class TooLarge(UnreadableInput):
+    """Larger than the limit, before or after expansion."""
 
 
 class NoIterations(InputError):

@@ -18,6 +18,7 @@ from stepwatch.settings import PRIVATE, Origin, Settings, Value
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"
+MODEL_NAMES = tuple(MODELS)
 _USUAL_BATCH = 12  # nanoGPT's default
 _SHAPE = ("n_layer", "n_head", "n_embd")
 _LARGEST = {
@@ -91,8 +92,10 @@ def plan(
 ) -> Plan:  # fmt: skip
     """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
     settings, notes = _with_vocabulary(settings)
+    if n_gpus is not None:
+        settings = settings.beneath(Settings.of(Origin.USER, {"world_size": n_gpus}))
     settings, guessed = _with_shape(_with_batch(settings))
-    workload, complete = _workload(settings, gpu, n_gpus)
+    workload, complete = _workload(settings, gpu)
     found = estimate(workload, gpu, link=link)
     peak = gpu.peak_flops(workload.dtype).flops
     if found is None or not peak:
@@ -172,16 +175,15 @@ def _with_batch(settings: Settings) -> Settings:
     tokens = settings.count("tokens_per_iter")
     if tokens is None or "batch_size" in settings or "gradient_accumulation_steps" in settings:
         return settings
-    sequences = max(tokens // (settings.count("block_size") or 1024), 1)
-    batch = next(size for size in range(_USUAL_BATCH, 0, -1) if sequences % size == 0)
+    sequences, cards = max(tokens // (settings.count("block_size") or 1024), 1), settings.count("world_size") or 1
+    shared = (size for size in range(_USUAL_BATCH, 0, -1) if sequences % size == 0 and sequences // size % cards == 0)
+    batch = next(shared, 1)
     guess: dict[str, Value] = {"batch_size": batch, "gradient_accumulation_steps": sequences // batch}
     return settings.beneath(Settings.of(Origin.INFERRED, guess))
 
 
-def _workload(settings: Settings, gpu: Gpu, n_gpus: int | None) -> tuple[Workload, Settings]:
+def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
     _check(settings)
-    if n_gpus is not None:
-        settings = settings.beneath(Settings.of(Origin.USER, {"world_size": n_gpus}))
     try:
         # nanoGPT asks torch whether there is bfloat16; since 2.4 the answer is yes on every NVIDIA card, in software
         # where it must be.

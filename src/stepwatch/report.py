@@ -33,12 +33,16 @@ class Report:
     """Said once, of the whole input: several runs, a contradiction between --set and the log."""
     command: str = "stepwatch explain"
     """How the report was asked for, for the hint on what to do next."""
+    directory: bool = False
+    """The runs were found in a directory: a table of them comes first."""
+    cards: int | None = None
+    """How many the reader has, where that was said."""
     inputs: tuple[str, ...] = ()
     """What was handed in, as it may be shown: names and relative paths, never a place in somebody's home."""
 
     def counsel_of(self, analysis: Analysis) -> Counsel | None:
         """What to change in one of the runs; worked out where a presenter asks for it."""
-        return counsel_on_log(analysis)
+        return counsel_on_log(analysis, cards=self.cards)
 
 
 def _number(value: float | None) -> float | None:

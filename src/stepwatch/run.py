@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SENTINEL_MFU = -1.0  # nanoGPT prints -100 % until its fifth local iteration
+IMPOSSIBLE_MFU = 10.0  # even the fastest card, measured against the A100 that trainers fall back to, stays below
 
 
 class Timing(StrEnum):
@@ -126,3 +127,10 @@ class Run:
     reordered: bool = False
     unread: tuple[Unread, ...] = ()
     unread_count: int = 0
+    left_out: int = 0
+    """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
+
+    @property
+    def logged(self) -> int:
+        """How many iterations the log printed."""
+        return len(self.iterations) + self.left_out

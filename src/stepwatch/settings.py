@@ -297,6 +297,18 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     return known, tuple(sorted(dict.fromkeys(skipped), key=lambda name: name not in KINDS))
 
 
+def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:
+    """What a config says, and a remark where some of it was left out."""
+    values, skipped = read_config(text)
+    if not skipped:
+        return Settings.of(Origin.CONFIG, values), ()
+    told = Message(
+        "These settings of the config are not plain values and were left out: {names:word}.",
+        {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])])},
+    )
+    return Settings.of(Origin.CONFIG, values), (told,)
+
+
 def _simple_assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
     """`a = 1`, `a: int = 1`, `a, b = 1, 2` and `a += 1` as pairs of a name and what it becomes."""
     match statement:

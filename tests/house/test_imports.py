@@ -12,7 +12,7 @@ from tests.house.sentences import SOURCE
 
 import stepwatch
 
-HEAVY = ("babel", "click", "numpy", "rich")
+HEAVY = ("babel", "click", "jinja2", "numpy", "rich", "starlette", "uvicorn", "vl_convert")
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -32,6 +32,11 @@ def test_the_command_line_loads_only_click() -> None:
 def test_help_loads_no_command() -> None:
     statement = "from stepwatch.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\nprint()"
     assert "numpy" not in loaded_by(statement)
+
+
+def test_only_a_page_or_a_picture_loads_what_draws() -> None:
+    assert loaded_by("import stepwatch.cli.explain, stepwatch.cli.estimate") == {"click", "numpy"}
+    assert loaded_by("import stepwatch.presenters.html") <= {"numpy"}
 
 
 def test_every_public_name_is_there() -> None:

@@ -317,3 +317,20 @@ def test_an_evaluation_that_ends_a_cut_log_does_not_halve_the_saves_to_come() ->
     assert a.forecast.total_s is not None
     assert whole.forecast.total_s is not None
     assert a.forecast.total_s.mid == pytest.approx(whole.forecast.total_s.mid, rel=0.02)
+
+
+# --- how often a run evaluates ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "interval"),
+    [
+        ([0, 250, 500], 250), ([1, 200, 400], 200), ([1], None), ([1, 200], 200), ([1000, 1250], 250),
+        ([200, 400, 600, 650], 200), ([300, 400, 600], 100),
+    ],
+)  # fmt: skip
+def test_the_interval_of_evaluations_is_that_of_most(numbers: list[int], interval: int | None) -> None:
+    text = lines(*[100.0] * 70)
+    for number in numbers:
+        text += f"step {number}: train loss 3, val loss 3\n"
+    assert analysed(text).phases.eval_interval == interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.columns import Block, Template, numbers_behind
 
 TEMPLATE = Template("iter {number}: loss {loss}, time {time}ms")
 
@@ -55,3 +55,89 @@ def test_the_last_line_needs_no_end() -> None:
 def test_a_block_may_end_anywhere(tail: int) -> None:
     line = "iter 1: loss 2.5, time 3.5ms"
     assert matched(line[: len(line) - tail])[0] == ([0] if tail == 0 else [])
+
+
+@pytest.mark.parametrize(
+    "text", ["2.916119E+00", "1.264354E+01", "9.375E-08", "-1.5E+03", "3E+05", "9999999.9999999E-07"]
+)
+def test_powers_of_ten_are_what_python_reads(text: str) -> None:
+    assert matched(f"iter 1: loss {text}, time 1ms")[1]["loss"] == [float(text)]
+
+
+@pytest.mark.parametrize("text", ["1E5", "1E+5", "1e+05", "1E+005", "1E-30"])
+def test_other_powers_are_left_to_the_patterns(text: str) -> None:
+    assert matched(f"iter 1: loss {text}, time 1ms")[0] == []
+
+
+# --- further pieces of a shape -----------------------------------------------------------------------------------
+
+
+def matched_by(shape: str, text: str, *, anywhere: bool = False) -> tuple[list[int], dict[str, list[float]]]:
+    block = Block.of(text.encode())
+    lines, found = Template(shape, anywhere=anywhere).match(block, np.arange(len(block.starts)))
+    return lines.tolist(), {name: column.tolist() for name, column in found.items()}
+
+
+@pytest.mark.parametrize("text", ["1", "1234567", "12345678", "123456789", "12345678901234"])
+def test_a_long_number_may_have_fourteen_digits(text: str) -> None:
+    assert matched_by("at {time+}ms", f"at {text}ms\n") == ([0], {"time": [float(text)]})
+
+
+@pytest.mark.parametrize("text", ["123456789012345", "12345678.5", "1234567890123456789"])
+def test_a_longer_one_is_left_to_the_patterns(text: str) -> None:
+    assert matched_by("at {time+}ms", f"at {text}ms\n")[0] == []
+
+
+@pytest.mark.parametrize("word", ["a", "abcdefg", "abcdefgh", "2.1063e-04", "(+0.12z)|", "x" * 60])
+def test_a_word_ends_at_the_next_space_or_with_the_line(word: str) -> None:
+    assert matched_by("lr {*} | {n}", f"lr {word} | 5\n") == ([0], {"n": [5.0]})
+    assert matched_by("{n} lr {*}", f"5 lr {word}\n6 lr {word}") == ([0, 1], {"n": [5.0, 6.0]})
+
+
+def test_no_word_is_none() -> None:
+    assert matched_by("lr {*} | {n}", "lr  | 5\n")[0] == []
+
+
+def test_the_rest_of_a_line_may_be_anything() -> None:
+    assert matched_by("n {n} |{**}", "n 1 | x y\nn 2 |\nn 3\n") == ([0, 1], {"n": [1.0, 2.0]})
+
+
+def test_a_shape_may_stand_behind_prefixes_of_different_lengths() -> None:
+    text = "a step 1 ms\nlonger step 2 ms\nstep 3 ms\nno\n"
+    assert matched_by("step {n} ms", text.replace("longer", "b"), anywhere=True)[1]["n"][:2] == [1.0, 2.0]
+
+
+def test_a_short_last_line_behind_long_prefixes_is_no_harm() -> None:
+    text = "x" * 60 + "2026-01-10 08:00:07 step 1\n" + "step 2"
+    assert matched_by("step {n}", text, anywhere=True)[1]["n"] == [1.0]
+
+
+def test_a_free_rest_and_long_decimals() -> None:
+    lines, found = matched_by("a={x~}, b={y} {**}", "a=1.23456789012345678, b=2 | c\na=0.5, b=3 \na=7, b=4\n")
+    assert lines == [0, 1]
+    assert found["x"] == pytest.approx([1.23456789, 0.5])
+    assert found["y"] == [2.0, 3.0]
+
+
+def test_a_word_ends_at_a_space_or_with_the_line() -> None:
+    assert matched_by("a {*} {n}", "a b 1\na bcdefghijklmnop 2\na  3\na b\n")[0] == [0, 1]
+    assert matched_by("a {*}", "a b\na \na bcd")[0] == [0, 2]
+
+
+def test_a_short_line_at_the_end_of_a_block_has_no_clock_beyond_it() -> None:
+    text = "x" * 300 + " 2025-01-01 00:00:01,500 step: 1\n" + "step: 2\n" * 3
+    assert matched_by("step: {number}", text, anywhere=True)[1]["stamp_s"] == [1735689601.5]
+
+
+def test_a_literal_longer_than_the_block_does_not_fit() -> None:
+    block = Block.of(b"a\nb")
+    lines, _ = Template("a line of many letters that is longer than all of the block: {x}").match(block, np.arange(2))
+    assert len(lines) == 0
+
+
+def test_a_number_behind_letters_is_found_in_each_line() -> None:
+    block = Block.of(b"a loss: 1.5 - b\nnone\nloss: 2e-3\nloss: nan\nloss: 4")
+    values = numbers_behind(block, np.arange(5), b"loss: ")
+    assert values.tolist()[0] == 1.5
+    assert np.isnan(values[1])
+    assert values.tolist()[2:] == [np.inf, np.inf, 4.0]

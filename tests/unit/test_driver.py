@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from stepwatch.errors import UnknownGpu
-from stepwatch.gpus import Gpu, ThisCard, find_gpu, gpu_by_formula, gpus, this_card
+from stepwatch.gpus import Gpu, Sensors, ThisCard, find_gpu, gpu_by_formula, gpus, this_card
 from stepwatch.gpus.driver import DriverLibrary
 
 T = TypeVar("T")
@@ -41,6 +41,8 @@ class Device:
     default_mw: int | None = 200_000
     parts: tuple[Device | None, ...] = ()
     multiprocessors: int | None = None
+    celsius: int | None = 71
+    drawn_mw: int | None = 187_400
 
 
 class Driver:
@@ -107,6 +109,12 @@ class Driver:
 
     def nvmlDeviceGetAttributes(self, handle: Device, /) -> SimpleNamespace:
         return SimpleNamespace(multiprocessorCount=self._told(handle.multiprocessors))
+
+    def nvmlDeviceGetTemperature(self, handle: Device, sensor: int, /) -> int:
+        return self._told(handle.celsius if sensor == 0 else None)
+
+    def nvmlDeviceGetPowerUsage(self, handle: Device, /) -> int:
+        return self._told(handle.drawn_mw)
 
     def _told(self, figure: T | None) -> T:
         if self.open != 1 or figure is None:
@@ -493,3 +501,31 @@ def test_a_computed_card_says_so() -> None:
 def test_a_compute_capability_without_rates_gives_nothing(capability: tuple[int, int]) -> None:
     gpu = gpu_by_formula("NVIDIA X", compute_capability=capability, sm_count=9, sm_clock_hz=1e9, vram_bytes=GIB)
     assert gpu is None
+
+
+# --- what a card is doing ---------------------------------------------------------------------------------------
+
+
+def test_sensors_read_the_card_with_most_memory_in_use() -> None:
+    driver = Driver(
+        Device(name="NVIDIA T1000", total=4 * GIB, free=4 * GIB), replace(A100, free=10 * GIB, mhz={1: 1395})
+    )
+    sensors = Sensors(driver)
+    reading = sensors.read()
+    assert (reading.name, reading.sm_clock_hz, reading.temperature_c) == ("NVIDIA A100-SXM4-40GB", 1395e6, 71)
+    assert (reading.power_w, reading.used_vram_bytes, reading.vram_bytes) == (187.4, 30 * GIB, 40 * GIB)
+    sensors.close()
+    assert driver.open == 0
+
+
+def test_sensors_that_say_nothing_are_none_and_the_rest_still_counts() -> None:
+    reading = Sensors(Driver(Device(celsius=None, drawn_mw=None, free=None))).read()
+    assert (reading.temperature_c, reading.power_w, reading.used_vram_bytes) == (None, None, None)
+    assert reading.sm_clock_hz == 210e6
+
+
+@pytest.mark.parametrize("driver", [Driver(starts=False), Driver(), Driver(None)])
+def test_without_a_card_there_are_no_sensors(driver: Driver) -> None:
+    with pytest.raises(UnknownGpu):
+        Sensors(driver)
+    assert driver.open == 0

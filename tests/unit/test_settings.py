@@ -34,9 +34,9 @@ HOSTILE = [
 
 
 def quickly(call: Callable[[], object]) -> object:
-    began = time.perf_counter()
+    began = time.process_time()
     result = call()
-    assert time.perf_counter() - began < 0.2
+    assert time.process_time() - began < 0.2
     return result
 
 
@@ -165,11 +165,11 @@ def test_later_value_that_cannot_be_read_forgets_the_earlier() -> None:
     ids=range(19),
 )  # fmt: skip
 def test_hostile_config_is_answered_at_once(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     values: dict[str, object] = {}
     with suppress(InputError):  # much of it is no Python
         values.update(read_config(text)[0])
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert not set(values) - {"dropout"}
 
 

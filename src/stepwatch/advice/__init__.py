@@ -117,7 +117,16 @@ def _saved(case: Case, all_of: list[Advice]) -> Interval | None:
         return None
     change, effect = _joined(case, all_of)
     new = {name: value for name, (_, value) in change.items()}
-    return case.saving(new, effect) if _fits(case, new) else None
+    return case.saving(new, effect) if _fits(case, new) and _same_tokens(case, new) else None
+
+
+def _same_tokens(case: Case, new: dict[str, Value]) -> bool:
+    """An iteration learns from as many tokens as before, and the cards can share its micro-steps."""
+    now, then = case.workload, case.workload_with(new)
+    if now is None or then is None:
+        return True
+    shared = then.grad_accum % then.world_size == 0 or then == now
+    return shared and then.tokens_per_iteration == now.tokens_per_iteration
 
 
 def _fits(case: Case, new: dict[str, Value]) -> bool:

@@ -189,6 +189,8 @@ class Case:
         gains = PUBLISHED_GAINS[name]
         if name == "flash" and self.workload.dtype in ("float32", "tf32"):
             return UNCHANGED  # the one published case with TF32 gained nothing
+        if name == "compile" and value and ratio >= 1:
+            return gain(ratio)  # the card waits for launches either way
         if name in ("flash", "fused", "vocab_size") and 1 / ratio < gains.low:
             return gain(ratio)  # what it acts on is a smaller part of this step than of the published ones
         if name == "compile" and self.workload.n_params < TINY_PARAMS:
@@ -208,9 +210,14 @@ class Case:
         then = self._spilled_s(change)
         if self.plan is None:  # the log was measured with it
             now, step = self._spilled_s({}), self.prices.step_s.mid
-            ends = [max(1 - (before - after) / step, 0.05) for before, after in zip(now, then, strict=True)]
+            least = self._least_s(change) / step  # no run is faster than its card lets it be
+            ends = [min(max(1 - (a - b) / step, least), 1.0) for a, b in zip(now, then, strict=True)]
             return Interval(*sorted(ends))
         return Interval(*(1 + seconds / self.prices.step_s.mid for seconds in then))
+
+    def _least_s(self, change: Mapping[str, Value]) -> float:
+        found = self._estimate(tuple(sorted(change.items())))
+        return found.step_s.low if found is not None else 0.0
 
     def _spilled_s(self, change: Mapping[str, Value]) -> tuple[float, float, float]:
         workload, needed = self.workload_with(change), self.vram_bytes(change)

@@ -129,6 +129,7 @@ def _save_less(case: Case, best: float) -> Advice | None:
         Message("A crash costs up to {spacing:time} of training.", facts), saves, basis_of(case, "checkpoint"),
         patch=f"if iter_num % {every} == 0 and (losses['val'] < best_val_loss or always_save_checkpoint):",
         where=Message("In train.py, in place of the condition under which a checkpoint is saved:"), effect=effect,
+        lever="pace",
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def evaluate_less(case: Case) -> Advice | None:
     basis: Basis = "measured" if "eval" in case.measured or case.prices.pair_s is not None else "modelled"
     return Advice(
         "evaluate_less", Message("Raise eval_interval from {old:n} to {new:n}.", facts), because, price, saves, basis,
-        changing(case, {"eval_interval": chosen}),
+        changing(case, {"eval_interval": chosen}), lever="pace",
     )  # fmt: skip
 
 

@@ -46,11 +46,14 @@ def _workload(a: Analysis) -> Workload | None:
     """Only where the log fits what it says of itself: of a run far from its card's speed the model knows nothing."""
     if a.throughput.gpu is None or not a.throughput.possible:
         return None
-    if a.expected is not None and a.costs.step_s.mid > FAR_SLOWER * a.expected.step_s.high:
-        return None
     from stepwatch.analysis.expected import workload_of
+    from stepwatch.estimator.memory import fits
 
-    return workload_of(a.run, a.throughput.gpu)
+    workload = workload_of(a.run, a.throughput.gpu)
+    slow = a.expected is not None and a.costs.step_s.mid > FAR_SLOWER * a.expected.step_s.high
+    if workload is None or (slow and fits(workload, a.throughput.gpu) is not False):  # memory that spills is that slow
+        return None
+    return workload
 
 
 def _settings(a: Analysis) -> Settings:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from stepwatch.advice.speed import Batch, batches
+from stepwatch.advice.speed import Batch, batches, sequences_of
 from stepwatch.errors import InputError
 from stepwatch.estimator.memory import vram_bytes
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload
@@ -60,11 +60,29 @@ def recommend(
         if best is None or found.total_s.mid < best.total_s.mid:
             best = found
     if best is None:
-        raise _too_large(usual)
-    best = _planned(given, {**_values(best, *_CHOSEN), **_course(best, given, usual)}, usual)
+        raise _not_shared(usual) if not list(_every(usual)) else too_large(usual)
+    best = _no_slower(best, given, usual)
     tokens = CHINCHILLA_TOKENS_PER_PARAM * best.workload.n_params
     enough = max(rounded_up(tokens / best.workload.tokens_per_iteration), 1)
     return Recommended(_config(best, given), best, usual, enough, best.estimate.step_s.scaled(enough))
+
+
+def _no_slower(best: Plan, given: Settings, usual: Plan) -> Plan:
+    """With a course of evaluations of its own, unless nanoGPT's own course or its own micro-batch is shorter."""
+    chosen = _values(best, *_CHOSEN)
+    sequences = usual.workload.eval_iters * usual.workload.batch_size
+    same = {} if "eval_iters" in given else {"eval_iters": max(sequences // best.workload.batch_size, 1)}
+    found = _planned(given, {**chosen, **_course(best, given, usual)}, usual)
+    for other in (chosen | same, _values(usual, *_CHOSEN) if usual.fits is not False else None):
+        if found.total_s.mid <= usual.total_s.mid or other is None:
+            break
+        slower = _planned(given, {**other, **_pace_of_log(best, given, usual)}, usual)
+        found = min(found, slower, key=lambda plan: plan.total_s.mid)
+    return found
+
+
+def _every(usual: Plan) -> Iterator[Batch]:
+    return batches(sequences_of(usual.workload), usual.workload.world_size)
 
 
 _CHOSEN = ("batch_size", "gradient_accumulation_steps", "dtype", "compile", "eval_iters")
@@ -93,7 +111,7 @@ def _choices(usual: Plan, given: Settings) -> Iterator[dict[str, Value]]:
             yield {
                 "dtype": kind, "compile": compile_, "batch_size": batch.size,
                 "gradient_accumulation_steps": batch.accumulation,
-                "eval_iters": given.count("eval_iters") or _batches_of(SEQUENCES[0], batch.size),
+                "eval_iters": given.count("eval_iters") or _batches_of(_most_sequences(usual), batch.size),
             }  # fmt: skip
 
 
@@ -104,7 +122,7 @@ def _best_dtype(gpu: Gpu) -> str:
 
 def _batch(usual: Plan, work: Workload) -> Batch | None:
     """The smallest that is as fast as any and keeps the card busy; what was given stays if it fits."""
-    every = list(batches(work.batch_size * work.grad_accum, work.world_size))
+    every = list(_every(usual))
     room = usual.gpu.vram_bytes or float("inf")
     needs = {batch: vram_bytes(replace(work, batch_size=batch.size), usual.gpu) for batch in every}
     fitting = [batch for batch in every if needs[batch].high <= room] or [b for b in every if needs[b].mid <= room]
@@ -128,6 +146,11 @@ def _step_s(usual: Plan, work: Workload, batch: Batch) -> float:
     return found.step_s.mid if found is not None else float("inf")
 
 
+def _most_sequences(usual: Plan) -> int:
+    """No more than nanoGPT's defaults would evaluate."""
+    return min(SEQUENCES[0], usual.workload.eval_iters * usual.workload.batch_size)
+
+
 def _batches_of(sequences: int, batch_size: int) -> int:
     return max(rounded_up(sequences / batch_size), 1)
 
@@ -139,16 +162,22 @@ def _course(best: Plan, given: Settings, usual: Plan) -> dict[str, Value]:
     """As often as it costs no more than nanoGPT's own plan, and next to nothing of the run."""
     last = best.settings.count("max_iters") or int(NANOGPT_DEFAULTS["max_iters"])
     interval = given.count("eval_interval")
-    found: dict[str, Value] = {"log_interval": 1 if best.estimate.step_s.mid > LONG_STEP_S else 10}
-    found["lr_decay_iters"] = last
+    found: dict[str, Value] = {}
     if interval is None:
         interval, sequences = _pace(best, given, usual, last)
         if "eval_iters" not in given:
             found["eval_iters"] = _batches_of(sequences, best.workload.batch_size)
         found["eval_interval"] = interval
-    if interval % int(found["log_interval"]):
-        found["log_interval"] = 1
-    return found
+    return found | _pace_of_log(best, given, usual, interval)
+
+
+def _pace_of_log(best: Plan, given: Settings, usual: Plan, interval: int | None = None) -> dict[str, Value]:
+    """How often to log, so that evaluations fall on a logged line, and the schedule's length; what is given stays."""
+    every = interval or usual.settings.count("eval_interval") or 1
+    logged = 10 if best.estimate.step_s.mid <= LONG_STEP_S and every % 10 == 0 else 1
+    last = best.settings.count("max_iters") or int(NANOGPT_DEFAULTS["max_iters"])
+    found: dict[str, Value] = {"log_interval": logged, "lr_decay_iters": last}
+    return {name: value for name, value in found.items() if name not in given}
 
 
 def _pace(best: Plan, given: Settings, usual: Plan, last: int) -> tuple[int, int]:
@@ -158,7 +187,8 @@ def _pace(best: Plan, given: Settings, usual: Plan, last: int) -> tuple[int, int
     usual_s = (last // default + 1) * usual.estimate.eval_s.mid + (last // default) * save_s
     allowed = min(usual_s, CHEAP * last * step_s)
     fixed = given.count("eval_iters")
-    options = [fixed * best.workload.batch_size] if fixed else SEQUENCES
+    most = _most_sequences(usual)
+    options = [fixed * best.workload.batch_size] if fixed else [min(most, count) for count in SEQUENCES]
     for interval in _intervals(last):
         for sequences in options:
             spent = (last // interval + 1) * per_sequence * sequences + (last // interval) * save_s
@@ -188,7 +218,15 @@ def _place(name: str) -> int:
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
-def _too_large(usual: Plan) -> InputError:
+def _not_shared(usual: Plan) -> InputError:
+    facts = {"sequences": sequences_of(usual.workload), "cards": usual.workload.world_size}
+    return InputError(
+        Message("{sequences:n} sequences per iteration cannot be shared among {cards:n} cards", facts),
+        Message("choose tokens_per_iter so that each card gets as many"),
+    )
+
+
+def too_large(usual: Plan) -> InputError:
     needs = vram_bytes(replace(usual.workload, batch_size=1), usual.gpu).mid
     facts = {"gpu": usual.gpu.name, "needs": needs, "has": usual.gpu.vram_bytes}
     return InputError(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.advice.case import Case, Effect, gain
 from stepwatch.advice.kinds import Advice, changing, pays
 from stepwatch.messages import Message
 from stepwatch.settings import Value
 from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.workload import Workload
 
 LAUNCH_SHARE = 0.05  # of the step, in which the card waits for launches
 OVERHEAD_LEFT = 0.25  # of that waiting, with CUDA graphs
@@ -39,6 +43,11 @@ def batches(sequences: int, cards: int) -> Iterator[Batch]:
             yield Batch(size, sequences // size)
 
 
+def sequences_of(work: Workload) -> int:
+    """Of an iteration, on all cards."""
+    return round(work.tokens_per_iteration / work.block_size)
+
+
 def with_batch(case: Case, batch: Batch) -> dict[str, Value]:
     """The settings for it; eval_iters moves along, so that an evaluation sees as many sequences as before."""
     assert case.workload is not None
@@ -55,7 +64,7 @@ def fitting(case: Case, *, surely: bool = True) -> list[Batch]:
     if work is None or gpu is None or not gpu.vram_bytes:
         return []
     found = []
-    for batch in batches(work.batch_size * work.grad_accum, work.world_size):
+    for batch in batches(sequences_of(work), work.world_size):
         needed = case.vram_bytes({"batch_size": batch.size})
         if needed is None or (needed.high if surely else needed.mid) > gpu.vram_bytes:
             break
@@ -115,6 +124,11 @@ def smaller_micro_batch(case: Case) -> Advice | None:
         Message("None; the gradient is the same, and eval_iters moves along."), saves,
         "modelled", changing(case, change),
     )  # fmt: skip
+
+
+def _needs(case: Case, batch: Batch) -> float:
+    needed = case.vram_bytes({"batch_size": batch.size})
+    return needed.mid if needed is not None else 0.0
 
 
 def _step_s(case: Case, batch: Batch) -> float:
@@ -334,8 +348,11 @@ def more_cards(case: Case) -> Advice | None:
     work = case.workload
     if work is None or case.cards <= work.world_size:
         return None
-    sequences = work.batch_size * work.grad_accum
-    options = [batch for batch in batches(sequences, case.cards) if batch.size <= work.batch_size]
+    largest = case.gpu.vram_bytes if case.gpu is not None and case.gpu.vram_bytes else math.inf
+    options = [
+        batch for batch in batches(sequences_of(work), case.cards)
+        if batch.size <= work.batch_size and _needs(case, batch) <= largest
+    ]  # fmt: skip
     if not options:
         return None
     batch = options[-1]
@@ -356,7 +373,7 @@ def more_cards(case: Case) -> Advice | None:
 def fewer_cards(case: Case) -> Advice | None:
     """Where the gradients take longer to exchange than to compute."""
     work = case.workload
-    if work is None or work.world_size < 2:
+    if work is None or work.world_size < 2 or work.grad_accum < work.world_size:
         return None
     change: dict[str, Value] = {"world_size": 1}
     saves = case.saving(change)

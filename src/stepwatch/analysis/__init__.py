@@ -84,7 +84,7 @@ def _analyse_header(run: Run, gpu: Gpu | None, gpu_origin: str | None) -> Analys
     """Raises NoIterations where not even an expectation can be had."""
     expected = find_expected(run, gpu)
     if expected is None:
-        raise begun.too_little(gpu is not None)
+        raise begun.too_little(run, gpu is not None)
     phases, costs, goodput = begun.no_phases(run), begun.expected_costs(expected), begun.no_goodput()
     bare = Analysis(
         run=run, phases=phases, costs=costs, regimes=Regimes(), split=begun.no_split(), goodput=goodput,

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 _NOTHING = np.zeros(0)
 
 
-def too_little(gpu_known: bool) -> NoIterations:
+def too_little(run: Run, gpu_known: bool) -> NoIterations:
     """Neither iterations nor enough to expect anything."""
+    if run.faults:
+        return NoIterations(
+            Message("the run ended before its first iteration"),
+            Message("line {line:n} of the log says why", {"line": run.faults[-1].line + 1}),
+        )
     what = Message("the log has a header but no iteration yet")
     if not gpu_known:
         return NoIterations(

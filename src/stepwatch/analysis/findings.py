@@ -13,7 +13,7 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.run import SENTINEL_MFU, Timing
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
         awake &= ~on_period
     if awake.any():
         facts = {
-            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": len(a.run.iterations),
+            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": a.run.logged,
             "lost": float(excess[awake].sum()),
         }  # fmt: skip
         yield Finding("stall", NOTICE, Message(
@@ -226,7 +226,7 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
     }  # fmt: skip
     if a.run.schedules:
         yield Finding("schedule", INFO, Message(
-            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and window during the run. That is meant.",
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.",
             facts))  # fmt: skip
         return
     yield Finding("regime_change", NOTICE, Message(
@@ -314,6 +314,15 @@ def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
         yield Finding("mfu_other_peak", NOTICE, Message(
             "The printed MFU of {printed:pct} is measured against {peak:tflops}. Of your {gpu:word} ({own:tflops}) the normal iterations use {mfu:pct}.",
             facts))  # fmt: skip
+
+
+def impossible_mfu(a: Analysis) -> Iterator[Finding]:
+    """Some trainers count the work of a model that they do not know."""
+    printed = a.run.iterations.reported_mfu[np.isfinite(a.run.iterations.reported_mfu)]
+    if len(printed) and median(printed) >= IMPOSSIBLE_MFU:
+        yield Finding("impossible_mfu", WARNING, Message(
+            "The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.",
+            {"printed": median(printed)}))  # fmt: skip
 
 
 def outside_the_time(a: Analysis) -> Iterator[Finding]:
@@ -434,10 +443,23 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
             "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
 
 
+def lines_without_time(a: Analysis) -> Iterator[Finding]:
+    """A stage that prints no times, or lines that were cut: what is missing from the figures."""
+    if a.run.format == "nanogpt" or not a.run.unread:
+        return
+    facts = {"count": a.run.unread_count, "line": a.run.unread[0].line + 1}
+    many = a.run.unread_count > 0.01 * len(a.run.iterations)
+    yield Finding("lines_without_time", WARNING if many else NOTICE, Message(
+        "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.", facts,
+        "{count:n} lines look like iterations but tell no time that could be read, the first in line {line:n}: they are not counted.",
+        a.run.unread_count,
+    ))  # fmt: skip
+
+
 RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
-    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, mfu_sentinel, outside_the_time,
+    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
     few_iterations, figures_disagree,
     beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
-    averaged_times,
+    averaged_times, lines_without_time,
 )  # fmt: skip

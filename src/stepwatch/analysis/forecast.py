@@ -177,7 +177,7 @@ def _stalls_ahead(run: Run, phases: Phases, iterations: int) -> Interval:
         return Interval.exactly(0.0)
     excess = phases.excess_s(run, rows)
     awake = excess[excess < SLEEP_S]
-    rate = float(awake.sum()) / len(run.iterations) * iterations
+    rate = float(awake.sum()) / run.logged * iterations
     return Interval(0.0, rate if len(awake) >= MANY_STALLS else 0.0, 1.5 * rate)
 
 

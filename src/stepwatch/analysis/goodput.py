@@ -107,7 +107,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
     for part, seconds in outside_s(run, costs).items():
         parts[part] += seconds
-    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), missing)
+    unlogged_at_all = max(missing - run.left_out, 0.0)
+    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), unlogged_at_all)
 
 
 def _total(seconds: Floats, covers: npt.NDArray[np.int64]) -> float:
@@ -147,7 +148,7 @@ def _with_clock(
 ) -> Goodput:
     """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
     wall = sum(parts.values())
-    clock = clock_wall_s(run)
+    clock = clock_wall_s(run, int(phases.covers[0]))
     if clock is not None:
         difference = clock - wall
         if difference >= 0:
@@ -169,15 +170,15 @@ def _with_clock(
     )  # fmt: skip
 
 
-def clock_wall_s(run: Run) -> float | None:
-    """Seconds from the start of the first logged iteration to the end of the last, by the lines' own clock."""
+def clock_wall_s(run: Run, first_covers: int) -> float | None:
+    """Seconds from the start of what the first line covers to the end of the last, by the lines' own clock."""
     stamps = run.iterations.stamp_s
     if len(stamps) < 2 or run.reordered or np.isnan(stamps[0]) or np.isnan(stamps[-1]):
         return None
     span = float(stamps[-1] - stamps[0])
     if span <= 0 or (run.timing in AVERAGES and run.format == "nanogpt"):
         return None
-    return span + float(run.iterations.time_s[0])
+    return span + float(run.iterations.time_s[0]) * first_covers
 
 
 def _relative_error(costs: Costs) -> float:

@@ -24,6 +24,8 @@ SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
+_MOST_STEPS = 0.8
+_FEW_STEPS = 0.1
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
 
 
@@ -95,14 +97,14 @@ def find_phases(run: Run) -> Phases:
 
     _mark_seen(run, phase, certainty)
     first = _first_row(run)
-    candidates = _candidates(phase, first)
+    candidates = _candidates(run, phase, first)
     baseline = baseline_of(iterations, candidates)
     interval, inferred = _eval_interval(run, phase, first, baseline)
     _mark_deduced_evals(run, phase, certainty, first, baseline, interval, inferred)
     _mark_lone_saves(run, phase, certainty, baseline)
-    baseline, candidates = _again(run, baseline, candidates, _candidates(phase, first))
+    baseline, candidates = _again(run, baseline, candidates, _candidates(run, phase, first))
     artefact, periodic = _mark_stalls(run, phase, certainty, first, baseline)
-    baseline, _ = _again(run, baseline, candidates, _candidates(phase, first) & ~artefact)
+    baseline, _ = _again(run, baseline, candidates, _candidates(run, phase, first) & ~artefact)
 
     first_evaluates, first_saves = _first_holds(run, first, phase, interval)
     if first is not None:
@@ -116,8 +118,11 @@ def find_phases(run: Run) -> Phases:
     )  # fmt: skip
 
 
-def _candidates(phase: npt.NDArray[np.int8], first: int | None) -> Mask:
+def _candidates(run: Run, phase: npt.NDArray[np.int8], first: int | None) -> Mask:
     normal = phase == Phase.STEP
+    if run.timing in AVERAGES:  # one step told apart from the many of an average says nothing of them
+        covers = _covers(run)
+        normal &= covers >= _FEW_STEPS * np.median(covers[covers > 1] if (covers > 1).any() else covers)
     if first is not None:
         normal[first] = False
     return np.asarray(normal)
@@ -132,23 +137,55 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
     numbers = run.iterations.number
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
-    logged = numbers[0] if run.timing is Timing.SPANS_RUN else run.settings.count("log_interval") or 1
-    before = np.concatenate(([max(0, numbers[0] - logged)], numbers[:-1]))
+    logged = int(numbers[0]) if run.timing is Timing.SPANS_RUN else run.settings.count("log_interval") or 1
+    first = max(0, int(numbers[0]) - logged) if run.timing is Timing.SPANS_RUN else _before_first(numbers, logged)
+    before = np.concatenate(([first], numbers[:-1]))
     return np.maximum(numbers - before, 1)
+
+
+def _before_first(numbers: npt.NDArray[np.int64], interval: int) -> int:
+    """The iteration after which the first mean begins; a first row off the grid of the others is a shorter one."""
+    first = int(numbers[0])
+    if len(numbers) > 1 and (numbers[1] - first) % interval:
+        return (first - 1) // interval * interval
+    return max(0, first - interval)
 
 
 # --- what the log says ------------------------------------------------------------------------------------------
 
 
 def _mark_seen(run: Run, phase: npt.NDArray[np.int8], certainty: npt.NDArray[np.int8]) -> None:
-    numbers = run.iterations.number
-    evaluated = _rows_at(numbers, [evaluation.at for evaluation in run.evaluations if "eval" in run.holds])
-    saves = [save.at for save in run.checkpoints if save.at is not None and "checkpoint" in run.holds]
-    saved = _rows_at(numbers, saves)
+    evaluations = run.evaluations if "eval" in run.holds else ()
+    evaluated = _rows_of(run, [(event.at, event.line) for event in evaluations])
+    saves = [save for save in run.checkpoints if "checkpoint" in run.holds]
+    saved = _rows_of(run, [(save.at, save.line) for save in saves if save.at is not None])
+    evaluated, saved = (rows & (not _in_all(run, rows)) for rows in (evaluated, saved))
     phase[evaluated & ~saved] = Phase.EVAL
     phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
     phase[saved & ~evaluated] = Phase.CHECKPOINT
     certainty[evaluated | saved] = Certainty.SEEN
+
+
+def _rows_of(run: Run, places: list[tuple[int, int]]) -> Mask:
+    """The rows whose time holds events, given by number and line."""
+    numbers, lines = run.iterations.number, run.iterations.line
+    wanted = [number for number, _ in places]
+    if run.timing not in AVERAGES or run.reordered:
+        return _rows_at(numbers, wanted)
+    # A mean holds all since the row before, and nothing that came after its own line.
+    rows = np.searchsorted(numbers, wanted)
+    inside = rows < len(numbers)
+    rows, later = rows[inside], np.asarray([line for _, line in places], np.int64)[inside]
+    rows = rows + (lines[rows] < later)
+    found = np.zeros(len(numbers), bool)
+    found[rows[rows < len(numbers)]] = True
+    return found
+
+
+def _in_all(run: Run, rows: Mask) -> bool:
+    """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
+    covers = _covers(run)
+    return run.timing in AVERAGES and bool(covers[rows].sum() > _MOST_STEPS * covers.sum())
 
 
 def _rows_at(numbers: npt.NDArray[np.int64], wanted: list[int]) -> Mask:
@@ -170,7 +207,10 @@ def _first_row(run: Run) -> int | None:
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
     if run.format != "nanogpt":  # others count from 1, or print averages from the first interval on
-        return 0 if run.has_header or number <= (run.settings.count("log_interval") or 1) else None
+        interval = run.settings.count("log_interval") or 1
+        if run.timing in AVERAGES:
+            return 0 if run.has_header or number <= interval else None
+        return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None
 
 
@@ -181,6 +221,8 @@ def _first_holds(run: Run, first: int | None, phase: npt.NDArray[np.int8], inter
     number = int(run.iterations.number[first])
     if run.timing in AVERAGES:
         number = min((e.at for e in run.evaluations), default=number)
+        if _in_all(run, _rows_at(run.iterations.number, [e.at for e in run.evaluations])):
+            return False, False
         return any(e.at <= run.iterations.number[first] for e in run.evaluations), False
     told = any(e.at == number for e in run.evaluations)
     if number == 0 and run.format == "nanogpt":
@@ -213,16 +255,24 @@ def _eval_interval(
     known = run.settings.count("eval_interval")
     if known:
         return known, False
-    numbers = [evaluation.at for evaluation in run.evaluations]
+    numbers = [
+        evaluation.at for evaluation in run.evaluations if evaluation.at > 1
+    ]  # the first is often beside the grid
     if len(numbers) >= 2:
-        return int(np.gcd.reduce(np.diff(numbers))), True
-    if len(numbers) == 1 and numbers[0] > 0:
+        return _usual_gap(np.diff(numbers)), True
+    if len(numbers) == 1:
         return numbers[0], True
     if baseline is None or "eval" not in run.holds or run.evaluations:
         return None, True
     spikes = _spikes(run, phase, first, baseline)
     period = _period(run, spikes, baseline, first)
     return None if period == DDP_PERIOD and _looks_like_ddp(run, spikes, baseline) else period, True
+
+
+def _usual_gap(gaps: npt.NDArray[np.int64]) -> int:
+    """What divides all of them; many trainers evaluate once more at the last iteration, whatever its number."""
+    usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
+    return usual if usual > int(gaps[-1]) else int(np.gcd.reduce(gaps))
 
 
 def _looks_like_ddp(run: Run, spikes: Mask, baseline: Baseline) -> bool:
@@ -348,9 +398,10 @@ def _in_missing_stretches(run: Run, interval: int | None) -> set[int]:
         return set()
     numbers = run.iterations.number
     found: set[int] = set()
-    for row in np.flatnonzero(np.diff(numbers) > 2 * usual).tolist():
-        low, high = int(numbers[row]), int(numbers[row + 1])
-        found |= set(range(low - low % interval + interval, high, interval))
+    following = numbers[:-1] - numbers[:-1] % interval + interval
+    missing = (np.diff(numbers) > 2 * usual) & (following < numbers[1:])
+    for row in np.flatnonzero(missing).tolist():
+        found |= set(range(int(following[row]), int(numbers[row + 1]), interval))
     return found
 
 

@@ -12,7 +12,7 @@ from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
 from stepwatch.estimator.flops import A100_FLOPS, flops_per_token
-from stepwatch.run import SENTINEL_MFU, Run
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Run
 from stepwatch.settings import ModelShape
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _peak(run: Run, gpu: Gpu | None) -> tuple[float | None, str | None]:
 
 def _last_reported(run: Run) -> float | None:
     printed = run.iterations.reported_mfu
-    real = printed[~np.isnan(printed) & (printed != SENTINEL_MFU)]
+    real = printed[~np.isnan(printed) & (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)]
     return float(real[-1]) if len(real) else None
 
 

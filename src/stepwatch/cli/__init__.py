@@ -15,6 +15,9 @@ COMMANDS = {
     "explain": "Why some iterations are slow, what each part costs, how fast the run is, when it ends.",
     "estimate": "How long a config will take on a card, before it runs; whether a claimed figure is possible.",
     "advise": "What to change, what it saves and what it costs; or a recommended config for a card and a shape.",
+    "compare": "Two runs side by side: whether one is faster, by how much, and why; an exit code for CI.",
+    "watch": "A run while it goes on: progress, speed, stalls as they happen, when it ends.",
+    "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
     "gpus": "The cards that stepwatch knows, or one of them.",
 }
 DEFAULT = "explain"

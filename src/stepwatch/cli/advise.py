@@ -8,12 +8,14 @@ import sys
 import click
 
 from stepwatch.advice import counsel_on_log, counsel_on_plan
-from stepwatch.cli.cards import count_in, named_card
-from stepwatch.cli.estimate import MODEL_NAMES, card_of, link_named, settings_from
-from stepwatch.cli.options import format_options, language_option, speaking, write
-from stepwatch.errors import NoIterations
-from stepwatch.plan import plan
-from stepwatch.presenters.counsels import Answer, CounselMarkdown, CounselTerminal, counsel_json
+from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
+from stepwatch.cli.estimate import settings_from
+from stepwatch.cli.options import check_output, format_options, language_option, speaking, write
+from stepwatch.errors import UsageError
+from stepwatch.messages import Message
+from stepwatch.plan import MODEL_NAMES, Plan, plan
+from stepwatch.presenters.counsel_outline import Answer
+from stepwatch.presenters.counsels import CounselMarkdown, CounselTerminal, counsel_json
 from stepwatch.settings import Settings
 
 
@@ -28,7 +30,7 @@ from stepwatch.settings import Settings
 @click.option("--depth", type=click.IntRange(1, 200), metavar="N", help="The shape that nanochat's --depth N means.")
 @click.option("--run", "chosen", type=click.IntRange(min=1), metavar="N", help="Advise on the N-th run of the log.")
 @language_option()
-@format_options("terminal", "md", "json")
+@format_options("terminal", "md", "json", "html")
 def command(
     arguments: tuple[str, ...], gpu: str | None, n_gpus: int | None, link: str | None, assignments: tuple[str, ...],
     config: str | None, model: str | None, depth: int | None, chosen: int | None, lang: str | None, form: str,
@@ -42,7 +44,14 @@ def command(
     --set mtbf_hours=24 tells how often the machine fails.
     """
     with speaking(lang) as language:
-        log = next((name for name in arguments if name == "-" or not name.startswith("-")), None)
+        check_output(form, output, None)
+        files = [name for name in arguments if name == "-" or not name.startswith("-")]
+        if len(files) > 1:
+            raise UsageError(
+                Message("one log or config at a time, not {count:n}", {"count": len(files)}),
+                Message("the config of a log goes as --config FILE.py"),
+            )
+        log = files[0] if files else None
         if log is not None and not log.lower().endswith(".py"):
             answer = _of_log(arguments, log, gpu, n_gpus, link, assignments, config, chosen, language)
         else:
@@ -59,17 +68,13 @@ def _of_log(
     from stepwatch.presenters.sentences import longest
 
     own = tuple(argument for argument in arguments if argument.startswith("--"))
-    try:
-        report, _ = report_on((log,), gpu, config, (*own, *assignments), language, chosen=chosen)
-    except NoIterations:
-        if log == "-":
-            raise
-        settings, remarks = settings_from((log, *own), assignments, None, None)
-        if not settings:
-            raise
-        return _of_config(settings, config, gpu, n_gpus, link)._replace(remarks=remarks)
+    report, _ = report_on((log,), gpu, config, (*own, *assignments), language, chosen=chosen)
     analysis = report.analyses[longest(report)]
-    found = counsel_on_log(analysis, cards=n_gpus or count_in(gpu), windows=sys.platform == "win32")
+    card, cards = analysis.throughput.gpu, n_gpus or count_in(gpu)
+    if not len(analysis.run.iterations) and card is not None:  # only begun: as its config would be advised on
+        begun = plan(analysis.run.settings, card, link=checked_link(link, card))
+        return _of_plan(begun, _shown(config), cards)
+    found = counsel_on_log(analysis, cards=cards, windows=sys.platform == "win32")
     remarks = tuple(finding.message for finding in report.remarks)
     return Answer(counsel=found, config=_shown(config), remarks=remarks)
 
@@ -77,12 +82,19 @@ def _of_log(
 def _of_config(settings: Settings, name: str | None, gpu: str | None, n_gpus: int | None, link: str | None) -> Answer:
     from stepwatch.advice.recommended import recommend
 
-    card, origin = named_card(gpu) or card_of(settings)
-    cards, between = n_gpus or count_in(gpu), link_named(link, card)
+    card, origin = named_card(gpu) or card_of_config(settings) or card_of_this_machine()
+    cards, between = n_gpus or count_in(gpu), checked_link(link, card)
     if name is None:
         return Answer(recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=between))
-    found = plan(settings, card, gpu_origin=origin, link=between)
-    return Answer(counsel=counsel_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=_shown(name))
+    return _of_plan(plan(settings, card, gpu_origin=origin, link=between), _shown(name), cards)
+
+
+def _of_plan(found: Plan, config: str | None, cards: int | None) -> Answer:
+    from stepwatch.advice.recommended import too_large
+
+    if found.largest_batch_size == 0:
+        raise too_large(found)
+    return Answer(counsel=counsel_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=config)
 
 
 def _shown(name: str | None) -> str | None:
@@ -93,6 +105,10 @@ def _shown(name: str | None) -> str | None:
 def _render(answer: Answer, form: str, language: str, *, to_file: bool) -> str:
     if form == "json":
         return counsel_json(answer, language)
+    if form == "html":
+        from stepwatch.presenters.html import CounselHtml
+
+        return CounselHtml().render(answer, language)
     if form == "md":
         return CounselMarkdown().render(answer, language)
     return CounselTerminal(colour=False if to_file else None).render(answer, language)

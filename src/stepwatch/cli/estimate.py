@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from stepwatch.cli.cards import card_of_this_machine, count_in, named_card
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
+from stepwatch.cli.options import (
+    chart_option,
+    check_output,
+    chosen_chart,
+    format_options,
+    language_option,
+    speaking,
+    write,
+)
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, named_shape, plan, plan_json
-from stepwatch.settings import Origin, Settings, parse_assignment, read_config
+from stepwatch.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
+from stepwatch.presenters import PLAN_CHARTS
+from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import from_file
 
-if TYPE_CHECKING:
-    from stepwatch.gpus import Gpu
-
 IMPOSSIBLE = 3
-MODEL_NAMES = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 
 
 @click.command(
@@ -38,10 +42,12 @@ MODEL_NAMES = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 )
 @click.option("--why", is_flag=True, help="Show the terms that the step time is the sum of.")
 @language_option()
-@format_options("terminal", "md", "json")
+@chart_option(*PLAN_CHARTS)
+@format_options("terminal", "md", "json", "html", "png")
 def command(
     arguments: tuple[str, ...], gpu: str | None, n_gpus: int | None, link: str | None, assignments: tuple[str, ...],
-    model: str | None, depth: int | None, claim: str | None, why: bool, lang: str | None, form: str, output: str | None,
+    model: str | None, depth: int | None, claim: str | None, why: bool, lang: str | None, chart: str | None, form: str,
+    output: str | None,
 ) -> None:  # fmt: skip
     """Estimate what a config will take on a card, before the run.
 
@@ -51,13 +57,22 @@ def command(
     With --claim it tells whether a promised figure is possible; exit code 3 when it is not.
     """
     with speaking(lang) as language:
+        check_output(form, output, chart)
         settings, remarks = settings_from(arguments, assignments, model, depth)
-        card, origin = named_card(gpu) or card_of(settings)
+        card, origin = named_card(gpu) or card_of_config(settings) or card_of_this_machine()
         answer = plan(
-            settings, card, gpu_origin=origin, n_gpus=n_gpus or count_in(gpu), link=link_named(link, card), claim=claim
+            settings,
+            card,
+            gpu_origin=origin,
+            n_gpus=n_gpus or count_in(gpu),
+            link=checked_link(link, card),
+            claim=claim,
         )
         remarks = (*remarks, *answer.notes)
-        write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
+        if form == "png":
+            write(_picture(answer, chart, language), output)
+        else:
+            write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
     if answer.claim is not None and answer.claim.verdict == "impossible":
         sys.exit(IMPOSSIBLE)
 
@@ -84,45 +99,22 @@ def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:
         from stepwatch.readers import settings_of  # a log tells its settings too
 
         return settings_of(source), ()
-    values, skipped = read_config(source.text.decode("utf-8", "replace"))
-    if not skipped:
-        return Settings.of(Origin.CONFIG, values), ()
-    told = Message(
-        "These settings of the config are not plain values and were left out: {names:word}.",
-        {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])])},
-    )
-    return Settings.of(Origin.CONFIG, values), (told,)
+    return config_settings(source.text.decode("utf-8", "replace"))
 
 
-def card_of(settings: Settings) -> tuple[Gpu, str]:
-    """`device = 'cpu'` names the card too; otherwise it is this machine's."""
-    if not (settings.text("device") or "").startswith("cpu"):
-        return card_of_this_machine()
-    from stepwatch.gpus import find_gpu
+def _picture(answer: Plan, chart: str | None, language: str) -> bytes:
+    from stepwatch.i18n import say
+    from stepwatch.presenters.pictures import png
+    from stepwatch.presenters.plan_charts import plan_charts_of
+    from stepwatch.presenters.plan_sentences import headline
 
-    return find_gpu("cpu"), settings["device"].origin.value
-
-
-def link_named(name: str | None, card: Gpu) -> str | None:
-    if name is None:
-        return None
-    from stepwatch.estimator.step import LINKS_BYTES_PER_S
-
-    known = ("nvlink", "pcie", *LINKS_BYTES_PER_S)
-    if name.lower() not in known:
-        raise UsageError(
-            Message("there is no link “{name:word}”", {"name": name}),
-            Message("links: {names:word}", {"names": ", ".join(known)}),
-        )
-    if name.lower() == "nvlink" and not card.link_bytes_per_s:
-        raise UsageError(
-            Message("a {gpu:word} has no NVLink", {"gpu": card.name}),
-            Message("leave --link out, or name pcie4 or pcie5"),
-        )
-    return name.lower()
+    charts = {found.name: found for found in plan_charts_of(answer, language)}
+    return png(chosen_chart(charts, chart or PLAN_CHARTS[0]), say(headline(answer), language))
 
 
-def _render(answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool) -> str:
+def _render(
+    answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool
+) -> str | bytes:
     if form == "json":
         from stepwatch.advice import counsel_on_plan
         from stepwatch.i18n import say
@@ -131,6 +123,10 @@ def _render(answer: Plan, remarks: tuple[Message, ...], form: str, language: str
         said = {"language": language, "remarks": [say(remark, language) for remark in remarks]}
         advice = list_json(counsel_on_plan(answer), language)
         return json.dumps({**plan_json(answer), "advice": advice, **said}, ensure_ascii=False) + "\n"
+    if form == "html":
+        from stepwatch.presenters.html import PlanHtml
+
+        return PlanHtml(why=why).render(answer, remarks, language).encode("utf-8")
     from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
 
     if form == "md":

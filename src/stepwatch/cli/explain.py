@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
+import shlex
 import sys
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import click
 
-from stepwatch.analysis import analyse
-from stepwatch.analysis.findings import NOTICE, WARNING, Finding
-from stepwatch.cli.cards import named_card
+from stepwatch.analysis.findings import NOTICE, Finding
+from stepwatch.cards import count_in, named_card
 from stepwatch.cli.errors import complain
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.options import (
+    chart_option,
+    check_output,
+    chosen_chart,
+    format_options,
+    language_option,
+    speaking,
+    write,
+)
 from stepwatch.errors import StepwatchError, UsageError
+from stepwatch.explanation import explain
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import Presenter
+from stepwatch.presenters import CHARTS, Presenter
 from stepwatch.readers import read
 from stepwatch.report import Report
 from stepwatch.run import Run
-from stepwatch.settings import Origin, Settings, Value, parse_assignment, read_config
+from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin
-
-if TYPE_CHECKING:
-    from stepwatch.gpus import Gpu
 
 
 @click.command(name="explain", context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,17 +56,23 @@ if TYPE_CHECKING:
 @click.option("--front-matter", is_flag=True, help="Begin the Markdown with front matter for a site.")
 @click.option("--log-format", metavar="NAME", help="Do not detect the format of the log: it is this one.")
 @click.option(
+    "--like",
+    metavar="LINE",
+    help="Read lines like this one, of a format that is not known: 'it 12 | 0.34 s'.",
+)
+@click.option(
     "--max-size",
     type=click.IntRange(min=1),
     metavar="BYTES",
     default=LARGEST_EXPANSION_BYTES,
     help="Largest log to read, after expansion (default: 2 GB).",
 )
-@format_options("terminal", "md", "json")
+@chart_option(*CHARTS)
+@format_options("terminal", "md", "json", "html", "png")
 def command(
     logs: tuple[str, ...], gpu: str | None, lang: str | None, config: str | None, assignments: tuple[str, ...],
     full: bool, chosen: int | None, no_iterations: bool, with_lines: bool, front_matter: bool, log_format: str | None,
-    max_size: int, form: str, output: str | None,
+    like: str | None, max_size: int, chart: str | None, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Explain the log of a training run.
 
@@ -72,43 +81,63 @@ def command(
     alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
+        check_output(form, output, chart)
         report, failed = report_on(
-            logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, limit=max_size
+            logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, like=like, limit=max_size
         )
+        if form == "png":
+            write(_picture(report, chart, language), output)
+            sys.exit(1 if failed else 0)
         presenter = _presenter(
             form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter,
             colour=None if output is None else False,
         )  # fmt: skip
-        write(presenter.render(report, language), output)
+        answer = presenter.render(report, language)
+        write(answer.encode("utf-8") if form == "html" else answer, output)  # a page says itself that it is UTF-8
     if failed:
         sys.exit(1)
 
 
 def report_on(
     logs: tuple[str, ...], gpu: str | None, config: str | None, assignments: tuple[str, ...], language: str, *,
-    chosen: int | None = None, log_format: str | None = None, limit: int = LARGEST_EXPANSION_BYTES,
+    chosen: int | None = None, log_format: str | None = None, like: str | None = None,
+    limit: int = LARGEST_EXPANSION_BYTES,
 ) -> tuple[Report, bool]:  # fmt: skip
     """The report, and whether one of several logs could not be read."""
     card = named_card(gpu)
     user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
-    from_config, remarks = _config_settings(config)
-    runs, failed = _read_all(logs, log_format, limit, language)
+    from_config, remarks = config_given(config)
+    runs, failed = _read_all(logs, log_format, like, limit, language)
     if chosen is not None:
         runs = [_chosen(runs, chosen)]
     report = replace(
-        _report(runs, card, from_config, user, remarks), inputs=tuple(_shown(name) for name in logs or ("-",)),
-        command="stepwatch explain" if chosen is None else f"stepwatch explain --run {chosen}",
+        explain(runs, card, config=from_config, user=user, remarks=remarks),
+        inputs=tuple(shown(name) for name in logs or ("-",)), cards=count_in(gpu),
+        directory=chosen is None and any(map(is_collection, logs)),
+        command=_command(chosen, like),
     )  # fmt: skip
     return report, failed
 
 
-def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, language: str) -> tuple[list[Run], bool]:
+def _command(chosen: int | None, like: str | None) -> str:
+    """What was asked, so that what is suggested next can be pasted."""
+    learned = "" if like is None else f" --like {shlex.quote(like)}"
+    return "stepwatch explain" + learned + ("" if chosen is None else f" --run {chosen}")
+
+
+def _read_all(
+    logs: tuple[str, ...], log_format: str | None, like: str | None, limit: int, language: str
+) -> tuple[list[Run], bool]:
     """All runs of all logs. One bad file among several is told and skipped; alone it is the answer."""
     runs: list[Run] = []
     failed = False
     for name in logs or ("-",):
         try:
-            runs.extend(read(_source(name, limit, language), log_format))
+            if is_collection(name):
+                found, incomplete = _in_directory(name, log_format, limit, language)
+                runs, failed = [*runs, *found], failed or incomplete
+            else:
+                runs.extend(read(_source(name, limit, language), log_format, like=like))
         except StepwatchError as error:
             if len(logs) < 2:
                 raise
@@ -117,6 +146,29 @@ def _read_all(logs: tuple[str, ...], log_format: str | None, limit: int, languag
     if not runs:
         sys.exit(1)
     return runs, failed
+
+
+def is_collection(name: str) -> bool:
+    """A directory that is not itself one run."""
+    if not os.path.isdir(name):
+        return False
+    from stepwatch.sources.directories import event_files, wandb_files
+
+    return wandb_files(name) is None and not event_files(name)
+
+
+def _in_directory(name: str, log_format: str | None, limit: int, language: str) -> tuple[tuple[Run, ...], bool]:
+    """The runs below a directory; logs that cannot be read are told, and so is a search that was cut short."""
+    from stepwatch.collection import MOST_FILES, runs_in
+
+    found = runs_in(name, format_name=log_format, limit=limit)
+    for log, error in found.failed:
+        text = Message("{name:word}: {what:word}", {"name": log, "what": say(error.what, language)})
+        click.echo("stepwatch: " + say(text, language), err=True)
+    if found.more:
+        text = Message("only the first {count:n} files were looked at", {"count": MOST_FILES})
+        click.echo("stepwatch: " + say(text, language), err=True)
+    return found.runs, bool(found.failed)
 
 
 def _source(name: str, limit: int, language: str) -> Source:
@@ -128,7 +180,7 @@ def _source(name: str, limit: int, language: str) -> Source:
     return from_stdin(limit=limit)
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A relative path is as typed; of any other only the name, since a report is made to be passed on."""
     parts = set(name.replace("\\", "/").split("/"))
     return os.path.basename(name) if os.path.isabs(name) or {"..", "~"} & parts else name
@@ -148,75 +200,22 @@ def _chosen(runs: list[Run], number: int) -> Run:
     return runs[number - 1]
 
 
-def _config_settings(config: str | None) -> tuple[dict[str, Value], list[Finding]]:
+def config_given(config: str | None) -> tuple[Settings, list[Finding]]:
     if config is None:
-        return {}, []
-    values, skipped = read_config(from_file(config).text.decode("utf-8", "replace"))
-    if not skipped:
-        return values, []
-    facts = {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])]), "count": len(skipped)}
-    text = Message("These settings of the config are not plain values and were left out: {names:word}.", facts)
-    return values, [Finding("config_skipped", NOTICE, text)]
+        return Settings({}), []
+    settings, remarks = config_settings(from_file(config).text.decode("utf-8", "replace"))
+    return settings, [Finding("config_skipped", NOTICE, remark) for remark in remarks]
 
 
-def _report(
-    runs: list[Run], card: tuple[Gpu, str] | None, from_config: dict[str, Value], user: Settings, remarks: list[Finding]
-) -> Report:
-    if len(runs) > 1:
-        facts = {"count": len(runs)}
-        text = Message("The log holds {count:n} runs; each is explained by itself, with its own normal time.", facts)
-        remarks = [*remarks, Finding("several_runs", NOTICE, text)]
-    config = Settings.of(Origin.CONFIG, from_config)
-    remarks = [*remarks, *_contradictions(runs, user, "--set"), *_contradictions(runs, config, "--config")]
-    analyses = []
-    for run in runs:
-        gpu, origin = _card(run, card)
-        analyses.append(analyse(replace(run, settings=_laid_over(run.settings, config, user)), gpu, origin))
-    return Report(analyses=tuple(analyses), remarks=tuple(remarks))
+def _picture(report: Report, chart: str | None, language: str) -> bytes:
+    """Of the longest run, as the first screen is."""
+    from stepwatch.presenters.charts import charts_of
+    from stepwatch.presenters.pictures import png
+    from stepwatch.presenters.sentences import headline, longest
 
-
-def _card(run: Run, card: tuple[Gpu, str] | None) -> tuple[Gpu | None, str | None]:
-    if card is not None:
-        return card
-    if not run.gpu_text:
-        return None, None
-    from stepwatch.gpus import find_gpu_in_text
-
-    found = find_gpu_in_text(run.gpu_text)
-    return found, Origin.LOG.value if found else None
-
-
-def _laid_over(log: Settings, config: Settings, user: Settings) -> Settings:
-    """What was inferred yields to the config, the config to what the log says, and all to --set."""
-    said = Settings({name: setting for name, setting in log.items() if setting.origin is Origin.LOG})
-    return log.beneath(config).beneath(said).beneath(user)
-
-
-def _contradictions(runs: list[Run], given: Settings, option: str) -> list[Finding]:
-    found = []
-    for name, setting in given.items():
-        told = next((value for run in runs if (value := _told(run, name)) is not None), None)
-        if told is None or told == setting.value:
-            continue
-        facts = {"name": name, "told": _short(told), "given": _short(setting.value)}
-        text = Message("The log says {name:word} = {told:word}, --config says {given:word}: the log wins.", facts)
-        if option == "--set":
-            text = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", facts)
-        found.append(Finding("settings_conflict", WARNING, text))
-    return found
-
-
-def _told(run: Run, name: str) -> Value | None:
-    """What the log says of a setting, in words or by the numbers of its evaluations."""
-    if name in run.settings and run.settings[name].origin is Origin.LOG:
-        return run.settings[name].value
-    if name == "eval_interval" and len(run.evaluations) > 2:
-        return math.gcd(*(b.at - a.at for a, b in pairwise(run.evaluations)))
-    return None
-
-
-def _short(value: Value) -> Value:
-    return int(value) if isinstance(value, float) and value == int(value) else value
+    analysis = report.analyses[longest(report)]
+    charts = {found.name: found for found in charts_of(analysis, language)}
+    return png(chosen_chart(charts, chart or CHARTS[0]), say(headline(analysis), language))
 
 
 def _presenter(
@@ -230,6 +229,10 @@ def _presenter(
         from stepwatch.presenters.markdown import MarkdownPresenter
 
         return MarkdownPresenter(front_matter=front_matter, with_lines=with_lines)
+    if form == "html":
+        from stepwatch.presenters.html import HtmlPresenter
+
+        return HtmlPresenter(with_lines=with_lines)
     from stepwatch.presenters.terminal import TerminalPresenter
 
     return TerminalPresenter(full=full, with_lines=with_lines, colour=colour)

@@ -144,8 +144,10 @@ def _eval_doubt(count: float, price: Interval | None, before: Interval, after: I
 def _saves_less(before: Loop, after: Loop) -> Interval:
     """Checkpoints that the change avoids, in units of the price."""
     then = [at * after.checkpoint.mid for at in (after.saves.low, after.saves.mid, after.saves.high)]
-    slack = after.saves.mid * (after.checkpoint.high - after.checkpoint.low) / 2
-    now = before.saves
+    slack = 0.0
+    if before.checkpoint != after.checkpoint:
+        slack = after.saves.mid * (after.checkpoint.high - after.checkpoint.low) / 2
+    now = before.saves.scaled(before.checkpoint.mid)
     if before.share == after.share and before.apart == after.apart:
         ends = sorted((now.low - then[0], now.high - then[2]))
     else:

@@ -12,12 +12,17 @@ from stepwatch.gpus.catalogue import Gpu, Peak, gpus
 from stepwatch.gpus.names import find_gpu, find_gpu_in_text
 
 if TYPE_CHECKING:
-    from stepwatch.gpus.driver import ThisCard, this_card
+    from stepwatch.gpus.driver import Reading, Sensors, ThisCard, this_card
     from stepwatch.gpus.formula import gpu_by_formula
 
-__all__ = ["Gpu", "Peak", "ThisCard", "find_gpu", "find_gpu_in_text", "gpu_by_formula", "gpus", "this_card"]
+__all__ = [
+    "Gpu", "Peak", "Reading", "Sensors", "ThisCard", "find_gpu", "find_gpu_in_text", "gpu_by_formula", "gpus",
+    "this_card",
+]  # fmt: skip
 
-_MODULE_OF = {"ThisCard": "driver", "gpu_by_formula": "formula", "this_card": "driver"}
+_MODULE_OF = {
+    "Reading": "driver", "Sensors": "driver", "ThisCard": "driver", "gpu_by_formula": "formula", "this_card": "driver",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

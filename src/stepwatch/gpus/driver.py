@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus.catalogue import BOOST_SLACK, Gpu
@@ -25,6 +25,7 @@ _MILLI = 1e-3
 _BITS_PER_BYTE = 8
 _TRANSFERS_PER_CLOCK = 2  # every kind of memory since GDDR3; a 4090: 384 bit x 2 x 10501 MHz = 1008 GB/s
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
+_ON_DIE = 0  # NVML_TEMPERATURE_GPU
 _NOT_AVAILABLE = 2**32 - 1  # NVML_VALUE_NOT_AVAILABLE
 _MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
 _VRAM_TOLERANCE = 0.1  # as in names.py: drivers report up to 7 % less than the nominal memory
@@ -57,6 +58,8 @@ class DriverLibrary(Protocol):
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: Any, /) -> int: ...
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: int, /) -> Any: ...
     def nvmlDeviceGetAttributes(self, handle: Any, /) -> Any: ...
+    def nvmlDeviceGetTemperature(self, handle: Any, sensor: int, /) -> int: ...
+    def nvmlDeviceGetPowerUsage(self, handle: Any, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,46 @@ def this_card(library: DriverLibrary | None = None) -> ThisCard:
     if not cards:
         raise _no_card()
     return max(cards, key=lambda card: card.gpu.peak_flops().flops or 0.0)
+
+
+class Reading(NamedTuple):
+    """What a card is doing now; None where the driver does not say."""
+
+    name: str
+    sm_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    used_vram_bytes: float | None = None
+    vram_bytes: float | None = None
+
+
+class Sensors:
+    """The cards of this machine, kept open to be read again and again. Raises UnknownGpu where there is none."""
+
+    def __init__(self, library: DriverLibrary | None = None) -> None:
+        self._library = library or _installed()
+        try:
+            self._library.nvmlInit()
+        except Exception as error:
+            raise _no_card() from error
+        count = _asked(self._library.nvmlDeviceGetCount) or 0
+        handles = [_asked(partial(self._library.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+        self._devices = [_Device(self._library, handle) for handle in handles if handle is not None]
+        if not self._devices:
+            self.close()
+            raise _no_card()
+
+    def read(self) -> Reading:
+        """Of the card with most memory in use: that is where the training runs."""
+        device = max(self._devices, key=lambda device: device.used_vram_bytes or 0.0)
+        return Reading(
+            name=plain_name(device.name or ""), sm_clock_hz=device.current_sm_clock_hz,
+            temperature_c=device.temperature_c, power_w=device.power_w,
+            used_vram_bytes=device.used_vram_bytes, vram_bytes=device.vram_bytes,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        _asked(self._library.nvmlShutdown)
 
 
 def _installed() -> DriverLibrary:
@@ -171,6 +214,19 @@ class _Device:
     @property
     def current_sm_clock_hz(self) -> float | None:
         return _figure(lambda: self.library.nvmlDeviceGetClockInfo(self.handle, _SM_CLOCK), MEGA)
+
+    @property
+    def used_vram_bytes(self) -> float | None:
+        free = self.free_vram_bytes
+        return None if free is None or self.vram_bytes is None else self.vram_bytes - free
+
+    @property
+    def temperature_c(self) -> float | None:
+        return _figure(lambda: self.library.nvmlDeviceGetTemperature(self.handle, _ON_DIE))
+
+    @property
+    def power_w(self) -> float | None:
+        return _figure(lambda: self.library.nvmlDeviceGetPowerUsage(self.handle), _MILLI)
 
     @property
     def bandwidth_bytes_per_s(self) -> float | None:

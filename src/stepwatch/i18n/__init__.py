@@ -80,8 +80,14 @@ def _ints(values: Sequence[int], language: str) -> str:
     )
 
 
+def _list(value: object, language: str) -> str:
+    """Words of our own, such as the names of formats: as long as they are."""
+    return _CONTROL.sub("", str(value))
+
+
 _KINDS: dict[str, Callable[[Any, str], str]] = {
     "word": _word,
+    "list": _list,
     "ints": _ints,
     "n": numbers.integer,
     "x": numbers.factor,

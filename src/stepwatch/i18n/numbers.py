@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 
-class _Separators(NamedTuple):
+class Separators(NamedTuple):
     decimal: str
     group: str
     least_digits: int
@@ -20,25 +20,38 @@ class _Separators(NamedTuple):
 
 
 _SEPARATORS = {
-    "en": _Separators(".", ",", 1),
-    "fr": _Separators(",", "\u202f", 1),
-    "de": _Separators(",", ".", 1),
-    "es": _Separators(",", ".", 2),
+    "en": Separators(".", ",", 1),
+    "fr": Separators(",", "\u202f", 1),
+    "de": Separators(",", ".", 1),
+    "es": Separators(",", ".", 2),
 }
 _DAY = {"en": "d", "fr": "j", "de": "d", "es": "d"}
 _BYTE = {"en": "B", "fr": "o", "de": "B", "es": "B"}
 _SPACE = {"en": " ", "fr": "\u202f", "de": "\u00a0", "es": "\u00a0"}
 
 
+def separators(language: str) -> Separators:
+    return _SEPARATORS[language]
+
+
+def space(language: str) -> str:
+    """What stands between a figure and its unit."""
+    return _SPACE[language]
+
+
+def day(language: str) -> str:
+    return _DAY[language]
+
+
 def decimal(value: float, decimals: int, language: str) -> str:
     if not math.isfinite(value):
         return "–"
     whole, _, fraction = f"{value:,.{decimals}f}".partition(".")
-    separators = _SEPARATORS[language]
-    if len(whole.lstrip("-").replace(",", "")) < 3 + separators.least_digits:
+    locale = _SEPARATORS[language]
+    if len(whole.lstrip("-").replace(",", "")) < 3 + locale.least_digits:
         whole = whole.replace(",", "")
-    whole = whole.replace(",", separators.group)
-    return whole + separators.decimal + fraction if fraction else whole
+    whole = whole.replace(",", locale.group)
+    return whole + locale.decimal + fraction if fraction else whole
 
 
 def significant(value: float, digits: int, language: str) -> str:

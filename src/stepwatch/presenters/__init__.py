@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from stepwatch.report import Report
 
-__all__ = ["Presenter"]
+__all__ = ["CHARTS", "PLAN_CHARTS", "Presenter"]
+
+CHARTS = ("times", "anatomy", "throughput", "parts", "forecast")
+"""What can be drawn of a run, by the names that `--chart` takes."""
+PLAN_CHARTS = ("parts", "memory")
 
 
 class Presenter(Protocol):

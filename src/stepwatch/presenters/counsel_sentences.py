@@ -48,7 +48,7 @@ def headline(counsel: Counsel | None) -> Message:
 
 def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
     """Why the list is empty."""
-    if counsel is None or counsel.advice:
+    if counsel is None or counsel.advice or not _knows_evaluations(counsel):
         return ()
     run = counsel.before
     share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
@@ -62,10 +62,19 @@ def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
     )
 
 
+def _knows_evaluations(counsel: Counsel) -> bool:
+    """Whether what evaluations and checkpoints take is known, where there are any."""
+    a = counsel.case.analysis
+    return a is None or all(cost is None or cost.high > 0 for cost in (a.costs.eval_s, a.costs.checkpoint_s))
+
+
 def saves(advice: Advice, total_s: Interval) -> Message:
+    facts = {"saved": advice.saves_s, "total": total_s.mid}
     if advice.basis == "measured":
-        return Message("Saves {saved:range} of {total:time}.", {"saved": advice.saves_s, "total": total_s.mid})
-    # Both ends: where the estimate is wide, a saving may exceed the middle of the whole.
+        return Message("Saves {saved:range} of {total:time}.", facts)
+    if advice.saves_s.high < total_s.mid:
+        return Message("Saves {saved:range} of {total:time}, as estimated.", facts)
+    # Where the estimate is wide, a saving may exceed the middle of the whole.
     return Message("Saves {saved:range} of {total:range}, as estimated.", {"saved": advice.saves_s, "total": total_s})
 
 

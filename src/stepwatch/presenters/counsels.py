@@ -8,41 +8,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stepwatch.advice import Advice, Counsel
-from stepwatch.advice.recommended import Recommended
 from stepwatch.estimator.simulate import Simulated
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.plan import Plan, plan_json
+from stepwatch.presenters import counsel_outline, plan_sentences
 from stepwatch.presenters import counsel_sentences as sentences
-from stepwatch.presenters import plan_sentences
+from stepwatch.presenters.counsel_outline import BEFORE_AFTER, Answer
 from stepwatch.presenters.lines import Line, Table, printable, shown, width_of_output
-from stepwatch.presenters.writing import Note, Screen
+from stepwatch.presenters.writing import Screen
 from stepwatch.units import Interval, interval_json
 
 SCHEMA = "stepwatch.advice/1"
-BEFORE_AFTER = (Message("Part"), Message("Before"), Message("After"))
-
-
-class Answer(NamedTuple):
-    """What `advise` found: counsel on a run, or recommended settings where there is no run."""
-
-    counsel: Counsel | None = None
-    recommended: Recommended | None = None
-    config: str | None = None
-    """The config that the run was started with, as it may be shown."""
-    remarks: tuple[Message, ...] = ()
-
-    @property
-    def command(self) -> list[str]:
-        if self.recommended is not None:
-            plan = self.recommended.plan
-            return sentences.command(self.recommended.settings, None, plan.n_gpus)
-        if self.counsel is None:
-            return []
-        new = {name: value for name, (_, value) in self.counsel.change.items()}
-        work = self.counsel.case.workload
-        cards = int(new.get("world_size") or (work.world_size if work is not None else 1))
-        return sentences.command(new, self.config, cards)
 
 
 # --- the terminal -----------------------------------------------------------------------------------------------
@@ -136,49 +113,15 @@ class _Page(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounselMarkdown:
     def render(self, answer: Answer, language: str) -> str:
-        note = Note(language)
-        blocks = _settings(answer, note) if answer.recommended is not None else _changes(answer, note)
+        from stepwatch.presenters.markdown import Writer  # loads numpy, which the terminal can do without
+
+        writer = Writer(language)
+        blocks = [
+            "# " + writer.say(counsel_outline.title(answer)),
+            f"**{writer.say(counsel_outline.headline(answer))}**",
+        ]
+        blocks += [block for part in counsel_outline.sections(answer) for block in writer.section(part, "##")]
         return printable("\n\n".join(blocks) + "\n")
-
-
-def _changes(answer: Answer, note: Note) -> Iterator[str]:
-    counsel = answer.counsel
-    yield "# " + note.say(sentences.TITLE)
-    yield f"**{note.say(sentences.headline(counsel))}**"
-    yield from map(note.say, sentences.nothing(counsel))
-    yield from map(note.say, answer.remarks)
-    if counsel is None:
-        return
-    for position, advice in enumerate(counsel.advice):
-        yield f"## {position + 1}. {note.say(advice.what)}"
-        told = sentences.joined(
-            (sentences.saves(advice, counsel.before.total_s), sentences.together(counsel, position))
-        )
-        yield note.say(*told, advice.because)
-        yield f"**{note.say(sentences.PRICE)}** {note.say(advice.price)}"
-        if advice.patch is not None and advice.where is not None:
-            yield note.say(advice.where)
-            yield note.code(advice.patch, "sh" if not advice.remedy else "python")
-    if any(counsel.chosen):
-        yield "## " + note.say(Message("Before and after"))
-        yield note.table(BEFORE_AFTER, "lrr", sentences.rows(counsel))
-        lines = sentences.diff(counsel.change)
-        yield from [note.code("\n".join(lines), "diff")] if lines else []
-        yield from [note.code(" ".join(answer.command), "sh")] if answer.command else []
-    notes = sentences.joined((sentences.span(counsel), *counsel.missing))
-    yield from [note.bullets(map(note.say, notes))] if notes else []
-
-
-def _settings(answer: Answer, note: Note) -> Iterator[str]:
-    found = answer.recommended
-    assert found is not None
-    yield "# " + note.say(sentences.TITLE_RECOMMENDED)
-    yield f"**{note.say(sentences.recommended_headline(found))}**"
-    yield from map(note.say, answer.remarks)
-    yield note.code("\n".join(sentences.config_lines(found)), "python")
-    reasons = sentences.joined((*sentences.reasons(found), sentences.against_defaults(found)))
-    yield note.bullets([*map(note.say, reasons), note.say(*plan_sentences.speed(found.plan))])
-    yield note.code(" ".join(answer.command), "sh")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------

@@ -112,9 +112,13 @@ def _on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def held(text: str) -> str:
+    """With a space that no line ends at between a figure and its unit."""
+    return _HELD.sub("\u00a0", text)
+
+
 def wrapped(text: str, width: int) -> list[str]:
-    held = _HELD.sub("\u00a0", text)
-    lines = textwrap.wrap(held, max(width, 20), break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(held(text), max(width, 20), break_on_hyphens=False) or [""]
     return [line.replace("\u00a0", " ") for line in lines]
 
 

@@ -139,6 +139,14 @@ def _effort(plan: Plan, facts: dict[str, Any]) -> Message:
 # --- the parts --------------------------------------------------------------------------------------------------
 
 
+class Part(NamedTuple):
+    code: str
+    name: Message
+    each_s: Interval
+    times: Message
+    total_s: Interval
+
+
 class PartRow(NamedTuple):
     name: Message
     each: Message | None
@@ -146,20 +154,22 @@ class PartRow(NamedTuple):
     total: Message
 
 
-def part_rows(plan: Plan) -> Iterator[PartRow]:
+def parts(plan: Plan) -> Iterator[Part]:
     found = plan.estimate
-    yield _part(Message("Training step"), found.step_s, _count(iterations(plan)), plan.step_part_s)
+    yield Part("step", Message("Training step"), found.step_s, _count(iterations(plan)), plan.step_part_s)
     evaluations = found.eval_s.scaled(plan.evaluations)
-    yield _part(Message("Evaluation"), found.eval_s, _count(plan.evaluations), evaluations)
+    yield Part("eval", Message("Evaluation"), found.eval_s, _count(plan.evaluations), evaluations)
     if plan.saves.high > 0:
-        yield _part(Message("Checkpoint"), found.checkpoint_s, _saves(plan), _product(plan.saves, found.checkpoint_s))
+        saves = _product(plan.saves, found.checkpoint_s)
+        yield Part("checkpoint", Message("Checkpoint"), found.checkpoint_s, _saves(plan), saves)
     start = Message("Warm-up") if plan.workload.compile is False else Message("Compilation, warm-up")
-    yield _part(start, found.compile_s, _count(1), found.compile_s)
+    yield Part("compile", start, found.compile_s, _count(1), found.compile_s)
+
+
+def part_rows(plan: Plan) -> Iterator[PartRow]:
+    for part in parts(plan):
+        yield PartRow(part.name, _range(part.each_s), part.times, _range(part.total_s))
     yield PartRow(Message("Whole run"), None, None, _range(plan.total_s))
-
-
-def _part(name: Message, each: Interval, count: Message, total: Interval) -> PartRow:
-    return PartRow(name, _range(each), count, _range(total))
 
 
 def _range(interval: Interval) -> Message:

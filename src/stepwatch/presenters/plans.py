@@ -5,7 +5,6 @@ Nothing here loads numpy, nor what explains a log: an estimate is to be answered
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from stepwatch.advice import counsel_on_plan
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.plan import Plan
-from stepwatch.presenters import counsel_sentences
+from stepwatch.presenters import counsel_sentences, plan_outline
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.lines import (
     GAP,
@@ -220,93 +219,13 @@ class PlanMarkdown:
     suffix: str = ".md"
 
     def render(self, plan: Plan, remarks: tuple[Message, ...], language: str) -> str:
-        note = _Note(plan, remarks, language)
-        text = "\n\n".join(note.blocks(why=self.why)) + "\n"
-        return printable((note.head() if self.front_matter else "") + text)
+        from stepwatch.presenters.markdown import Writer, front_matter  # loads numpy, which the terminal can do without
 
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """Yields blocks: headings, paragraphs, lists and tables, to be joined by empty lines."""
-
-    plan: Plan
-    remarks: tuple[Message, ...]
-    language: str
-
-    def head(self) -> str:
-        quoted = json.dumps(say(sentences.TITLE, self.language), ensure_ascii=False)
-        return f'---\ntitle: {quoted}\nlang: "{self.language}"\nlayout: post\ntype: note\n---\n\n'
-
-    def blocks(self, *, why: bool) -> Iterator[str]:
-        plan = self.plan
-        yield "# " + self.say(sentences.TITLE)
-        verdict = sentences.verdict(plan)
-        if verdict:
-            yield f"**{self.text(verdict)}**"
-        yield f"**{self.say(sentences.headline(plan))}**"
-        for heading, blocks in (
-            (Message("What it takes"), [self.parts(), self.say(sentences.RANGES)]),
-            (Message("How fast it is"), [self.text(sentences.speed(plan))]),
-            (Message("Whether it fits"), [self.text(sentences.memory(plan))]),
-            (Message("What was assumed"), [self.bullets(map(self.say, sentences.assumed(plan)))]),
-            (Message("What else to know"), [self.bullets(self.told())]),
-            (Message("The sum behind one iteration"), [self.terms(), self.reckoning()] if why else []),
-            (Message("Settings"), [self.settings()] if why else []),
-            (Message("What to change"), [self.changes()]),
-            (Message("What to ask next"), self.next(why=why)),
-        ):
-            content = [block for block in blocks if block]
-            if content:
-                yield "## " + self.say(heading)
-                yield from content
-
-    def told(self) -> Iterator[str]:
-        for text in sentences.warnings(self.plan):
-            yield f"**{self.say(Message('Warning'))}:** {self.say(text)}"
-        yield from map(self.say, (*self.remarks, *sentences.notices(self.plan)))
-
-    def parts(self) -> str:
-        head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
-        return self.table(head, "lrrr", sentences.part_rows(self.plan))
-
-    def terms(self) -> str:
-        return self.table((Message("Term"), Message("Time"), Message("Share")), "lrr", sentences.term_rows(self.plan))
-
-    def reckoning(self) -> str:
-        rows = sentences.reckoning(self.plan)
-        return self.bullets(f"**{self.say(label)}:** {self.text(texts)}" for label, texts in rows)
-
-    def settings(self) -> str:
-        head = (Message("Setting"), Message("Value"), Message("Origin"))
-        return self.table(head, "lll", sentences.known_settings(self.plan))
-
-    def changes(self) -> str:
-        found = counsel_on_plan(self.plan)
-        return self.bullets(
-            self.text((*counsel_sentences.sentence(advice, found), counsel_sentences.PRICE, advice.price))
-            for advice in found.advice
-        )
-
-    def next(self, *, why: bool) -> list[str]:
-        ask = sentences.next_option(self.plan, why=why)
-        return [] if ask is None else [f"{self.say(ask.why)} `{ask.option}`"]
-
-    # --- sentences --------------------------------------------------------------------------------------------
-
-    def say(self, message: Message) -> str:
-        from stepwatch.presenters.markdown import escaped  # loads numpy, which the terminal can do without
-
-        return escaped(say(message, self.language))
-
-    def text(self, messages: tuple[Message, ...]) -> str:
-        return " ".join(map(self.say, messages))
-
-    def bullets(self, texts: Iterable[str]) -> str:
-        return "\n".join("- " + text for text in texts)
-
-    def table(self, head: tuple[Message, ...], align: str, rows: Iterable[tuple[Message | None, ...]]) -> str:
-        rule = "|".join({"r": "---:", "l": "---"}[side] for side in align)
-        lines = [f"| {' | '.join(map(self.say, head))} |", f"|{rule}|"]
-        for row in rows:
-            lines.append(f"| {' | '.join('' if cell is None else self.say(cell) for cell in row)} |")
-        return "\n".join(lines)
+        writer = Writer(language)
+        blocks = ["# " + writer.say(sentences.TITLE)]
+        blocks += [f"**{writer.said(verdict)}**" for verdict in (sentences.verdict(plan),) if verdict]
+        blocks.append(f"**{writer.say(sentences.headline(plan))}**")
+        for section in plan_outline.sections(plan, remarks, why=self.why):
+            blocks += writer.section(section, "##")
+        start = front_matter(sentences.TITLE, language) if self.front_matter else ""
+        return printable(start + "\n\n".join(blocks) + "\n")

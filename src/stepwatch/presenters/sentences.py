@@ -124,6 +124,12 @@ def _headline_of_a_beginning(a: Analysis, step: Interval, gpu: str) -> Message:
 def _headline_of_regimes(a: Analysis) -> Message:
     levels = [regime.step_s for regime in a.regimes.regimes]
     facts = {"fast": min(levels), "slow": max(levels), "count": len(levels)}
+    if a.run.schedules:
+        return Message(
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and "
+            "attention window during the run. That is meant.",
+            facts,
+        )
     return Message(
         "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.",
         facts,
@@ -193,6 +199,8 @@ def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
 class PartRow:
     """One line of the table of parts; `seconds` and `share` are of the wall time."""
 
+    part: str
+    """The key of its name in PART_NAMES."""
     name: Message
     cost: Message
     how: Message | None
@@ -215,19 +223,20 @@ def _part_rows(a: Analysis) -> Iterator[PartRow | None]:
     else:
         yield _pair_row(a)
     warm_up = a.run.settings.flag("compile") is False
-    yield _row(a, "compile", costs.compile_s, "compile_s", 1, PART_NAMES["warm-up"] if warm_up else None)
+    yield _row(a, "compile", costs.compile_s, "compile_s", 1, "warm-up" if warm_up else None)
     yield _lost_row(a, "stall", int(a.phases.of(Phase.STALL).sum()))
     yield _lost_row(a, "unexplained", 0)
 
 
 def _row(
-    a: Analysis, part: str, cost: Interval | None, key: str, count: int, name: Message | None = None
+    a: Analysis, part: str, cost: Interval | None, key: str, count: int, name: str | None = None
 ) -> PartRow | None:
     if cost is None:
         return None
+    share = share_of(a, part) if cost.high > 0 or a.costs.how.get(key) != NOT_SEPARABLE else math.nan
     return PartRow(
-        name=name or PART_NAMES[part], cost=cost_text(cost), how=HOW.get(a.costs.how.get(key, "")), count=count,
-        seconds=a.goodput.parts_s[part], share=share_of(a, part),
+        part=name or part, name=PART_NAMES[name or part], cost=cost_text(cost),
+        how=HOW.get(a.costs.how.get(key, "")), count=count, seconds=a.goodput.parts_s[part], share=share,
     )  # fmt: skip
 
 
@@ -235,8 +244,8 @@ def _pair_row(a: Analysis) -> PartRow:
     assert a.costs.pair_s is not None
     parts = a.goodput.parts_s
     return PartRow(
-        name=PART_NAMES["pair"], cost=cost_text(a.costs.pair_s), how=HOW["measured"], count=a.checkpoints_done,
-        seconds=parts["eval"] + parts["checkpoint"], share=share_of(a, "eval", "checkpoint"),
+        part="pair", name=PART_NAMES["pair"], cost=cost_text(a.costs.pair_s), how=HOW["measured"],
+        count=a.checkpoints_done, seconds=parts["eval"] + parts["checkpoint"], share=share_of(a, "eval", "checkpoint"),
     )  # fmt: skip
 
 
@@ -245,7 +254,9 @@ def _lost_row(a: Analysis, part: str, count: int) -> PartRow | None:
     if share_of(a, part) < SMALLEST_SHOWN:
         return None
     cost = Message("{lost:time} in all", {"lost": lost})
-    return PartRow(name=PART_NAMES[part], cost=cost, how=None, count=count, seconds=lost, share=share_of(a, part))
+    return PartRow(
+        part=part, name=PART_NAMES[part], cost=cost, how=None, count=count, seconds=lost, share=share_of(a, part)
+    )
 
 
 def cost_text(cost: Interval) -> Message:
@@ -255,6 +266,8 @@ def cost_text(cost: Interval) -> Message:
 
 
 def share_text(share: float) -> Message:
+    if math.isnan(share):
+        return Message("–")
     if 0 < share < SMALLEST_SHOWN:
         return Message("< {limit:pct}", {"limit": 2 * SMALLEST_SHOWN})
     return Message("{share:pct}", {"share": share})
@@ -471,10 +484,10 @@ def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
         head, rest = slow[: most - most // 3], slow[most - most // 3 :]
         worst = rest[np.argsort(-a.run.iterations.time_s[rest], kind="stable")[: most // 3]]
         kept = np.sort(np.concatenate((head, worst)))
-    return tuple(_slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
+    return tuple(slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
 
 
-def _slow_row(a: Analysis, row: int) -> SlowRow:
+def slow_row(a: Analysis, row: int) -> SlowRow:
     return SlowRow(
         iteration=int(a.run.iterations.number[row]), time_s=float(a.run.iterations.time_s[row]),
         mark=PHASE_MARKS[Phase(int(a.phases.phase[row]))], holds=tuple(_holds(a, row)),
@@ -516,8 +529,17 @@ def regime_sentences(a: Analysis) -> tuple[Message, ...]:
     )
 
 
+def span(a: Analysis, first: int, last: int) -> Message:
+    """The iterations between two rows."""
+    begin, end = (int(a.run.iterations.number[row]) for row in (first, last))
+    return Message("{first:n}–{last:n}", {"first": begin, "last": end})
+
+
 def known_settings(a: Analysis) -> Iterator[tuple[str, str, Message]]:
     """Name, value and where it is known from; never one that may name a person or a place."""
+    if len(a.run.iterations):
+        first = {"line": int(a.run.iterations.line.min()) + 1}
+        yield "format", a.run.format, Message("told by its lines, the first of them line {line:n}", first)
     values, origins = settings_json(a)
     for name, value in values.items():
         if value is not None:
@@ -533,6 +555,30 @@ def run_cells(number: int, a: Analysis) -> tuple[Message, ...]:
         Message("{first:n}–{last:n}", {"first": int(a.run.iterations.number[0]), "last": a.forecast.last_iteration}),
         step,
         Message("{wall:time}", {"wall": a.goodput.wall_s}),
+        run_state(a),
+    )
+
+
+OVERVIEW = (
+    Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step"),
+    Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State"),
+)  # fmt: skip
+
+
+def overview_cells(number: int, a: Analysis) -> tuple[Message, ...]:
+    """One row of the table of a directory's runs."""
+    t, nothing = a.throughput, Message("–")
+    rates, normal, _ = _rates(a)
+    return (
+        Message("{number:n}", {"number": number}),
+        Message("{name:word}", {"name": a.run.source}),
+        Message("{name:word}", {"name": a.run.format}),
+        Message("{name:word}", {"name": t.gpu.name}) if t.gpu is not None else nothing,
+        Message("{count:n}", {"count": a.goodput.iterations}),
+        Message("{step:time}", {"step": a.costs.step_s.mid}) if step_known(a) else nothing,
+        Message("{rate:n}", {"rate": float(f"{rates['normal'] or 0:.3g}")}) if normal else nothing,
+        Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else nothing,
+        Message("{share:pct}", {"share": share_of(a, "step")}) if step_known(a) else nothing,
         run_state(a),
     )
 
@@ -559,7 +605,8 @@ def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
     start = (report.command, _sources(report), *_given(a))
     if len(report.analyses) > 1 and not full:
         other = 1 if longest(report) else 2
-        return Next(why=Message("To see another run:"), arguments=(*start, f"--run {other}"))
+        why = Message("To see one of them:") if report.directory else Message("To see another run:")
+        return Next(why=why, arguments=(*start, f"--run {other}"))
     if a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         example = "cpu" if (a.run.settings.text("device") or "").startswith("cpu") else _example_card(a)
         why = Message("To see how much of your card is used, name it, for example:")

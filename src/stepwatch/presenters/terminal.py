@@ -17,7 +17,16 @@ from stepwatch.analysis.statistics import median, quantile
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import sentences
-from stepwatch.presenters.lines import SCREEN_LINES, Cell, Line, Table, labelled, shown, width_of_output, wrapped
+from stepwatch.presenters.lines import (
+    SCREEN_LINES,
+    Cell,
+    Line,
+    Table,
+    labelled,
+    shown,
+    width_of_output,
+    wrapped,
+)
 from stepwatch.report import Report
 
 MOST_SLOW_ROWS = 30
@@ -31,6 +40,9 @@ _FULL_CHART_HEIGHT = 7
 _SAID_ABOVE = frozenset({"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"})
 _MARKS = {WARNING: ("!", "bold red"), NOTICE: ("•", "yellow")}
 _MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
+_WORDS = (1, 2, 3, 9)  # columns of the overview that are no figures
+_WIDE, _NARROW = (3, 4, 8), 90  # columns that a narrow terminal does without
+_OTHERS, _SHORTEST_NAME = 62, 16  # what the other columns take, and what remains of a path
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 
 LEGEND = {
@@ -64,6 +76,9 @@ class _Page(NamedTuple):
     width: int
 
     def lines(self, *, full: bool, with_lines: bool) -> Iterator[Line]:
+        if self.report.directory and not full:
+            yield from self.overview()
+            return
         chosen = sentences.longest(self.report)
         head = self.runs(chosen, full) if len(self.report.analyses) > 1 else []
         yield from head
@@ -234,6 +249,25 @@ class _Page(NamedTuple):
             )
         return table.lines(self.width)
 
+    def overview(self) -> Iterator[Line]:
+        """The runs of a directory, and how to see one of them."""
+        analyses = self.report.analyses
+        yield from self.paragraph(_found(len(analyses)), style="bold")
+        rows = [[self.say(cell) for cell in sentences.overview_cells(n, a)] for n, a in enumerate(analyses, start=1)]
+        columns = [index for index in range(len(sentences.OVERVIEW)) if index not in _WIDE or self.width > _NARROW]
+        heads = [self.say(sentences.OVERVIEW[index]) for index in columns]
+        table = Table(*((head, "left" if i in _WORDS else "right") for i, head in zip(columns, heads, strict=True)))
+        for row in rows:
+            row[1] = _end_of(row[1], max(self.width - _OTHERS, _SHORTEST_NAME))
+            table.add(*(row[index] for index in columns))
+        yield from [Line(), *table.lines(self.width), Line()]
+        for finding in self.report.remarks:
+            if finding.code not in _SAID_ABOVE:
+                yield from self.finding(finding)
+        ask = sentences.next_command(self.report, analyses[0], full=False)
+        if ask is not None:
+            yield from [*self.paragraph(ask.why, style="dim"), *self.command(ask.arguments)]
+
     def runs(self, chosen: int, full: bool) -> list[Line]:
         analyses = self.report.analyses
         several = Message("The input holds {count:n} runs.", {"count": len(analyses)})
@@ -313,6 +347,17 @@ class _Page(NamedTuple):
 
     def in_brief(self, finding: Finding, a: Analysis) -> list[Line]:
         return self.finding(finding._replace(message=sentences.in_brief(finding, a)))
+
+
+def _end_of(path: str, most: int) -> str:
+    """The end of a path tells more than its beginning."""
+    return path if len(path) <= most else "…" + path[-(most - 1) :]
+
+
+def _found(count: int) -> Message:
+    return Message(
+        "One run was found.", {"count": count}, "{count:n} runs were found.", count,
+    )  # fmt: skip
 
 
 def _fitting(blocks: Iterable[list[Line]], room: int) -> Iterator[Line]:

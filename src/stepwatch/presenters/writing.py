@@ -1,8 +1,8 @@
-"""Saying Messages as lines of a terminal or as blocks of Markdown, in one language."""
+"""Saying Messages as lines of a terminal, in one language."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stepwatch.i18n import say
@@ -41,26 +41,3 @@ class Screen(NamedTuple):
             else:
                 lines[-1] += " " + argument
         return [Line("  " + line, style="bold green") for line in lines]
-
-
-class Note(NamedTuple):
-    """Blocks of CommonMark: headings, paragraphs, lists and tables."""
-
-    language: str
-
-    def say(self, *messages: Message) -> str:
-        from stepwatch.presenters.markdown import escaped  # loads numpy, which most answers can do without
-
-        return escaped(" ".join(say(message, self.language) for message in messages))
-
-    def bullets(self, texts: Iterable[str]) -> str:
-        return "\n".join("- " + text for text in texts)
-
-    def table(self, head: Sequence[Message], align: str, rows: Iterable[Sequence[Message | None]]) -> str:
-        rule = "|".join({"r": "---:", "l": "---"}[side] for side in align)
-        lines = [f"| {' | '.join(map(self.say, head))} |", f"|{rule}|"]
-        lines += [f"| {' | '.join('' if cell is None else self.say(cell) for cell in row)} |" for row in rows]
-        return "\n".join(lines)
-
-    def code(self, text: str, language: str = "") -> str:
-        return f"```{language}\n{text}\n```"

@@ -9,8 +9,8 @@ import numpy as np
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import axolotl, build_nanogpt, hf_state, hf_trainer, lightning, litgpt, nanochat, nanogpt
 from stepwatch.readers.assemble import assemble
+from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Run
@@ -30,12 +30,8 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
+_PLAIN_NANOGPT = Pattern(rb"(?m)^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms")
 _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
-
-
-# One row for each format: a module with its READER. Where two claim as many lines, the first wins.
-FORMATS = (nanogpt, nanochat, build_nanogpt, hf_trainer, hf_state, axolotl, lightning, litgpt)
-READERS: dict[str, Reader] = {module.READER.name: module.READER for module in FORMATS}
 
 
 def detect(source: Source) -> str | None:
@@ -45,6 +41,8 @@ def detect(source: Source) -> str | None:
     traces: tuple[str, float] | None = None
     while begin < max(len(text), 1):
         head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + size]
+        if len(_PLAIN_NANOGPT.compiled.findall(head[:_SAMPLED_BYTES])) > 1:  # no other trainer writes such lines
+            return "nanogpt"
         name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
         if hits >= 1:
             return name
@@ -54,13 +52,29 @@ def detect(source: Source) -> str | None:
     return traces[0] if traces else None
 
 
-def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
-    """All runs in a source, in order. Raises NoIterations where there is nothing to time."""
+def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
+    """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
+    if like is not None:
+        return _read_like(source, like)
     if format_name is not None and format_name not in READERS:
         raise UsageError(
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:word}", {"names": ", ".join(READERS)}),
         )
+    if source.beside:
+        return _read_with_files(source, format_name)
+    return _read_text(source, format_name)
+
+
+def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
+    """A log with files of W&B beside it, which tell more of the run, or all where the log tells of no iteration."""
+    from stepwatch.readers import wandb
+
+    source = wandb.with_summary(source) if detect(source) is None else source
+    return wandb.completed(_read_text(source, format_name), source.beside)
+
+
+def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if not source.text or source.text.isspace():
         raise NoIterations(
             Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
@@ -75,15 +89,22 @@ def read(source: Source, format_name: str | None = None) -> tuple[Run, ...]:
     return timed or _begun(source, name)
 
 
+def _read_like(source: Source, example: str) -> tuple[Run, ...]:
+    from stepwatch.readers import like  # only where it is asked for
+
+    runs = tuple(run for run in _parse(source, like.like(example)) if len(run.iterations))
+    if not runs:
+        raise NoIterations(
+            Message("no line of the log is like “{line:word}”", {"line": example[:80]}),
+            Message("copy a line of the log, with its number and its time"),
+        )
+    return runs
+
+
 def _no_times(runs: tuple[Run, ...]) -> NoIterations:
     count = sum(len(run.iterations) for run in runs)
     return NoIterations(
-        Message(
-            "the log has {rows:n} logged step, but nothing in it tells its time",
-            {"rows": count},
-            "the log has {rows:n} logged steps, but nothing in it tells their time",
-            count,
-        ),
+        Message("the log has {rows:n} logged steps, but nothing in it tells their time", {"rows": count}),
         Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
     )
 
@@ -128,14 +149,30 @@ def _nothing_found(source: Source) -> NoIterations:
             Message("“{name:word}” is not text", {"name": source.name}),
             Message("hand in the log that the training printed, for example train.log"),
         )
+    without_times = _without_times(source.text)
+    if without_times is not None:
+        return without_times
     near = _nearest_line(source.text)
     formats = {"formats": ", ".join(READERS)}
     remedy = Message(
-        "formats read: {formats:word}; a line should look like “iter 100: loss 4.2, time 168.6ms”", formats
+        "formats read: {formats:list}; for another, show one of its lines: --like 'it 12 | 0.34 s'", formats
     )
     if near:
         return NoIterations(Message("no iteration found; the nearest line is “{line:word}”", {"line": near}), remedy)
     return NoIterations(Message("no iteration found in the log"), remedy)
+
+
+def _without_times(text: bytes) -> NoIterations | None:
+    """A side file, or a stage that prints no times: what is missing, and where it may be."""
+    for name, reader in READERS.items():
+        for pattern, remedy in reader.untimed:
+            found = pattern.search(text[:_SEARCHED_BYTES])
+            if found is not None:
+                line = {"name": name, "line": found[0].decode("utf-8", "replace").strip()[:80]}
+                return NoIterations(
+                    Message("the lines are those of {name:word} but tell no time: “{line:word}”", line), remedy
+                )
+    return None
 
 
 def _mostly_text(sample: bytes) -> bool:

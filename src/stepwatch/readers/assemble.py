@@ -34,7 +34,7 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     """Divides what was read into runs. A text without iterations gives at most one, empty run."""
     iterations = records.iterations()
     events = records.sorted_events()
-    cuts = [*_boundaries(iterations, events), _END]
+    cuts = [*starts_of_runs(iterations, events), _END]
     rows = np.searchsorted(iterations.line, cuts).tolist()
     told = np.searchsorted([event.line for event in events], cuts).tolist()
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
@@ -51,7 +51,7 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
 # --- where a new run begins -------------------------------------------------------------------------------------
 
 
-def _boundaries(iterations: Iterations, events: Sequence[Event]) -> list[float]:
+def starts_of_runs(iterations: Iterations, events: Sequence[Event]) -> list[float]:
     """The lines at which a new process starts: a header, a -100 % line, or a second iteration 0 with another time."""
     if not len(iterations):
         return [0.0]
@@ -176,7 +176,7 @@ class _Piece:
             saved_params=_saved_params(named),
             flops_per_token=_float(named.get("flops_per_token")),
             mfu_peak_flops=_float(named.get("mfu_peak_flops")),
-            schedules=reader.schedules,
+            schedules=bool(named.get("schedules", reader.schedules)),
             has_header=any(fact.header for fact in facts),
             resumed="resume" in named or named.get("init_from") == "resume",
             distributed="distributed" in named or ranks > 1,
@@ -225,18 +225,20 @@ def _checkpoints(events: Sequence[Event], iterations: Iterations) -> tuple[Check
     """Saves with their iteration: the evaluation just above where no iteration line stands between."""
     found: dict[tuple[int | None, int], Checkpoint] = {}
     evaluation: Evaluation | None = None
-    for event in events:
+    told = [event for event in events if isinstance(event, (Evaluation, Checkpoint))]
+    rows_above = np.searchsorted(iterations.line, [event.line for event in told])
+    above = np.concatenate(([-1], iterations.line))[rows_above].tolist()
+    for event, line_above in zip(told, above, strict=True):
         if isinstance(event, Evaluation):
             evaluation = event
-        elif isinstance(event, Checkpoint):
-            placed = _placed(event, evaluation, iterations)
+        else:
+            placed = _placed(event, evaluation, line_above)
             found.setdefault((placed.at, -1 if placed.at is not None else placed.line), placed)
     return tuple(found.values())
 
 
-def _placed(save: Checkpoint, evaluation: Evaluation | None, iterations: Iterations) -> Checkpoint:
-    row_above = int(np.searchsorted(iterations.line, save.line)) - 1
-    line_above = int(iterations.line[row_above]) if row_above >= 0 else -1
+def _placed(save: Checkpoint, evaluation: Evaluation | None, line_above: int) -> Checkpoint:
+    """`line_above` is that of the last iteration before the save."""
     follows = evaluation is not None and evaluation.line > line_above
     if follows and evaluation is not None and save.at in (None, evaluation.at):
         return save._replace(at=evaluation.at, with_evaluation=True)

@@ -24,7 +24,7 @@ PADDING = 16  # bytes after the block, so that a load of eight bytes never leave
 _ZEROS = np.uint64(0x3030303030303030)
 _PAST_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_TENS = 10.0 ** np.arange(9)
+_TENS = np.array([float(10**n) for n in range(23)])  # all exact
 
 
 class Block(NamedTuple):
@@ -51,16 +51,17 @@ class Block(NamedTuple):
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
-    `{name,}` is a number that may have commas, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate,
-    `2.1s/it` or `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}` anything up to the next space or the end,
-    `{|}` the drawing of a progress bar, `{**}` the rest of the line, `{{` a brace. With `anywhere` the shape begins
-    where its first letters are first found in the line, and a date and time in front of it become `stamp_s`.
+    `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
+    decimals, of which eight count, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
+    `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the drawing
+    of a progress bar, `{**}` the rest of the line, `{{` a brace. With `anywhere` the shape begins where its first
+    letters are first found in the line, and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*:|/]+)\})?", shape):
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~:|/]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.replace("{{", "{").encode()))
             if name:
@@ -89,7 +90,8 @@ class Template:
             elif name.endswith("/"):
                 fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
-                fits, cursor, found[name.rstrip(",")] = _read_number(block, cursor, commas=name.endswith(","))
+                how = {"commas": name.endswith(","), "long": name.endswith("+"), "loose": name.endswith("~")}
+                fits, cursor, found[name.rstrip(",+~")] = _read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -103,11 +105,29 @@ class Template:
         return lines, found
 
 
+def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
+    """For each line the number behind the first place of these letters; nan where they are not, inf if no plain one."""
+    rows, places = _find_literal(block, lines, literal)
+    fits, places = _skip_literal(block, places, literal)
+    plain, places, values = _read_number(block, places)
+    after = block.octets[places]
+    ended = (after == ord(" ")) | (places == block.ends[rows])
+    found = np.full(len(lines), np.nan)
+    found[np.searchsorted(lines, rows)] = np.where(fits & plain & ended, values, np.inf)
+    return found
+
+
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
-    """The lines that hold the literal, and where it first begins in each."""
-    part = literal[:8]
-    mask = np.uint64((1 << (8 * len(part))) - 1)
-    places = np.flatnonzero((block.words & mask) == np.uint64(int.from_bytes(part, "little")))
+    """The lines that hold the literal, and where it first begins in each; mostly all prefixes are equally long."""
+    offset = block.octets[block.starts[lines[0]] : block.ends[lines[0]]].tobytes().find(literal) if len(lines) else -1
+    if offset >= 0:
+        places = block.starts[lines] + offset
+        alike = places + len(literal) <= block.ends[lines]
+        alike &= _skip_literal(block, np.where(alike, places, 0), literal)[0]
+        if alike.mean() > _MOSTLY:
+            return lines[alike], places[alike]
+    found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
+    places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     rows, first = np.unique(rows, return_index=True)
     wanted = np.isin(rows, lines, assume_unique=True)
@@ -133,7 +153,7 @@ def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
         if (count < 8).all():
             break
     stop = np.minimum(cursor, ends)
-    return (stop > begin) & (count < 8) | (stop == ends), stop
+    return (stop > begin) & ((count < 8) | (stop == ends)), stop
 
 
 def _skip_bar(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
@@ -207,6 +227,7 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
 
 
 _FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
+_MOSTLY = 0.9
 _MOST_WORD_PARTS = 8
 _SPACES = np.uint64(0x2020202020202020)
 _ONES = np.uint64(0x0101010101010101)
@@ -225,13 +246,15 @@ def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | No
         return np.asarray(begins - starts == begins[0] - starts[0]), None
     at = starts + found.start()
     fits = at + 19 <= begins
+    at = np.where(fits, at, at[0])  # a short last line would be read beyond its end
     for offset, allowed in _TICKS:
-        fits &= np.isin(block.octets[at + offset], np.frombuffer(allowed, np.uint8))
+        octets = block.octets[at + offset]
+        fits &= (octets == allowed[0]) | (octets == allowed[-1])
     parts = []
     for offset, length in _DIGITS_OF_STAMP:
-        digits = block.octets[at[:, None] + offset + np.arange(length)].astype(np.int64) - 48
-        fits &= ((digits >= 0) & (digits <= 9)).all(axis=1)
-        parts.append(digits @ 10 ** np.arange(length - 1, -1, -1))
+        value, count = _read_digits(block, at + offset)
+        fits &= count == length
+        parts.append(value.astype(np.int64))
     seconds = _seconds_of(*(part[fits] for part in parts))
     mark = block.octets[at[fits] + 19]
     fraction, places = _read_digits(block, at[fits] + 20)
@@ -254,18 +277,31 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     for begin in range(0, len(literal), 8):
         part = literal[begin : begin + 8]
         mask = np.uint64((1 << (8 * len(part))) - 1)
-        fits &= (block.words[cursor + begin] & mask) == np.uint64(int.from_bytes(part, "little"))
+        place = np.minimum(cursor + begin, len(block.words) - 1)  # a literal may be longer than a small block
+        fits &= (block.words[place] & mask) == np.uint64(int.from_bytes(part, "little"))
         cursor = np.where(fits, cursor, 0)
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
-    """A decimal number of at most eight digits on either side of the point; anything else does not fit."""
+def _read_number(
+    block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False
+) -> tuple[Mask, Ints, Floats]:
+    """A decimal number of at most seven digits on either side of the point, `E+00` after it; no other fits.
+
+    A long one may have 14 digits before the point and none behind it; a loose one any number of decimals.
+    """
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
     whole, count = _read_digits(block, cursor)
     fits = (count > 0) & (count < 8)
     cursor = cursor + count
+    full = count == 8
+    if long and full.any():
+        more, further = _read_digits(block, cursor)
+        further = np.where(full, further, 0)
+        fits |= full & (further < 7)
+        whole = np.where(full, whole * _TENS[further] + more, whole)
+        cursor = cursor + further
     while commas:
         more, three = _read_digits(block, cursor + 1)
         group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
@@ -273,16 +309,31 @@ def _read_number(block: Block, cursor: Ints, *, commas: bool = False) -> tuple[M
             break
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
-    point = (block.octets[cursor] == ord(".")) & fits
-    value = whole
+    point = (block.octets[cursor] == ord(".")) & fits & ~(full & long)
+    value: Floats = whole
+    places: Ints = np.zeros(len(cursor), np.int64)
     if point.any():
         cursor = cursor + point
         fraction, places = _read_digits(block, cursor)
         places = np.where(point, places, 0)
-        fits &= (places < 8) & (point <= (places > 0))
-        # One division of whole numbers, so that the result is the one nearest to the decimal, as float() gives it.
-        value = (whole * _TENS[places] + np.where(point, fraction, 0.0)) / _TENS[places]
+        fits &= ((places < 8) | loose) & (point <= (places > 0))
+        value = np.asarray(whole * _TENS[places] + np.where(point, fraction, 0.0))
         cursor = cursor + places
+        further = places
+        while loose and bool((further == 8).any()):
+            further = np.where(further == 8, _read_digits(block, cursor)[1], 0)
+            cursor = cursor + further
+    power = block.octets[cursor] == ord("E")
+    if power.any():
+        exponent, digits = _read_digits(block, cursor + 2)
+        sign = block.octets[cursor + 1]
+        power &= (digits == 2) & ((sign == ord("+")) | (sign == ord("-")))
+        shift = np.where(power, np.where(sign == ord("-"), exponent, -exponent), 0.0).astype(np.int64)
+        cursor, places = cursor + 4 * power, places + shift
+    # One division or product of whole numbers, so that the result is the one nearest to the decimal, as float() gives.
+    fits &= np.abs(places) < len(_TENS)
+    down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
+    value = value / _TENS[down] * _TENS[up] if places.any() else value
     return fits, cursor, np.where(negative, -value, value)
 
 

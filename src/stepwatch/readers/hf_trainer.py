@@ -264,8 +264,8 @@ FORMAT = TrainerFormat(
     timing=Timing.SPANS_ITERATION,
     holds=NOTHING,
     about=Message(
-        "From the progress bar: the time between two of its positions, taken apart from its rate. Evaluations are "
-        "taken out by the cost that the Trainer prints, saves by what a step is longer than usual."
+        "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. "
+        "Evaluations are taken out by the cost that the Trainer prints, saves by what a step is longer than usual."
     ),
     example="""\
  68%|██████▊   | 680/1000 [13:36<06:24,  1.20s/it]

@@ -17,7 +17,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
-from stepwatch.readers.reader import Reader
+from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
@@ -26,24 +26,38 @@ NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 LOSS = rf"(?:{NUMBER}|[-+]?(?:nan|inf))"
 # What a group of an iteration's pattern is in, by its name.
 GROUPS: Mapping[str, tuple[str, float]] = {
-    "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "loss": ("loss", 1.0),
-    "mfu_pct": ("reported_mfu", 1e-2), "mfu": ("reported_mfu", 1.0), "tokens_per_s": ("reported_tokens_per_s", 1.0),
+    "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "time_min": ("time_s", 60.0),
+    "loss": ("loss", 1.0), "mfu_pct": ("reported_mfu", 1e-2), "mfu": ("reported_mfu", 1.0),
+    "tokens_per_s": ("reported_tokens_per_s", 1.0),
 }  # fmt: skip
 FAULTS = (
     (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
-    (Pattern(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
+    (Pattern(r"CUDA (?:\w+ )?(?:error: )?out of memory|OutOfMemoryError"), "out of memory"),
     (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
-    (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
+    (Pattern(r"^Traceback \(most recent call last\)|^\[\w+ ERROR\] at file"), "traceback"),
 )
-_FAULT_WORDS = (
+SURROUNDINGS = (
     b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
-    b"DUE TO TIME", b"oom-kill", b"Traceback (most",
+    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b" ERROR] at file", b"NVIDIA ", b"GeForce ", b"Tesla ",
+    b"Quadro ", b"Instinct ", b"TITAN ",
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
-_CARD_WORDS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
+_LARGEST_NUMBER = 1e12
 _MOST_SNIFFED = 60
+
+
+def read_surroundings(rest: str, number: int, records: Records) -> bool:
+    """What stands in any trainer's log: a sign that the process was stopped, the name of a card."""
+    kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
+    if kind is not None:
+        records.events.append(Fault(line=number, kind=kind))
+        return True
+    if _CARD.search(rest[:300]):
+        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,8 @@ class Told:
     pattern: Pattern[str]
     header: bool = False
     scale: float = 1.0
+    says: tuple[tuple[str, str | float], ...] = ()
+    """Settings that the line stands for, where it names them by another word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +92,27 @@ class LineFormat:
     """Letters of which evaluations, checkpoints and facts have at least one; other lines are passed over."""
     events_first: bool = True
     """Lines of evaluations and checkpoints stand before that of their iteration, where they do not tell its number."""
+    events_offset: int = 0
+    """From the number of the iteration beside such a line to that of the event."""
+    opening: Pattern[bytes] | None = None
+    """What only this trainer prints at its start: tells the format of a log that has no iteration yet."""
+    untimed: tuple[Untimed, ...] = ()
     schedules: bool = False
+    prefixes: bool = True
+    """What launchers and loggers put in front of a line is taken away before a pattern is tried."""
     last_offset: int = 0
     """From the number of iterations that the log prints to the number of the last one."""
 
     def reader(self) -> Reader:
-        return Reader(self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish)
+        return Reader(
+            self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
+            schedules=self.schedules, untimed=self.untimed,
+        )  # fmt: skip
 
     # --- is it this format? -----------------------------------------------------------------------------------
 
     def sniff(self, head: bytes) -> float:
-        """How many of the first lines with the mark are iterations."""
+        """How many of the first lines with the mark are iterations; below 1 where only the start of a run is there."""
         hits = begin = tried = 0
         while tried < _MOST_SNIFFED:
             at = head.find(self.mark, begin)
@@ -97,7 +123,7 @@ class LineFormat:
             line = head[start:end][:_LONGEST_LINE].decode("utf-8", "replace")
             hits += self.iteration.match(strip_prefix(line)[0]) is not None
             tried, begin = tried + 1, end
-        return float(hits)
+        return float(hits) or (0.5 if self.opening is not None and self.opening.search(head) else 0.0)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -105,7 +131,9 @@ class LineFormat:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
         for template in self.templates:
-            lines, found = template.match(block, left)
+            if not len(left):
+                break
+            lines, found = _timed(*template.match(block, left))
             if len(lines):
                 self._add_columns(records, lines + first_line, found)
                 unfit = np.ones(len(block.starts), bool)
@@ -124,11 +152,11 @@ class LineFormat:
         return left
 
     def finish(self, first_line: int, records: Records) -> None:
-        records.place(after=self.events_first)
+        records.place(after=self.events_first, offset=self.events_offset)
 
     @cached_property
     def _words(self) -> re.Pattern[bytes]:
-        words = {self.mark, *self.words, *_FAULT_WORDS, *_CARD_WORDS}
+        words = {self.mark, *self.words, *SURROUNDINGS}
         return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
     def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
@@ -152,26 +180,28 @@ class LineFormat:
             columns["stamp_s"] = found["stamp_s"]
         if "last" in found:
             self._tell_last(records, int(lines[0]), float(found["last"][0]))
+        timed = np.asarray(columns["time_s"] > 0 if "time_s" in columns else np.ones(len(lines), bool))
+        if not timed.all():  # a first line before anything was timed
+            lines, found, columns = lines[timed], _taken(found, timed), _taken(columns, timed)
         records.add_rows(number=found["number"].astype(np.int64), line=lines, **columns)
 
     def _tell_last(self, records: Records, line: int, last: float) -> None:
-        if last > 0:
+        if 0 < last <= _LARGEST_NUMBER:
             records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
 
     def _read(self, line: str, number: int, records: Records) -> None:
-        rest, prefix = strip_prefix(line)
+        rest, prefix = strip_prefix(line) if self.prefixes else (line, "")
         found = self.iteration.match(rest)
         if found is not None and self._add_row(found.groupdict(), prefix, number, records):
             return
-        if self._read_event(rest, prefix, number, records) or self._read_facts(rest, number, records):
+        if self._read_event(rest, prefix, number, records) or self._read_facts(rest, line, number, records):
             return
-        kind = next((kind for pattern, kind in FAULTS if pattern.search(rest[:500])), None)
-        if kind is not None:
-            records.events.append(Fault(line=number, kind=kind))
-        elif _CARD.search(rest[:300]):
-            records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
-        elif self.mark.decode() in rest:  # looked like an iteration, and is none that we understand
-            records.add_unread(number, line)
+        unclear = self.mark.decode() in rest or self._tells_no_time(line)
+        if not read_surroundings(rest, number, records) and unclear:
+            records.add_unread(number, line)  # looked like an iteration, and is none that we understand
+
+    def _tells_no_time(self, line: str) -> bool:
+        return any(untimed.pattern.search(line.encode()) for untimed in self.untimed)
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         values = {"number": _number(groups["number"]), "line": float(number)}
@@ -182,8 +212,10 @@ class LineFormat:
             values["time_s"] = 1 / max(_number(groups["per_s"]), 1e-12)
         if "loss" in values and not math.isfinite(values["loss"]):
             values["loss"] = math.inf  # nan is what was not printed
-        if not 0 <= values.get("time_s", 0.0) <= _LONGEST_TIME_S:
+        if not 0 <= values.get("time_s", 0.0) <= _LONGEST_TIME_S or not values["number"] <= _LARGEST_NUMBER:
             return False
+        if values.get("time_s") == 0:
+            return True  # a first line before anything was timed
         stamp = stamp_of(prefix)
         if stamp is not None:
             values["stamp_s"] = stamp
@@ -212,13 +244,15 @@ class LineFormat:
                 return True
         return False
 
-    def _read_facts(self, rest: str, number: int, records: Records) -> bool:
+    def _read_facts(self, rest: str, line: str, number: int, records: Records) -> bool:
         told = False
         for fact in self.facts:
-            found = fact.pattern.search(rest)
+            found = fact.pattern.search(rest) or fact.pattern.search(line)  # a row of a table looks like a prefix
             if found is None:
                 continue
             told = True
+            for name, stated in fact.says:
+                records.events.append(Fact(line=number, name=name, value=stated, header=fact.header))
             for name, text in found.groupdict().items():
                 value = text if name == "gpu_text" else _scaled(text, fact.scale)
                 if value is not None:
@@ -226,8 +260,24 @@ class LineFormat:
         return told
 
 
+def _timed(lines: np.ndarray, found: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Without lines whose time or rate is below zero: the patterns say what they are."""
+    wrong = np.zeros(len(lines), bool)
+    for name in ("time_s", "time_ms", "time_us", "per_s"):
+        if name in found:
+            wrong |= found[name] < 0
+    return (lines[~wrong], {name: column[~wrong] for name, column in found.items()}) if wrong.any() else (lines, found)
+
+
+def _taken(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: column[rows] for name, column in columns.items()}
+
+
 def _number(text: str | None) -> float:
-    return float((text or "nan").replace(",", ""))
+    try:
+        return float((text or "nan").replace(",", ""))
+    except ValueError:  # nothing but commas
+        return math.nan
 
 
 def _loss(text: str | None) -> float | None:
@@ -235,14 +285,13 @@ def _loss(text: str | None) -> float | None:
 
 
 def _at(groups: Mapping[str, str | None]) -> int | None:
-    at = groups.get("at")
-    return int(at.replace(",", "")) if at else None
+    at = _number(groups.get("at"))
+    return int(at) if 0 <= at <= _LARGEST_NUMBER else None
 
 
 def _took(groups: Mapping[str, str | None]) -> float | None:
-    if groups.get("took_s"):
-        return _number(groups["took_s"])
-    return _number(groups["took_ms"]) / 1e3 if groups.get("took_ms") else None
+    took = _number(groups["took_s"]) if groups.get("took_s") else _number(groups.get("took_ms")) / 1e3
+    return took if 0 <= took <= _LONGEST_TIME_S else None
 
 
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}

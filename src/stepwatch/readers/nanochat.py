@@ -1,7 +1,8 @@
-"""nanochat: base_train, mid_train and chat_sft.
+"""nanochat: base_train, mid_train and chat_sft, which often stand in one file, one after the other.
 
 The time of a step is taken between two waits for the card and holds all of its micro-steps, the optimizer and the
-loading of the next batch; evaluations, samples and checkpoints lie outside and no line tells what they took.
+loading of the next batch; evaluations, samples and checkpoints lie outside and no line tells what they took. The first
+chat_sft printed no times at all.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
-from stepwatch.readers.reader import NOTHING
-from stepwatch.run import Timing
+from stepwatch.readers.reader import NOTHING, Untimed
+from stepwatch.readers.records import Records
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+
+_LOSS_TO_RATE = "loss: {loss} | lrm: {_lrm} | dt: {time_ms}ms | tok/sec: {tokens_per_s,} |"
 
 FORMAT = LineFormat(
     name="nanochat",
@@ -31,41 +35,69 @@ step 00251/05742 (4.37%) | loss: 3.910220 | lrm: 1.00 | dt: 1176.92ms | tok/sec:
     iteration=Pattern(
         rf"step (?P<number>\d+)(?:/(?P<last>\d+))? \([\d.]+%\) \| loss: (?P<loss>{LOSS}) \|"
         rf"(?: grad norm: \S+ \|)? lrm: \S+ \| dt: (?P<time_ms>{NUMBER})ms \| tok/sec: (?P<tokens_per_s>[\d,]+)"
-        rf" \| (?:bf16_)?mfu: (?P<mfu_pct>{NUMBER})"
+        rf" \| (?:bf16_)?mfu: (?P<mfu_pct>{NUMBER}) \|"
     ),
     templates=(
-        Template(
-            "step {number}/{last} ({_pct}%) | loss: {loss} | lrm: {*} | dt: {time_ms}ms | tok/sec: {tokens_per_s,}"
-            " | bf16_mfu: {mfu_pct} | epoch: {*} | total time: {*}"
-        ),
-        Template(
-            "step {number}/{last} ({_pct}%) | loss: {loss} | lrm: {*} | dt: {time_ms}ms | tok/sec: {tokens_per_s,}"
-            " | mfu: {mfu_pct} | total time: {*}"
-        ),
+        Template(f"step {{number}}/{{last}} ({{_pct}}%) | {_LOSS_TO_RATE} bf16_mfu: {{mfu_pct}} |{{**}}"),
+        Template(f"step {{number}}/{{last}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}} |{{**}}"),
+        Template(f"step {{number}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}} |{{**}}"),
     ),
-    evaluations=(
-        Pattern(rf"Step (?P<at>\d+) \| Validation bpb: (?P<val_loss>{LOSS})"),
-        Pattern(rf"Step (?P<at>\d+) \| Validation loss: (?P<val_loss>{LOSS})"),
-    ),
+    evaluations=(Pattern(rf"Step (?P<at>\d+) \| Validation bpb: (?P<val_loss>{LOSS})"),),
     checkpoints=(Pattern(r"Saved model (?:parameters |file )?to:? \S*?model_(?P<at>\d+)\.pt"),),
     facts=(
-        Told(Pattern(rf"GPU: (?P<gpu_text>[^|]+) \| Peak FLOPS \(BF16\): (?P<mfu_peak_flops>{NUMBER})")),
+        Told(Pattern(r"Distributed world size: (?P<world_size>\d+)"), header=True),
+        Told(Pattern(rf"GPU: (?P<gpu_text>[^|]+) \| Peak FLOPS \(BF16\): (?:(?P<mfu_peak_flops>{NUMBER})|inf)")),
+        Told(Pattern(r"^COMPUTE_DTYPE: torch\.(?P<dtype>\w+)")),
         Told(Pattern(rf"Estimated FLOPs per token: (?P<flops_per_token>{NUMBER})")),
-        Told(Pattern(r"Total batch size (?P<tokens_per_iter>[\d,]+) => gradient accumulation steps"), header=True),
+        Told(
+            Pattern(
+                r"Total batch size (?P<tokens_per_iter>[\d,]+) => "
+                r"gradient accumulation steps: (?P<gradient_accumulation_steps>\d+)"
+            ),
+            header=True,
+        ),
+        Told(Pattern(r"^Tokens / micro-batch / rank: (?P<batch_size>\d+) x (?P<block_size>\d+)")),
         Told(Pattern(r"Number of parameters: (?P<n_params>[\d,]+)")),
         Told(Pattern(r"^total\s*: (?P<n_params>[\d,]+)$")),
-        Told(Pattern(r"Distributed world size: (?P<world_size>\d+)")),
+        Told(Pattern(r"^Vocab size: (?P<vocab_size>[\d,]+)")),
+        Told(Pattern(r"^(?:num_layers: |n_layer\": )(?P<n_layer>\d+)")),
+        Told(Pattern(r"^(?:num_heads: |n_head\": )(?P<n_head>\d+)")),
+        Told(Pattern(r"^(?:model_dim: |n_embd\": )(?P<n_embd>\d+)")),
+        Told(
+            Pattern(
+                r"Building model with config: \{'sequence_len': (?P<block_size>\d+), 'vocab_size': (?P<vocab_size>\d+),"
+                r" 'n_layer': (?P<n_layer>\d+), 'n_head': (?P<n_head>\d+),.* 'n_embd': (?P<n_embd>\d+)"
+            )
+        ),
+        Told(Pattern(r"^Resuming optimization from step (?P<resume>\d+)")),
+        Told(Pattern(r"^Gradient checkpointing enabled"), says=(("activation_checkpointing", True),)),
     ),
     words=(
-        b"Validation",
-        b"Saved model",
-        b"GPU: ",
-        b"FLOPs per token",
-        b"Total batch size",
-        b"Number of param",
-        b"total",
-        b"world size",
+        b"Validation", b"Saved model", b"world size", b"GPU: ", b"COMPUTE_DTYPE", b"FLOPs per token",
+        b"Total batch size", b"Tokens / micro", b"Number of param", b"total  ", b"Vocab size", b"num_layers",
+        b"num_heads", b"model_dim", b'"n_', b"model with config", b"Resuming", b"Gradient checkp", b"| Training loss: ",
     ),
     last_offset=-1,
-)
-READER = FORMAT.reader()
+    opening=Pattern(rb"Total batch size [\d,]+ => gradient accumulation steps: \d"),
+    untimed=(
+        Untimed(
+            Pattern(rb"(?m)^Step \d+/\d+ \| (?:Training loss|Average reward): .*"),
+            Message("this stage prints none; hand in the log of a stage that does, such as base_train"),
+        ),
+    ),
+)  # fmt: skip
+
+
+def _finish(first_line: int, records: Records) -> None:
+    """Without the events of a process after the last step: those of a stage that prints no times."""
+    FORMAT.finish(first_line, records)
+    last = int(records.iterations().line.max(initial=-1))
+    starts = (fact.line for fact in records.events if isinstance(fact, Fact) and fact.header and fact.line > last)
+    other = min(starts, default=None)
+    if last >= 0 and other is not None:
+        records.events = [
+            event for event in records.events if event.line < other or not isinstance(event, (Evaluation, Checkpoint))
+        ]
+
+
+READER = FORMAT.reader()._replace(finish=_finish)

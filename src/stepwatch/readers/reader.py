@@ -6,12 +6,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.records import Records
 from stepwatch.run import Timing
 
 NOTHING: frozenset[str] = frozenset()
 EVALUATION, CHECKPOINT = "eval", "checkpoint"
 BOTH = frozenset({EVALUATION, CHECKPOINT})
+
+
+class Untimed(NamedTuple):
+    """Lines of a trainer that tell steps but no times: its side files, or a stage that prints none."""
+
+    pattern: Pattern[bytes]
+    remedy: Message
 
 
 class Reader(NamedTuple):
@@ -30,3 +38,4 @@ class Reader(NamedTuple):
     finish: Callable[[int, Records], None]
     schedules: bool = False
     """Batch size or window change during a run: steps of another length are no fault."""
+    untimed: tuple[Untimed, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +27,11 @@ class Records:
     """Events whose line does not tell the iteration: that of a row before or after it, once all are known."""
     held: bytes = b""
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
-    kept: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    kept: list[Any] = field(default_factory=list)
+    """What a reader keeps for itself until the end, where one line alone does not tell enough."""
+    tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Tables of a reader's own, the line first, that become rows once all is read."""
-    kept_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
+    table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     _rows: list[tuple[float, ...]] = field(default_factory=list)
 
     def add_rows(self, **columns: np.ndarray) -> None:
@@ -50,15 +53,15 @@ class Records:
 
     def keep(self, name: str, *columns: np.ndarray) -> None:
         whole = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns))
-        self.kept.setdefault(name, []).append(np.stack(whole, axis=-1))
+        self.tables.setdefault(name, []).append(np.stack(whole, axis=-1))
 
     def keep_row(self, name: str, *values: float) -> None:
-        self.kept_rows.setdefault(name, []).append(values)
+        self.table_rows.setdefault(name, []).append(values)
 
     def table(self, name: str, width: int) -> np.ndarray:
         """What was kept under this name, by line."""
-        rows = np.array(self.kept_rows.get(name, []), dtype=np.float64).reshape(-1, width)
-        whole = np.concatenate((*self.kept.get(name, []), rows))
+        rows = np.array(self.table_rows.get(name, []), dtype=np.float64).reshape(-1, width)
+        whole = np.concatenate((*self.tables.get(name, []), rows))
         whole[np.isfinite(whole) & (np.abs(whole) > LARGEST_KEPT)] = np.nan
         rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
         return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
@@ -79,16 +82,25 @@ class Records:
             whole = {name: column[order] for name, column in whole.items()}
         return Iterations(**whole)
 
-    def place(self, *, after: bool) -> None:
-        """Gives the unplaced events the number of the row that follows them, or of the one before."""
+    def replace_rows(self, rows: Iterations) -> None:
+        """These rows instead of all that were added: what an average hid was undone, or repeats were dropped."""
+        self.columns = {name: [getattr(rows, name)] for name in COLUMNS}
+
+    def place(self, *, after: bool, offset: int = 0) -> None:
+        """Gives the unplaced events the number of the row that follows them, or of the one before, and an offset."""
         if not self.unplaced:
             return
         rows = self.iterations()
         if len(rows):
-            lines = [event.line for event in self.unplaced]
-            places = np.searchsorted(rows.line, lines) - (0 if after else 1)
-            numbers = rows.number[np.clip(places, 0, len(rows) - 1)].tolist()
-            self.events += [event._replace(at=at) for event, at in zip(self.unplaced, numbers, strict=True)]
+            places = np.searchsorted(rows.line, [event.line for event in self.unplaced]) - (0 if after else 1)
+            numbers = rows.number[np.clip(places, 0, len(rows) - 1)]
+            interval = max(int(rows.number[-1] - rows.number[-2]), 1) if len(rows) > 1 else 1
+            numbers = (
+                np.where(places >= len(rows), numbers + interval, numbers) + offset
+            )  # its row did not come any more
+            self.events += [
+                event._replace(at=max(at, 0)) for event, at in zip(self.unplaced, numbers.tolist(), strict=True)
+            ]
         self.unplaced.clear()
 
     def sorted_events(self) -> Sequence[Event]:

@@ -28,6 +28,8 @@ _PIECES = Pattern(
     |`{3,}(?:(?:bash|console|log|output|plaintext|python|sh|shell|text|txt)\b)?\s*
     |\[\d+,\d+\]<std(?:out|err)>:\s*                                 # mpirun
     |\[(?!(?:train|eval)\])[\w.]{1,40}\]:?\s*                        # torchrun, levels, logger names
+    |\[\w{1,40}\.py:\d{1,6}:\w{1,60}\]\s*                          # DeepSpeed: file, line and function
+    |\[(?:INFO|DEBUG|WARNING|ERROR)\s(?=\d{4}-)                     # DeepSpeed of 2020
     |\(\w[\w ]{0,20}pid=\d{1,9}(?:,[^)]{0,40})?\)\s*                 # ray
     |\d{1,4}:\s+                                                     # srun
     |\d{1,9}\s+[\w./-]{1,60}:\d{1,6}\]\s*                            # glog: process and place
@@ -36,7 +38,8 @@ _PIECES = Pattern(
     |(?:INFO|DEBUG|WARNING|ERROR|std(?:out|err)(?:\s[FP]\b)?)[:\s]\s*
     |[\w.]{1,40}(?::[\w.<>]{1,40}){0,2}\s+-\s+                       # logger name, function and line
     |[A-Za-z][\w.-]{0,60}\s+\|\s                                     # docker compose
-    |[\w.@-]{1,60}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sp|Overriding|Initializing|\d{4}-\d\d-)  # pdsh
+    |[\w.@-]{1,60}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sp|Overriding|Initializing|\[?\d{4}-\d\d-
+        |iteration\s+\d+/|steps:\s\d|validation\s|successfully\s|using\s|>\s|\w+\s\.{3,}|[\w-]+\s\.{3,}:)  # pdsh
     |[|:\-–]\s+
     )""",
     re.VERBOSE,

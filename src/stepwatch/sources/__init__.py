@@ -14,12 +14,12 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from stepwatch.errors import UnreadableInput
+from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 
 LARGEST_EXPANSION_BYTES = 2 * 1024**3
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
 _ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
 _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
@@ -37,21 +37,55 @@ class Source(NamedTuple):
 
     name: str
     text: bytes
+    beside: tuple[Source, ...] = ()
+    """Files that tell more of the run than its log does."""
 
 
 def from_text(text: str, name: str = "-") -> Source:
     return Source(name, normalise(text.encode("utf-8", "surrogatepass")))
 
 
+def from_bytes(data: bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    """What a file holds, plain or gzip, without there being a file."""
+    return Source(printable(os.path.basename(name)), normalise(expanded(data, limit=limit)))
+
+
+def expanded(data: bytes, *, limit: int = LARGEST_EXPANSION_BYTES) -> bytes:
+    return _read(io.BytesIO(data), limit)
+
+
 def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     path = os.fspath(path)
     try:
-        if os.path.isdir(path):  # which Windows would call a lack of permission
-            raise IsADirectoryError
-        with open(path, "rb") as stream:
-            return Source(_printable(os.path.basename(path)), normalise(_read(stream, limit)))
+        if os.path.isdir(path):
+            return _from_directory(path, limit)
+        return _from_plain_file(path, limit)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
+
+
+def _from_plain_file(path: str, limit: int) -> Source:
+    with open(path, "rb") as stream:
+        return Source(printable(os.path.basename(path)), normalise(_read(stream, limit)))
+
+
+def _from_directory(path: str, limit: int) -> Source:
+    """A directory that is one run; any other is none that can be read (Windows would call it a lack of permission)."""
+    from stepwatch.sources import directories  # most inputs are files
+
+    name = printable(os.path.basename(os.path.normpath(path)))
+    files = directories.wandb_files(path)
+    if files is not None:
+        output, beside = files
+        text = _from_plain_file(output, limit).text if output is not None else b""
+        return Source(name, text, tuple(_from_plain_file(file, limit) for file in beside))
+    events = b""
+    for file in directories.event_files(path):
+        text = _from_plain_file(file, limit - len(events)).text
+        events += text if is_event_file(text) else b""
+    if not events:
+        raise IsADirectoryError
+    return Source(name, events)
 
 
 def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
@@ -60,15 +94,15 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     try:
         return Source("-", normalise(_read(sys.stdin.buffer, limit)))
     except OSError as error:
-        raise _unreadable("-", error) from error
+        raise unreadable("-", error) from error
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """A file name may hold bytes that are no text, or commands to a terminal."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
 
 
-def _unreadable(path: str, error: OSError) -> UnreadableInput:
+def unreadable(path: str, error: OSError) -> UnreadableInput:
     name = {"name": os.path.basename(path.rstrip("/\\")) or path}
     if isinstance(error, FileNotFoundError):
         return UnreadableInput(
@@ -93,7 +127,7 @@ def _unreadable(path: str, error: OSError) -> UnreadableInput:
 
 def _read(stream: BinaryIO, limit: int) -> bytes:
     head = stream.read(2)
-    if head == _GZIP_MAGIC:
+    if head == GZIP_MAGIC:
         return _expand(head, stream, limit)
     if stream.seekable():
         if stream.seek(0, io.SEEK_END) > limit:
@@ -110,8 +144,23 @@ def _read(stream: BinaryIO, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> UnreadableInput:
-    return UnreadableInput(
+def head_of(path: str, size: int) -> bytes:
+    """The first bytes of a file as lines, expanded where it is packed; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(size)
+    except OSError:
+        return b""
+    if data.startswith(GZIP_MAGIC):
+        try:
+            data = zlib.decompressobj(wbits=31).decompress(data, 8 * size)
+        except zlib.error:
+            return b""
+    return normalise(data)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(
         Message("the log is larger than {limit:size}", {"limit": limit}),
         Message("cut out the part you want explained, or raise the limit with --max-size"),
     )
@@ -149,9 +198,9 @@ def _gunzip(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
             data = machine.unconsumed_tail or stream.read(_READ_BYTES)
             continue
         data = machine.unused_data  # rotated logs are often several members one after the other
-        if len(data) < len(_GZIP_MAGIC):
+        if len(data) < len(GZIP_MAGIC):
             data += stream.read(_READ_BYTES)
-        if not data.startswith(_GZIP_MAGIC):
+        if not data.startswith(GZIP_MAGIC):
             return
         machine = zlib.decompressobj(wbits=31)
     yield machine.flush()
@@ -172,26 +221,39 @@ def _before_the_damage(machine: zlib._Decompress, data: bytes) -> Iterator[bytes
 
 
 def normalise(data: bytes) -> bytes:
-    """Any bytes that hold a log, as plain lines. Never raises."""
-    data = _to_utf8(data)
+    """Any bytes that hold a log, as plain lines; event files, which are no text, as they are. Never raises."""
+    if is_event_file(data):
+        return data
+    data = to_utf8(data)
     data = _unpack_json(data)
-    return _to_lines(data)
+    return to_lines(data)
 
 
-def _to_utf8(data: bytes) -> bytes:
+def is_event_file(data: bytes) -> bool:
+    """Whether it begins with the first record of a TensorBoard event file: a time, and the version."""
+    return data[12:13] == b"\t" and b"brain.Event:" in data[20:64]
+
+
+def to_utf8(data: bytes) -> bytes:
+    encoding = encoding_of(data)
+    return data if encoding is None else data.decode(encoding, "replace").encode("utf-8", "replace")
+
+
+def encoding_of(data: bytes) -> str | None:
+    """What a text is written in, by how it begins; None for UTF-8 and what is like it."""
     for mark, encoding in _ENCODINGS:
         if data.startswith(mark):
-            return data.decode(encoding, "replace").encode("utf-8", "replace")
+            return encoding
     # UTF-16 that lost its mark, as when a PowerShell log was cut in two: every other byte is NUL.
     sample = data[:2000]
     if len(sample) > 20 and sample[1::2].count(0) > 0.8 * len(sample) / 2 > sample[0::2].count(0):
-        return data.decode("utf-16-le", "replace").encode("utf-8", "replace")
+        return "utf-16-le"
     if len(sample) > 20 and sample[0::2].count(0) > 0.8 * len(sample) / 2 > sample[1::2].count(0):
-        return data.decode("utf-16-be", "replace").encode("utf-8", "replace")
-    return data
+        return "utf-16-be"
+    return None
 
 
-def _to_lines(data: bytes) -> bytes:
+def to_lines(data: bytes) -> bytes:
     if codecs.BOM_UTF8 in data:  # also in the middle, where files were put together
         data = data.replace(codecs.BOM_UTF8, b"")
     if not any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB

@@ -1,0 +1,541 @@
+"""Every trainer's log: what is read of it, which format it is taken for, and how fast.
+
+The iterations of each format are counted by a simple pattern of its own here, which shares nothing with the readers;
+files that are not made of lines, by a few lines of code.
+    python -m benchmarks.formats [accuracy|speed]
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from benchmarks.adapter import SOURCE, corpus_or_exit
+
+if str(SOURCE) not in sys.path:
+    sys.path.append(str(SOURCE))
+
+from stepwatch.errors import InputError
+from stepwatch.readers import READERS, detect, read
+from stepwatch.readers.reader import Reader
+from stepwatch.readers.records import Records
+from stepwatch.run import Checkpoint, Evaluation, Run
+from stepwatch.sources import Source, from_file, from_text
+
+CUT_LINES, MOST_CUTS = 200, 40
+GENERATED_BYTES = 20_000_000
+REPEATS = 7
+WANTED_SHARE, WANTED_DIFFERENCE, WANTED_RATIO = 0.995, 0.01, 0.5
+LARGEST_FILE = 30_000_000
+LEAST_TICKS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How to count a format without stepwatch. Of several patterns for iterations the first that is found counts."""
+
+    name: str
+    files: tuple[str, ...]
+    """As globs in the corpus."""
+    iterations: tuple[str, ...] = ()
+    evaluations: str | None = None
+    checkpoints: str | None = None
+    redrawn: bool = False
+    """A line with the same groups as the last one that fitted is the same iteration, shown again."""
+    running: bool = False
+    """The first group is the number, and the time a clock since the start: see _without_beginning."""
+    counted: Callable[[bytes], list[int] | None] | None = None
+    """Instead of patterns, for files that are no lines of text: the iterations, or None for another kind of file."""
+    by_number: bool = False
+    """What is counted are the numbers of iterations, not those of lines."""
+    clocked: bool = True
+    """False where step times are taken from the clock, so that the clock is no check of them."""
+
+
+# --- files that are no log of lines -----------------------------------------------------------------------------
+
+
+def _object(data: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _in_state(data: bytes) -> list[int] | None:
+    """Steps with a loss in a trainer_state.json; only one that tells the runtime has times."""
+    history = _object(data).get("log_history")
+    if not isinstance(history, list):
+        return None
+    timed = any("train_runtime" in row for row in history)
+    return [row["step"] for row in history if "loss" in row] if timed else []
+
+
+def _in_summary(data: bytes) -> list[int] | None:
+    """The one step that a summary of W&B tells."""
+    summary = _object(data)
+    if "_runtime" not in summary:
+        return None
+    steps = [value for key, value in summary.items() if key == "iter" or key.endswith("global_step")]
+    return [int(step) for step in steps[:1] if isinstance(step, (int, float))]
+
+
+def _in_csv(data: bytes) -> list[int] | None:
+    """Lines with a training loss in a metrics.csv; only one with a column of some time has times."""
+    head, *rows = csv.reader(data.decode("utf-8", "replace").split("\n"))
+    if "step" not in head or "epoch" not in head:
+        return None
+    if not any("time" in name for name in head):
+        return []
+    losses = [i for i, name in enumerate(head) if "train" in name and "loss" in name and "epoch" not in name]
+    return [line for line, row in enumerate(rows, start=1) if any(i < len(row) and row[i] for i in losses)]
+
+
+def _in_events(data: bytes) -> list[int] | None:
+    """Steps with a training loss in an event file, or else the step with the runtime of the whole."""
+    if b"brain.Event" not in data[:100]:
+        return None
+    found: dict[bytes, list[int]] = {b"train/loss": [], b"train/train_runtime": []}
+    place = 0
+    while place + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, place)
+        message = data[place + 12 : place + 12 + length]
+        place += 16 + length
+        for tag, steps in found.items():
+            if b"\x0a" + bytes([len(tag)]) + tag + b"\x15" in message:
+                digits = re.match(rb"(?s)\x09.{8}\x10([\x80-\xff]*[\x00-\x7f])", message)
+                steps.append(sum((b & 0x7F) << 7 * k for k, b in enumerate(digits[1])) if digits else 0)
+    return next((steps for steps in found.values() if steps), [])
+
+
+# The first row whose glob fits a file, and that finds iterations in it, tells what it is.
+_BAR = r" *\d+%\|[^|]*\| ([1-9]\d*)/(\d+) \["
+_EVALUATED = r"""\{.*['"]eval_(?:\w+_)?(?:loss|runtime)['"]: """
+KINDS = (
+    Kind(
+        name="nanogpt", files=("nanogpt/*.log", "nanogpt-wallclock/*.log", "wandb/*.log"),
+        iterations=(r"\biter(?:ation)? ?\d+ ?:.*\btime:? *[\d.]+ ?m?s", r"\biter \d+:.* ms/iter"),
+    ),
+    Kind(
+        name="nanoswe", files=("nanochat/*",), iterations=(r"^\[.*\] step \d+ .*\| dt_ms [\d.]+",),
+        checkpoints=r"\bsaved checkpoint model_",
+    ),
+    Kind(
+        name="nanochat", files=("nanochat/*",), iterations=(r"^step \d+(?:/\d+)? \([\d.]+%\) .*\| dt: [\d.]+ms",),
+        evaluations=r"^Step \d+ \| Validation bpb",  # `Validation loss` is of chat_sft, which prints no times
+    ),
+    Kind(
+        name="modded-nanogpt", files=("modded-nanogpt/*",), redrawn=True, running=True,
+        iterations=(r"^step: *([1-9]\d*)/\d+ .*train_time:[\d.]+m?s",),
+        evaluations=r"^step: *\d+/\d+ (?:\| )?val_loss:",
+    ),
+    Kind(
+        name="build-nanogpt", files=("build-nanogpt/*",), iterations=(r"^step\s+\d+(?: \||,) loss: .*dt: [\d.]+ms",),
+        evaluations=r"^validation loss: ",
+    ),
+    Kind(
+        name="llm.c", files=("llm.c/*",), iterations=(r"^step\s+\d+/\d+ ?[|:].*loss.*[\d.]+ ms",),
+        evaluations=r"^val loss ", checkpoints=r"^Writing checkpoint at step",
+    ),
+    Kind(name="mingpt", files=("mingpt/*",), iterations=(r"^iter_dt (?!0\.00)[\d.]+ms; iter \d+: ",)),
+    Kind(
+        name="megatron", files=("megatron/*",), iterations=(r"iteration +\d+/ *\d+ \|.*elapsed time per iteration",),
+        evaluations=r"^\S* ?validation (?:loss at|results on)", checkpoints=r"saving checkpoint at iteration",
+    ),
+    Kind(
+        name="torchtitan", files=("torchtitan/*",), iterations=(r"INFO - step: *\d+ +loss:.*[tw]ps:",),
+        evaluations=r"INFO - validate step:", checkpoints=r"INFO - Saving the checkpoint",
+    ),
+    Kind(
+        name="deepspeed", files=("deepspeed/*",),
+        iterations=(r"\|E2E latency=", r"steps: \d+ loss: .*iter time", r"CurrSamplesPerSec=", r"^Model Par.*Latency:"),
+        evaluations=r"^\*+ Evaluating ", checkpoints=r"^(?:saving (?:the final )?model \.\.\.)",
+    ),
+    Kind(
+        name="hf-state", files=("hf-trainer/*.json",), counted=_in_state, by_number=True,
+        evaluations=r'^\s*"eval_loss":',
+    ),
+    Kind(
+        name="hf-trainer", files=("hf-trainer/*.log", "hf-trainer/*.jsonl", "wandb/*.log"), redrawn=True,
+        iterations=(rf"^(?:Train:)?{_BAR}", r"""^\{['"]loss['"]: .*global_step/max_steps['"]: ['"](\d+)"""),
+        evaluations=_EVALUATED, checkpoints=r"Saving model checkpoint to ",
+    ),
+    Kind(
+        name="axolotl", files=("axolotl/*",), redrawn=True, iterations=(rf"^{_BAR}",), evaluations=_EVALUATED,
+        checkpoints=r"Saving model checkpoint to |Training completed! Saving trained model",
+    ),
+    Kind(name="lightning", files=("lightning/*.log",), redrawn=True, iterations=(rf"^Epoch (\d+):{_BAR}",)),
+    Kind(name="lightning", files=("lightning/*.csv",), counted=_in_csv),
+    Kind(
+        name="litgpt", files=("litgpt/*",), iterations=(r"\biter \d+ .*iter time: [\d.]+ ?ms",),
+        evaluations=r"^(?:iter|step) \d+: val loss", checkpoints=r"^Saving (?:checkpoint|\w+ weights|weights) to ",
+    ),
+    Kind(
+        name="composer", files=("composer/*",), iterations=(r"^\[(?:\w+=\d+\]\[)?batch=\d+", r"Train loss/train/total: "),
+        evaluations=r"^\[Eval batch=(\d+)/\1\]",
+    ),
+    Kind(
+        name="mlx-lm", files=("mlx-lm/*",), iterations=(r"\bIter \d+: Train loss .*It/sec [\d.]+",),
+        evaluations=r"\bIter \d+: Val loss", checkpoints=r"\bIter \d+: Saved ",
+    ),
+    Kind(
+        name="keras", files=("keras/*",), iterations=(r"^ *(\d+)/\1 .*\d+m?s/step.* loss: ",),
+        evaluations=r"^ *(\d+)/\1 .* val_loss: ", checkpoints=r"^Epoch \d+: .*saving model to ",
+    ),
+    Kind(name="tensorboard", files=("tensorboard/*",), counted=_in_events, by_number=True, clocked=False),
+    Kind(name="wandb", files=("wandb/*.json",), counted=_in_summary, by_number=True),
+)  # fmt: skip
+NO_FORMAT = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One file of the corpus, and what the patterns here find in it."""
+
+    path: Path
+    kind: Kind
+    source: Source
+    iterations: tuple[int, ...]
+    """Their lines, or their numbers where the kind counts those."""
+    evaluations: int
+    checkpoints: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One file, read."""
+
+    kind: str
+    name: str
+    lines: int
+    read: int
+    evaluations: tuple[int, int]
+    checkpoints: tuple[int, int]
+    taken_for: str | None
+    cuts: int
+    cuts_right: int
+    wrong_cuts: tuple[str, ...]
+    mistaken: tuple[str, ...]
+    """Other readers that accept lines of it."""
+    difference: float | None
+    """Between the step time and the clock, as a share; None without a clock."""
+    unexpected: int = 0
+    """Iterations read of a file that holds none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """A generated log of one format, read."""
+
+    name: str
+    bytes_per_s: float
+    ratio: float
+    rows: int
+
+
+# --- what is there ----------------------------------------------------------------------------------------------
+
+
+def samples(place: Path) -> Iterator[Sample]:
+    """The files that hold iterations by their pattern, or are of a format that is no log."""
+    taken: set[Path] = set()
+    for kind in KINDS:
+        for path in sorted({path for glob in kind.files for path in place.glob(glob)} - taken):
+            if kind.name in READERS and path.stat().st_size <= LARGEST_FILE:
+                sample = _sample(path, kind)
+                if sample is not None:
+                    taken.add(path)
+                    yield sample
+
+
+def _sample(path: Path, kind: Kind) -> Sample | None:
+    source = from_file(path)
+    lines = _lines(source)
+    found = kind.counted(path.read_bytes()) if kind.counted else _iterations(lines, kind) or None
+    if found is None:
+        return None
+    return Sample(
+        path=path, kind=kind, source=source, iterations=tuple(found),
+        evaluations=len(_matching(lines, kind.evaluations)), checkpoints=len(_matching(lines, kind.checkpoints)),
+    )  # fmt: skip
+
+
+def _iterations(lines: Sequence[str], kind: Kind) -> list[int]:
+    for pattern in map(re.compile, kind.iterations):
+        fits = [(number, found.groups()) for number, line in enumerate(lines) if (found := pattern.search(line[:2000]))]
+        if kind.redrawn:
+            fits = [fit for i, fit in enumerate(fits) if i == 0 or fit[1] != fits[i - 1][1]]
+        if kind.running:
+            fits = _without_beginning(fits)
+        if fits:
+            return [number for number, _ in fits]
+    return []
+
+
+def _without_beginning(fits: list[tuple[int, tuple[str, ...]]]) -> list[tuple[int, tuple[str, ...]]]:
+    """Without the first line of a log that was cut: of a clock since the start, only a difference is a time."""
+    numbers = [int(groups[0]) for _, groups in fits]
+    return fits[1:] if len(fits) > 1 and numbers[0] > numbers[1] - numbers[0] else fits
+
+
+def _lines(source: Source) -> list[str]:
+    return source.text.decode("utf-8", "replace").split("\n")
+
+
+def _matching(lines: Sequence[str], pattern: str | None) -> list[int]:
+    wanted = re.compile(pattern) if pattern else None
+    return [number for number, line in enumerate(lines) if wanted is not None and wanted.search(line[:2000])]
+
+
+# --- accuracy ---------------------------------------------------------------------------------------------------
+
+
+def measure(place: Path) -> list[Score]:
+    """Every file of the corpus: those of a format, and all others, of which nothing may be read."""
+    known = list(samples(place))
+    rest = sorted({path for path in place.glob("*/*") if path.is_file()} - {sample.path for sample in known})
+    return [score_of(sample) for sample in known] + [_score_of_other(path) for path in rest]
+
+
+def _score_of_other(path: Path) -> Score:
+    source = from_file(path)
+    name = detect(source)
+    try:
+        rows = sum(int(np.isfinite(run.iterations.time_s).sum()) for run in read(source))
+    except InputError:
+        rows = 0
+    return Score(
+        kind=NO_FORMAT, name=f"{path.parent.name}/{path.name}", lines=0, read=0, evaluations=(0, 0), checkpoints=(0, 0),
+        taken_for=name, cuts=0, cuts_right=0, wrong_cuts=(), mistaken=(), difference=None, unexpected=rows,
+    )  # fmt: skip
+
+
+def score_of(sample: Sample) -> Score:
+    """One file, read by its own reader and held against all others."""
+    reader = READERS[sample.kind.name]
+    records = Records()
+    reader.parse(sample.source.text, 0, records)
+    try:
+        reader.finish(sample.source.text.count(b"\n") + 1, records)
+    except InputError:  # says that there is nothing in it
+        pass
+    found = records.iterations()
+    column = found.number if sample.kind.by_number else found.line
+    rows = set(column[np.isfinite(found.time_s)].tolist())
+    cuts = [(begin, detect(cut)) for begin, cut in _cuts(sample)]
+    others = [other for other in READERS.values() if other.name != reader.name]
+    return Score(
+        kind=reader.name, name=sample.path.name.split("_")[0], lines=len(sample.iterations),
+        read=sum(iteration in rows for iteration in sample.iterations),
+        evaluations=(_distinct(records, Evaluation), sample.evaluations),
+        checkpoints=(_distinct(records, Checkpoint), sample.checkpoints),
+        taken_for=detect(sample.source), cuts=len(cuts), cuts_right=sum(name == reader.name for _, name in cuts),
+        wrong_cuts=tuple(f"{begin}: {name}" for begin, name in cuts if name != reader.name),
+        mistaken=tuple(other.name for other in others if other.sniff(sample.source.text) > 0),
+        difference=_difference(sample),
+    )  # fmt: skip
+
+
+def _distinct(records: Records, event: type) -> int:
+    return len({each.line for each in records.events if isinstance(each, event)})
+
+
+def _cuts(sample: Sample) -> Iterator[tuple[int, Source]]:
+    """200 lines from the middle of the log, begun at places all over it, that hold iterations."""
+    lines = _lines(sample.source) if not sample.kind.by_number else []
+    wanted = np.array(sample.iterations)
+    begins = sorted({int(begin) for begin in np.linspace(0, max(len(lines) - CUT_LINES, 0), MOST_CUTS)})
+    for begin in begins:
+        if bool(((wanted >= begin) & (wanted < begin + CUT_LINES)).any()):
+            yield begin, from_text("\n".join(lines[begin : begin + CUT_LINES]))
+
+
+def _difference(sample: Sample) -> float | None:
+    """Median over the spans between two rows without an event, or over all where the clock has only seconds."""
+    if not sample.kind.clocked:
+        return None
+    try:
+        runs = read(sample.source, sample.kind.name)
+    except InputError:
+        return None
+    shares = [share for run in runs for share in _against_clock(run)]
+    return median(shares) if shares else None
+
+
+def _against_clock(run: Run) -> list[float]:
+    rows = run.iterations
+    if len(rows) < 3 or run.reordered or np.isnan(rows.stamp_s).all():
+        return []
+    steps, seconds = np.diff(rows.number), np.diff(rows.stamp_s)
+    single = run.timing in ("iteration", "step")
+    between = np.where(steps > 1, (rows.time_s[1:] + rows.time_s[:-1]) / 2, rows.time_s[1:])
+    printed = steps * (between if single else rows.time_s[1:])
+    free = np.isfinite(seconds) & (seconds > 0) & (printed > 0)
+    for line in [event.line for event in run.evaluations] + [event.line for event in run.checkpoints]:
+        free &= ~((rows.line[:-1] < line) & (line < rows.line[1:]))
+    if not free.any():
+        return []
+    if bool((rows.stamp_s % 1 == 0).all()):
+        total = float(seconds[free].sum())
+        return [abs(float(printed[free].sum()) / total - 1)] if total > LEAST_TICKS else []
+    fine = free & (seconds > LEAST_TICKS * 1e-3)
+    return [float(share) for share in np.abs(printed[fine] / seconds[fine] - 1)]
+
+
+def table(scores: Sequence[Score]) -> str:
+    """By format, with what went wrong named below."""
+    out = [
+        "| format | logs | iteration lines | read | evaluations | checkpoints | format found | cut to 200 lines "
+        "| other readers | step time against the clock |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    out += [_row(name, [score for score in scores if score.kind == name]) for name in READERS]
+    wanted = (
+        f"Wanted: {WANTED_SHARE:.1%} of the lines, every format found, no other reader that accepts a line, and a "
+        f"median difference of at most {WANTED_DIFFERENCE:.0%} from the clock. Evaluations and checkpoints are those "
+        "found, of those that a pattern counts; a dash stands for formats that have no pattern for them here, and where "
+        "there is nothing to count: a state of the Trainer without its runtime has no times, and a file that is no log "
+        "of lines is not cut. Of all other files of the corpus no iteration may be read."
+    )
+    return "\n".join([*out, "", wanted, *_faults(scores)])
+
+
+def _row(name: str, scores: Sequence[Score]) -> str:
+    if not scores:
+        return f"| {name} | 0 | | | | | | | | |"
+    lines, done = sum(s.lines for s in scores), sum(s.read for s in scores)
+    kind = next(kind for kind in KINDS if kind.name == name)
+    clocks = [s.difference for s in scores if s.difference is not None]
+    cuts = sum(s.cuts for s in scores)
+    cells = [
+        name, str(len(scores)), f"{lines:,}", f"{done / lines:.2%}" if lines else "–",
+        _pair([s.evaluations for s in scores]) if kind.evaluations else "–",
+        _pair([s.checkpoints for s in scores]) if kind.checkpoints else "–",
+        f"{sum(s.taken_for == name for s in scores)} of {len(scores)}",
+        f"{sum(s.cuts_right for s in scores)} of {cuts}" if cuts else "–",
+        "none" if not any(s.mistaken for s in scores) else str(sum(bool(s.mistaken) for s in scores)),
+        f"{median(clocks):.2%} ({len(clocks)} logs)" if clocks else "no clock",
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def _pair(pairs: Sequence[tuple[int, int]]) -> str:
+    return f"{sum(found for found, _ in pairs)} of {sum(there for _, there in pairs)}"
+
+
+def _faults(scores: Sequence[Score]) -> list[str]:
+    out = []
+    for score in scores:
+        if score.kind == NO_FORMAT:
+            if score.unexpected:
+                out.append(f"- {score.name}: {score.unexpected} iterations read as {score.taken_for}, and none counted")
+            continue
+        name = f"{score.kind}/{score.name}"
+        if score.read < WANTED_SHARE * score.lines:
+            out.append(f"- {name}: {score.read} of {score.lines} lines read")
+        for what, (found, there) in (("evaluations", score.evaluations), ("checkpoints", score.checkpoints)):
+            kind = next(kind for kind in KINDS if kind.name == score.kind)
+            if getattr(kind, what) and found != there:
+                out.append(f"- {name}: {found} {what} found, {there} counted")
+        if score.taken_for != score.kind:
+            out.append(f"- {name}: taken for {score.taken_for}")
+        if score.wrong_cuts:
+            out.append(f"- {name}: wrong when cut at line {', '.join(score.wrong_cuts[:5])}")
+        if score.mistaken:
+            out.append(f"- {name}: lines accepted by {', '.join(score.mistaken)} too")
+        if score.difference is not None and score.difference > WANTED_DIFFERENCE:
+            out.append(f"- {name}: {score.difference:.1%} from the clock")
+    return ["", "What falls short:", "", *out] if out else []
+
+
+# --- speed ------------------------------------------------------------------------------------------------------
+
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+_SECONDS_A_ROW = 10
+_NANOGPT_LINES = "iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\niter 200: loss 4.2012, time 168.59ms, mfu 3.27%"
+
+
+def generated(reader: Reader, size: int = GENERATED_BYTES) -> Source | None:
+    """The example's iteration lines again and again, with rising numbers and clocks; None where it has none."""
+    example = reader.example if reader.name != "nanogpt" else _NANOGPT_LINES
+    records = Records()
+    reader.parse(example.encode(), 0, records)
+    reader.finish(example.count("\n") + 1, records)
+    rows = records.iterations()
+    lines = example.split("\n")
+    shapes = [shape for row in range(len(rows)) if (shape := _shape(lines[rows.line[row]], int(rows.number[row])))]
+    if not shapes:
+        return None
+    others = [line for number, line in enumerate(lines) if number not in set(rows.line.tolist())]
+    begin = datetime(2025, 1, 1, tzinfo=UTC)
+    text, length, number = ["\n".join(others)], 0, 1
+    while length < size:
+        before, width, after = shapes[number % len(shapes)]
+        line = f"{before}{str(number).zfill(width)}{after}"
+        moment = begin + timedelta(seconds=_SECONDS_A_ROW * number)
+        text.append(_CLOCK.sub(moment.strftime("%Y-%m-%d %H:%M:%S"), line))
+        length, number = length + len(text[-1]) + 1, number + 1
+    return from_text("\n".join(text) + "\n")
+
+
+def _shape(line: str, number: int) -> tuple[str, int, str] | None:
+    found = re.search(rf"(?<![\d.:-])(0*){number}(?![\d.:]\d)", _CLOCK.sub(lambda clock: "x" * len(clock[0]), line))
+    if found is None:
+        return None
+    return line[: found.start()], len(found[0]) if found[1] else 0, line[found.end() :]
+
+
+def speeds() -> list[Rate]:
+    """Each reader and the nanoGPT reader in turn, so that a busy machine slows both; the median of the ratios."""
+    base = generated(READERS["nanogpt"])
+    assert base is not None
+    rates = []
+    for name, reader in READERS.items():
+        source = generated(reader)
+        if source is None:
+            continue
+        pairs = [(_rate(base, "nanogpt"), _rate(source, name)) for _ in range(REPEATS)]
+        ratio = median(own / usual for (usual, _), (own, _) in pairs)
+        rates.append(Rate(name=name, bytes_per_s=max(own for _, (own, _) in pairs), ratio=ratio, rows=pairs[0][1][1]))
+    return rates
+
+
+def _rate(source: Source, name: str) -> tuple[float, int]:
+    begin = time.perf_counter()
+    runs = read(source, name)
+    seconds = time.perf_counter() - begin
+    return len(source.text) / seconds, sum(len(run.iterations) for run in runs)
+
+
+def speed_table(rates: Sequence[Rate]) -> str:
+    """Rates as markdown."""
+    out = [
+        f"Logs of {GENERATED_BYTES / 1e6:.0f} MB of each format's own example lines, renumbered.", "",
+        f"| format | MB/s | of the nanoGPT reader's (wanted ≥ {WANTED_RATIO}) | iterations |", "|---|---|---|---|",
+    ]  # fmt: skip
+    out += [f"| {rate.name} | {rate.bytes_per_s / 1e6:.0f} | **{rate.ratio:.2f}** | {rate.rows:,} |" for rate in rates]
+    return "\n".join(out)
+
+
+def main() -> None:
+    """What the command line asks for, else everything."""
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    if wanted != "speed":
+        print(table(measure(corpus_or_exit())))
+    if wanted != "accuracy":
+        print(speed_table(speeds()))
+
+
+if __name__ == "__main__":
+    main()

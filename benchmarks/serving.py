@@ -1,0 +1,209 @@
+"""How the page bears many users: 50 logs of 5 MB at once, and one paste against the same answer in this process.
+
+Only ratios are claimed; the logs of the parallel posts have planted step times, so that a mix-up shows.
+    python -m benchmarks.serving
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from threading import Event, Thread
+
+from benchmarks.adapter import command, environment
+from benchmarks.speed import SMALL_LINES, write_small
+
+POSTS = 50
+POST_BYTES = 5_000_000
+PASTES = 40
+SETTLING_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """What came of many posts at once; memory is that of the server and its workers together."""
+
+    answered: int
+    right: int
+    seconds: float
+    before_bytes: int
+    peak_bytes: int
+    after_bytes: int
+
+    @property
+    def memory_ratio(self) -> float:
+        return self.after_bytes / self.before_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paste:
+    served_s: float
+    in_process_s: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    parallel: Parallel
+    pastes: dict[str, Paste]
+
+
+@contextmanager
+def server() -> Iterator[tuple[str, int]]:
+    """A real server on a free port; its address and its process id."""
+    process = subprocess.Popen(command("serve", "--port", "0"), stdout=subprocess.PIPE, text=True, env=environment())
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.stdout.readline().strip().rstrip("/"), process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def post(address: str, body: bytes) -> bytes:
+    request = urllib.request.Request(address, body, {"Content-Type": "text/plain"})
+    with urllib.request.urlopen(request, timeout=300) as response:
+        found: bytes = response.read()
+        return found
+
+
+# --- many at once -----------------------------------------------------------------------------------------------
+
+
+def planted_log(step_ms: float) -> bytes:
+    """5 MB of iterations that all take the same time."""
+    line = "iter {}: loss 4.2000, time " + f"{step_ms:.2f}ms, mfu 9.00%\n"
+    count = POST_BYTES // len(line.format(50_000))
+    return "".join(line.format(number) for number in range(count)).encode()
+
+
+def memory_bytes(server_id: int) -> int:
+    """What the server and its workers hold of the memory, shared pages divided (Linux)."""
+    family = {server_id}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == server_id:
+            family.add(int(place.name))
+    total = 0
+    for member in family:
+        try:
+            rollup = Path(f"/proc/{member}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total
+
+
+def parallel() -> Parallel | None:
+    """None where the system does not tell the memory of a process."""
+    if not os.path.exists("/proc/self/smaps_rollup"):
+        return None
+    with server() as (address, server_id), ThreadPoolExecutor(POSTS) as pool:
+        asked = f"{address}/api/explain?iterations=false"
+        list(pool.map(lambda number: post(asked, planted_log(100.0)), range(6)))  # every worker has had its share
+        time.sleep(SETTLING_S)
+        before = memory_bytes(server_id)
+        logs = [planted_log(100.0 + number) for number in range(POSTS)]
+        peaks, done = [before], Event()
+        watcher = Thread(target=_watch, args=(server_id, peaks, done))
+        watcher.start()
+        begin = time.perf_counter()
+        answers = list(pool.map(lambda log: post(asked, log), logs))
+        seconds = time.perf_counter() - begin
+        done.set()
+        watcher.join()
+        time.sleep(SETTLING_S)
+        after = memory_bytes(server_id)
+    steps = [json.loads(answer)["runs"][0]["costs"]["step_s"]["mid"] for answer in answers]
+    right = sum(abs(step - (0.1 + number / 1000)) < 1e-6 for number, step in enumerate(steps))
+    return Parallel(
+        answered=len(answers), right=right, seconds=seconds, before_bytes=before, peak_bytes=max(peaks),
+        after_bytes=after,
+    )  # fmt: skip
+
+
+def _watch(server_id: int, peaks: list[int], done: Event) -> None:
+    while not done.wait(0.2):
+        peaks.append(memory_bytes(server_id))
+
+
+# --- one paste --------------------------------------------------------------------------------------------------
+
+
+def pastes() -> dict[str, Paste]:
+    """In turn, so that a busy machine slows both: the post over HTTP, and the same answer in this process."""
+    from stepwatch.web.answers import answer
+    from stepwatch.web.wire import Wire
+
+    with tempfile.TemporaryDirectory(prefix="stepwatch-serving-") as directory:
+        log = write_small(Path(directory) / "small.log").read_bytes()
+    out = {}
+    with server() as (address, _):
+        urllib.request.urlopen(address + "/").read()  # the engine is ready, and so are the workers
+        for form in ("json", "page"):
+            wire = Wire("explain", "text/plain", [["format", form]], log, len(log), "en")
+            asked = f"{address}/api/explain?format={form}"
+            times = []
+            for _ in range(PASTES):
+                begin = time.perf_counter()
+                served = post(asked, log)
+                middle = time.perf_counter()
+                own = answer(wire)
+                times.append((middle - begin, time.perf_counter() - middle))
+                if served != own.body:
+                    raise RuntimeError("the page and the same call in this process answer differently")
+            out[form] = Paste(
+                served_s=median(mine for mine, _ in times), in_process_s=median(other for _, other in times),
+                ratio=median(mine / other for mine, other in times[5:]),
+            )  # fmt: skip
+    return out
+
+
+def measure() -> Served:
+    found = parallel()
+    if found is None:
+        raise SystemExit("the memory of a process cannot be read here: this benchmark needs Linux")
+    return Served(parallel=found, pastes=pastes())
+
+
+def table(result: Served) -> str:
+    """The result as markdown."""
+    p = result.parallel
+    out = [
+        f"| {POSTS} posts of {POST_BYTES / 1e6:.0f} MB at once | measured | wanted |",
+        "|---|---|---|",
+        f"| answered | {p.answered} | {POSTS} |",
+        f"| with their own step time | {p.right} | {POSTS} |",
+        f"| time for all of them | {p.seconds:.1f} s | |",
+        f"| memory of server and workers, before | {p.before_bytes / 1e6:.0f} MB | |",
+        f"| at its peak | {p.peak_bytes / 1e6:.0f} MB | |",
+        f"| after | {p.after_bytes / 1e6:.0f} MB, **{p.memory_ratio:.2f}** times before | ≤ 1.2 |",
+        "",
+        f"| a paste of {SMALL_LINES:,} lines | over HTTP | in process | ratio | wanted |",
+        "|---|---|---|---|---|",
+    ]
+    names = {"json": "as JSON", "page": "as the page shows it"}
+    out += [
+        f"| {names[form]} | {paste.served_s * 1000:.0f} ms | {paste.in_process_s * 1000:.0f} ms "
+        f"| **{paste.ratio:.2f}** | ≤ 3 |"
+        for form, paste in result.pastes.items()
+    ]
+    return "\n".join(out)
+
+
+if __name__ == "__main__":
+    print(table(measure()))

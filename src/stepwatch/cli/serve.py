@@ -1,0 +1,109 @@
+"""`stepwatch serve`: the page on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from contextlib import suppress
+from types import FrameType
+from urllib.parse import quote
+
+import click
+import uvicorn
+
+from stepwatch.cli.options import language_option, speaking
+from stepwatch.errors import InputError, UsageError
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.web.app import create_app
+from stepwatch.web.options import SHORTEST_TOKEN, Options, is_loopback
+
+_CONNECTIONS = 400
+_PARTING_S = 2
+
+
+@click.command(name="serve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
+@click.option("--token", metavar="TOKEN", help="What one must know to use the page.")
+@click.option(
+    "--allow", "allowed", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False),
+    help="A directory whose logs may be watched; none unless told.",
+)  # fmt: skip
+@language_option()
+def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], lang: str | None) -> None:
+    """Serve the page: paste a log or drop a file, get the report.
+
+    Also estimates a config, watches a growing log below a directory that --allow names, and answers programs: see
+    /api/openapi.json. Listens on this machine alone; any other --host needs a --token. Nothing that is pasted is stored
+    or sent anywhere. Ctrl-C ends it.
+    """
+    with speaking(lang) as language:
+        _check_token(host, token)
+        listener = _listener(host, port)
+        options = Options(
+            host=host,
+            port=listener.getsockname()[1],
+            token=token,
+            allowed=allowed,
+            language=language,
+            language_asked=lang is not None,
+        )
+        click.echo(say(Message("The page is here; Ctrl-C ends it:"), language) + "\n  " + _address(options))
+        _serve(options, listener)
+
+
+def _check_token(host: str, token: str | None) -> None:
+    example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
+    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise UsageError(
+            Message("a token has at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
+            Message("for example: --token {token:word}", example),
+        )
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            Message("others can reach “{host:word}”: it needs a token", {"host": host}),
+            Message("for example: --token {token:word}", example),
+        )
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Bound before anything else is said, so that the address is true."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            Message(
+                "cannot listen on {host:word}, port {port:word}: {reason:word}",
+                {"host": host, "port": str(port), "reason": reason},
+            ),
+            Message("choose another one with --port, or end what is using it"),
+        ) from error
+
+
+def _address(options: Options) -> str:
+    """What to type into a browser; every address of the machine goes by the machine's name."""
+    host = socket.gethostname() if options.host in ("0.0.0.0", "::") else options.host
+    token = f"/?token={quote(options.token, safe='')}" if options.token else "/"
+    return f"http://[{host}]:{options.port}{token}" if ":" in host else f"http://{host}:{options.port}{token}"
+
+
+class _Server(uvicorn.Server):
+    """Tells the live views that it is leaving; they would keep it waiting."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.config.app.state.leaving.set()  # type: ignore[union-attr]
+        super().handle_exit(sig, frame)
+
+
+def _serve(options: Options, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        create_app(options), log_level="critical", access_log=False, server_header=False, lifespan="on",
+        limit_concurrency=_CONNECTIONS, timeout_graceful_shutdown=_PARTING_S,
+    )  # fmt: skip
+    with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
+        _Server(config).run(sockets=[listener])

@@ -1,0 +1,97 @@
+"""What the note and the page say of advice, section by section, still as Messages. Nothing here loads numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from stepwatch.advice import Advice, Counsel
+from stepwatch.advice.recommended import Recommended
+from stepwatch.messages import Message
+from stepwatch.presenters import counsel_sentences as sentences
+from stepwatch.presenters import plan_sentences
+from stepwatch.presenters.blocks import Block, Bullets, Code, Section, Table, Text, section
+
+BEFORE_AFTER = (Message("Part"), Message("Before"), Message("After"))
+
+
+class Answer(NamedTuple):
+    """What `advise` found: counsel on a run, or recommended settings where there is no run."""
+
+    counsel: Counsel | None = None
+    recommended: Recommended | None = None
+    config: str | None = None
+    """The config that the run was started with, as it may be shown."""
+    remarks: tuple[Message, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        if self.recommended is not None:
+            return sentences.command(self.recommended.settings, None, self.recommended.plan.n_gpus)
+        if self.counsel is None:
+            return []
+        new = {name: value for name, (_, value) in self.counsel.change.items()}
+        work = self.counsel.case.workload
+        cards = int(new.get("world_size") or (work.world_size if work is not None else 1))
+        return sentences.command(new, self.config, cards)
+
+
+def title(answer: Answer) -> Message:
+    return sentences.TITLE if answer.recommended is None else sentences.TITLE_RECOMMENDED
+
+
+def headline(answer: Answer) -> Message:
+    if answer.recommended is not None:
+        return sentences.recommended_headline(answer.recommended)
+    return sentences.headline(answer.counsel)
+
+
+def sections(answer: Answer) -> Iterator[Section]:
+    found = _of_settings(answer, answer.recommended) if answer.recommended is not None else _of_changes(answer)
+    yield from (part for part in found if part.blocks)
+
+
+def _of_changes(answer: Answer) -> Iterator[Section]:
+    counsel = answer.counsel
+    said = (*sentences.nothing(counsel), *answer.remarks)
+    if counsel is None:
+        yield section("noticed", Message("What else to know"), [_bullets(said)])
+        return
+    for position, advice in enumerate(counsel.advice):
+        part = section(f"change-{position + 1}", advice.what, _advice(counsel, position, advice))
+        yield part._replace(number=position + 1)
+    if any(counsel.chosen):
+        yield section("compared", Message("Before and after"), [_compared(counsel)])
+        yield section("config", Message("In the config"), [Code("\n".join(sentences.diff(counsel.change)), "diff")])
+        yield section("command", Message("On the command line"), [Code(" ".join(answer.command), "sh")])
+    notes = sentences.joined((*said, sentences.span(counsel), *counsel.missing))
+    yield section("noticed", Message("What else to know"), [_bullets(notes)])
+
+
+def _advice(counsel: Counsel, position: int, advice: Advice) -> Iterator[Block]:
+    told = sentences.joined((sentences.saves(advice, counsel.before.total_s), sentences.together(counsel, position)))
+    yield Text((*told, advice.because))
+    yield Text((sentences.PRICE, advice.price))
+    if advice.patch is not None and advice.where is not None:
+        yield Text((advice.where,))
+        yield Code(advice.patch, "python" if advice.remedy else "sh")
+
+
+def _compared(counsel: Counsel) -> Table:
+    return Table(BEFORE_AFTER, "lrr", tuple(tuple((cell,) for cell in row) for row in sentences.rows(counsel)))
+
+
+def _of_settings(answer: Answer, found: Recommended) -> Iterator[Section]:
+    yield section("config", Message("In the config"), [Code("\n".join(sentences.config_lines(found)), "python")])
+    reasons = sentences.joined((*sentences.reasons(found), sentences.against_defaults(found)))
+    speed = Text(plan_sentences.speed(found.plan))
+    yield section("reasons", Message("Why these"), [Bullets((*map(_text, (*reasons, *answer.remarks)), speed))])
+    yield section("command", Message("On the command line"), [Code(" ".join(answer.command), "sh")])
+
+
+def _bullets(messages: Iterable[Message]) -> Bullets:
+    return Bullets(tuple(map(_text, messages)))
+
+
+def _text(message: Message) -> Text:
+    return Text((message,))

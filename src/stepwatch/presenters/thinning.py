@@ -1,0 +1,77 @@
+"""Which rows of a long run are drawn: so few that a page stays quick, and yet every spike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.analysis import Analysis
+from stepwatch.analysis.phases import Phase
+from stepwatch.run import Floats, Ints
+
+MOST_POINTS = 4000
+"""What a browser moves smoothly, and 200 kB of a page."""
+
+
+class Drawn(NamedTuple):
+    """Rows in order, and what was left out."""
+
+    rows: Ints
+    steps_left_out: int
+    slow_left_out: int
+
+
+def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Drawn:
+    """Every slow row while they are fewer than half of `most`; of the others the extremes and the middle of stretches.
+
+    Of more slow rows than that, each phase for itself keeps the slowest, the first and the last of each stretch. A
+    time of 0 has no place on a logarithmic scale.
+    """
+    times = a.run.iterations.time_s
+    timed = times > 0
+    slow = [np.flatnonzero((a.phases.phase == phase) & timed) for phase in Phase if phase is not Phase.STEP]
+    kept = list(_shared(times, slow, most // 2))
+    steps = np.flatnonzero((a.phases.phase == Phase.STEP) & timed)
+    shown = _steps(times, steps, most - sum(map(len, kept)))
+    rows = np.sort(np.concatenate((shown, *kept)))
+    return Drawn(rows, len(steps) - len(shown), sum(map(len, slow)) - sum(map(len, kept)))
+
+
+def _shared(times: Floats, groups: list[Ints], most: int) -> Iterator[Ints]:
+    """The rare kinds first and whole; what they leave is for the frequent ones."""
+    ordered = sorted(groups, key=len)
+    for left, rows in zip(range(len(ordered), 0, -1), ordered, strict=True):
+        kept = _spikes(times, rows, most // left)
+        most -= len(kept)
+        yield kept
+
+
+def _spikes(times: Floats, rows: Ints, most: int) -> Ints:
+    if len(rows) <= most:
+        return rows
+    chosen = {int(row) for part in stretches(rows, max(most // 3, 1)) for row in _ends_and_top(times, part)}
+    return np.array(sorted(chosen), np.int64)
+
+
+def _ends_and_top(times: Floats, part: Ints) -> tuple[int, int, int]:
+    return int(part[0]), int(part[np.argmax(times[part])]), int(part[-1])
+
+
+def _steps(times: Floats, rows: Ints, most: int) -> Ints:
+    if len(rows) <= most:
+        return rows
+    chosen = {row for part in stretches(rows, max(most // 3, 1)) for row in _extremes_and_middle(times, part)}
+    return np.array(sorted(chosen), np.int64)
+
+
+def _extremes_and_middle(times: Floats, part: Ints) -> tuple[int, int, int]:
+    order = part[np.argsort(times[part], kind="stable")]
+    return int(order[0]), int(order[len(order) // 2]), int(order[-1])
+
+
+def stretches(rows: Ints, most: int) -> list[Ints]:
+    """The rows in at most so many pieces of equal length, none empty."""
+    count = min(most, len(rows))
+    return list(np.array_split(rows, count)) if count else []

@@ -1,0 +1,65 @@
+"""What trainers call their settings, by nanoGPT's names: from arguments that were stored beside a log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from stepwatch.settings import KINDS, POSITIVE, PRIVATE, Value
+
+# Hugging Face's TrainingArguments first, then Megatron's.
+_NAMES = {
+    "per_device_train_batch_size": "batch_size", "logging_steps": "log_interval", "max_steps": "max_iters",
+    "torch_compile": "compile", "gradient_checkpointing": "activation_checkpointing",
+    "micro_batch_size": "batch_size", "seq_length": "block_size", "train_iters": "max_iters",
+}  # fmt: skip
+_LARGEST = 1e15
+
+
+def settings_from(arguments: Mapping[str, object]) -> dict[str, Value]:
+    """The settings among arguments; nothing that may name a person, a machine or a place."""
+    found: dict[str, Value] = {}
+    for name, value in arguments.items():
+        ours = _NAMES.get(name, name)
+        if ours in KINDS and ours not in PRIVATE:
+            plain = _plain(ours, value)
+            if plain is not None:
+                found[ours] = plain
+    found |= _precision(arguments)
+    if arguments.get("eval_strategy", arguments.get("evaluation_strategy")) == "steps":
+        every = _plain("eval_interval", arguments.get("eval_steps"))
+        found |= {"eval_interval": every} if every is not None else {}
+    batch, length = _plain("n_params", arguments.get("global_batch_size")), found.get("block_size")
+    if isinstance(batch, float) and isinstance(length, int):
+        found["tokens_per_iter"] = int(batch * length)
+    return found
+
+
+def _plain(name: str, value: object) -> Value | None:
+    """A value of the setting's kind; None where it is none, or a count that is not positive."""
+    kind = KINDS[name]
+    if isinstance(value, str):
+        value = _number(value) if kind in (int, float) else {"True": True, "False": False}.get(value, value)
+    if kind is bool or isinstance(value, bool):
+        return value if kind is bool and isinstance(value, bool) else None
+    if kind is str:
+        return value if isinstance(value, str) and len(value) < 100 else None
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _LARGEST:
+        return None
+    if name in POSITIVE and value <= 0:
+        return None
+    return int(value) if kind is int and value == int(value) else float(value) if kind is float else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _precision(arguments: Mapping[str, object]) -> dict[str, Value]:
+    for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
+        if arguments.get(name) in (True, "True"):
+            return {"dtype": dtype}
+    return {}

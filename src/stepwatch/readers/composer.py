@@ -1,0 +1,372 @@
+"""MosaicML Composer and LLM Foundry: a record of many lines for each batch that is logged.
+
+    [batch=20/4800]:
+             Train loss/train/total: 8.4213
+             Train throughput/batches_per_sec: 0.1085
+
+The clock of a batch runs from the end of the one before and stands still during evaluations; a checkpoint is in the
+batch that follows it. A record tells the whole training time in hours, to a third of a second, and the mean of the
+last batches (10 to 100): between two records the time is the difference of the first where that is fine enough, else
+the second. New versions print the last step's own time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
+from stepwatch.readers.reader import CHECKPOINT, Reader
+from stepwatch.readers.records import Records
+from stepwatch.readers.stamps import strip_prefix
+from stepwatch.run import Evaluation, Fact, Floats, Timing
+
+_KEYS = (
+    "loss/train/total", "throughput/batches_per_sec", "throughput/samples_per_sec", "throughput/tokens_per_sec",
+    "throughput/device/samples_per_sec", "throughput/device/mfu", "time/train", "time/val", "time/secs_per_step",
+    "time/batch",
+)  # fmt: skip
+_TEMPLATES = {key: Template(f"\t Train {key}: {{value}}") for key in _KEYS}
+_PASSED_OVER = tuple(
+    Template(f"\t Train throughput/{key}{{**}}") for key in ("device/batches", "device/tokens", "device/flops", "flops")
+)
+_TRAIN = np.uint64(int.from_bytes(b"\t Train ", "little"))
+_OTHER_KEYS = ("trainer/device_train_microbatch_size", "time_seconds/train", "time_minutes/train", "time_days/train")
+_FIRST_LETTERS = np.array(
+    sorted({int.from_bytes(key[:8].encode(), "little") for key in (*_KEYS, *_OTHER_KEYS)}), np.uint64
+)
+_PROGRESS = {
+    "batch": Template("[batch={number}/{last}]:"),
+    "epoch": Template("[epoch={epoch}][batch={number}/{last}]:"),
+    "token": Template("[token={number}/{last}]:"),
+}
+_HEAD = Pattern(
+    r"\[(?:epoch=(?P<epoch>\d{1,9})\]\[)?(?P<unit>batch|sample|token)=(?P<number>\d{1,18})(?:/(?P<last>\d{1,18}))?\]:?\s*$"
+)
+_VALUE = Pattern(r"\s*Train (?P<key>[\w./-]{1,120}): (?P<value>\S.{0,40})$")
+_EVAL_HEAD = Pattern(r"\[Eval batch=(?P<number>\d{1,12})/(?P<last>\d{1,12})\] Eval on \S.{0,80} data:")
+_EVAL_LOSS = Pattern(r"\s*Eval metrics/\S{1,80}?CrossEntropy: (?P<value>[-+\d.einfa]{1,20})$")
+_TIME_UNIT = Pattern(r"\s*Train time_(?P<unit>seconds|minutes|days)/train: ")
+_CONFIG = Pattern(r"\s{0,8}(?P<name>[a-z_]{4,40}): (?P<value>[\w.]{1,20})$")
+_SETTINGS = {
+    "max_seq_len": "block_size", "d_model": "n_embd", "n_heads": "n_head", "n_layers": "n_layer",
+    "vocab_size": "vocab_size", "device_train_microbatch_size": "batch_size", "precision": "dtype",
+    "global_train_batch_size": "global_train_batch_size", "max_duration": "max_iters", "eval_interval": "eval_interval",
+}  # fmt: skip
+_DTYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "amp_fp8": "float8"}
+_OWN_WORDS = (
+    rb"Train (?:loss/train/total|throughput/|time|trainer/device_train)", rb"\[(?:epoch|batch|sample|token)=",
+    rb"\[Eval |Eval metrics/", rb"(?:max_seq_len|d_model|n_heads|n_layers|vocab_size|precision|max_duration): ",
+    rb"(?:microbatch_size|train_batch_size|eval_interval): ",
+)  # fmt: skip
+_WORDS = Pattern(b"|".join((*_OWN_WORDS, *map(re.escape, SURROUNDINGS))))
+_MARKS = Pattern(
+    rb"(?m)^[^\n]{0,200}?\bTrain (?:throughput/(?:device/)?(?:batches|samples)_per_sec|time/(?:train|total|val)"
+    rb"|loss/train/total): [-+]?[\d.naif]+\s*?$"
+)
+_UNIT_S = {"seconds": 1.0, "minutes": 60.0, "days": 86400.0}
+_HOUR_S = 3600.0
+_DIGIT = 1e-4  # all values have four decimals
+_FINE = 0.01
+_MOST_SNIFFED = 60
+_LONGEST_LINE = 4000
+_LONGEST_TIME_S = 1e9
+
+
+class _Values(NamedTuple):
+    """One key's values and the lines on which they stand."""
+
+    key: str
+    line: np.ndarray
+    value: np.ndarray
+
+
+class _Heads(NamedTuple):
+    unit: str
+    line: np.ndarray
+    epoch: np.ndarray
+    number: np.ndarray
+    last: np.ndarray
+
+
+class _Ended(NamedTuple):
+    """The end of an evaluation, or its loss."""
+
+    line: int
+    loss: float | None = None
+
+
+def sniff(head: bytes) -> float:
+    """How many lines of records tell a speed, a time or a loss: a third of them is as many records."""
+    hits, begin = 0, 0
+    while hits < 3 * _MOST_SNIFFED:
+        begin = head.find(b"Train ", begin)
+        if begin < 0:
+            break
+        start, end = head.rfind(b"\n", 0, begin) + 1, head.find(b"\n", begin)
+        end = len(head) if end < 0 else end
+        hits += _MARKS.match(head[start:end][:_LONGEST_LINE]) is not None
+        begin = end
+    return float(-(-hits // 3))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    block = Block.of(text)
+    left = _of_use(block, np.flatnonzero(block.ends > block.starts))
+    unread = np.zeros(len(block.starts), bool)
+    unread[left] = True
+    for key, template in _TEMPLATES.items():
+        lines, found = template.match(block, left[unread[left]])
+        unread[lines] = False
+        if len(lines):
+            records.kept.append(_Values(key, lines + first_line, found["value"]))
+    for unit, template in _PROGRESS.items():
+        lines, found = template.match(block, left[unread[left]])
+        unread[lines] = False
+        if len(lines):
+            epoch = found.get("epoch", np.ones(len(lines)))
+            records.kept.append(_Heads(unit, lines + first_line, epoch, found["number"], found["last"]))
+    for template in _PASSED_OVER:
+        unread[template.match(block, left[unread[left]])[0]] = False
+    left = left[unread[left]]
+    for index, begin, end in zip(left.tolist(), block.starts[left].tolist(), block.ends[left].tolist(), strict=True):
+        if _WORDS.compiled.search(text, begin, end):
+            _read(text[begin:end][:_LONGEST_LINE].decode("utf-8", "replace"), index + first_line, records)
+
+
+def _of_use(block: Block, lines: np.ndarray) -> np.ndarray:
+    """Without the many lines of records whose keys say nothing of time: a look at eight letters."""
+    begins = block.starts[lines]
+    ours = block.words[begins] != _TRAIN
+    ours |= np.isin(block.words[np.minimum(begins + 8, len(block.words) - 1)], _FIRST_LETTERS)
+    return np.asarray(lines[ours])
+
+
+def _read(line: str, number: int, records: Records) -> None:
+    rest, _ = strip_prefix(line)
+    value, head, config = _VALUE.match(rest), _HEAD.match(rest), _CONFIG.match(rest)
+    if value:
+        _read_value(value["key"], value["value"], line, number, records)
+    elif head:
+        numbers = (float(head[name] or fallback) for name, fallback in (("epoch", 1), ("number", 0), ("last", "nan")))
+        unit = "epoch" if head["epoch"] else head["unit"]
+        records.kept.append(_Heads(unit, np.array([number]), *(np.array([each]) for each in numbers)))
+    elif config and config["name"] in _SETTINGS:
+        _read_setting(_SETTINGS[config["name"]], config["value"], number, records)
+    elif _EVAL_HEAD.match(rest):
+        records.kept.append(_Ended(number))
+    elif _EVAL_LOSS.match(rest):
+        records.kept.append(_Ended(number, _float(rest.rpartition(": ")[2])))
+    else:
+        read_surroundings(rest, number, records)
+
+
+def _read_value(key: str, text: str, line: str, number: int, records: Records) -> None:
+    if key == "trainer/device_train_microbatch_size":
+        _read_setting("batch_size", text, number, records)
+    elif key in _TEMPLATES:
+        value = _float(text)
+        if np.isnan(value) and text.strip().lower().lstrip("+-") not in ("nan", "inf"):
+            records.add_unread(number, line)
+        else:
+            value = np.inf if key == "loss/train/total" and not np.isfinite(value) else value
+            records.kept.append(_Values(key, np.array([number]), np.array([value])))
+    else:
+        unit = _TIME_UNIT.match(f"Train {key}: ")
+        if unit:
+            records.kept.append(_UNIT_S[unit["unit"]])
+
+
+def _read_setting(name: str, text: str, number: int, records: Records) -> None:
+    """A line of the configuration; durations count where they are in batches."""
+    value: object = _DTYPES.get(text)
+    if name != "dtype":
+        plain = text.removesuffix("ba") if name in ("max_iters", "eval_interval") else text
+        value = int(plain) if plain.isdecimal() and len(plain) < 19 else None
+    if value is not None:
+        records.events.append(Fact(line=number, name=name, value=value))
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
+
+
+# --- from lines to records --------------------------------------------------------------------------------------
+
+
+def finish(first_line: int, records: Records) -> None:
+    heads = [part for part in records.kept if isinstance(part, _Heads)]
+    values = [part for part in records.kept if isinstance(part, _Values)]
+    if values:
+        starts = _starts(heads, values)
+        table = _table(starts, values)
+        hour = next((part for part in records.kept if isinstance(part, float)), _HOUR_S)
+        _add(starts, table, _numbers(starts, heads, table, hour, records), hour, records)
+    records.kept.clear()
+
+
+def _starts(heads: list[_Heads], values: list[_Values]) -> np.ndarray:
+    """The lines at which records begin: their heads; without a head, the key that comes first each time."""
+    lines = np.sort(np.concatenate([head.line for head in heads])) if heads else np.empty(0, np.int64)
+    first = min(values, key=lambda part: int(part.line.min()))
+    before = np.sort(np.concatenate([part.line for part in values if part.key == first.key]))
+    return np.concatenate((before[before < lines[0]] if len(lines) else before, lines)).astype(np.int64)
+
+
+def _table(starts: np.ndarray, values: list[_Values]) -> dict[str, Floats]:
+    table = {key: np.full(len(starts), np.nan) for key in _KEYS}
+    for key in {part.key for part in values}:
+        lines = np.concatenate([part.line for part in values if part.key == key])
+        order = np.argsort(lines, kind="stable")
+        found = np.concatenate([part.value for part in values if part.key == key])[order]
+        table[key][np.maximum(np.searchsorted(starts, lines[order], side="right") - 1, 0)] = found
+    return table
+
+
+def _numbers(
+    starts: np.ndarray, heads: list[_Heads], table: dict[str, Floats], hour: float, records: Records
+) -> np.ndarray:
+    """The number of the batch at each record: from its head, else from the time and the speed."""
+    numbers = np.full(len(starts), np.nan)
+    per_batch = {"batch": 1.0, "epoch": 1.0, "sample": _samples(table), "token": _tokens(table)}
+    for head in heads:
+        rows = np.searchsorted(starts, head.line)
+        unit = per_batch[head.unit]
+        numbers[rows] = np.rint(((head.epoch - 1) * np.nan_to_num(head.last) + head.number) / unit)
+        if head.unit != "epoch" and np.isfinite(head.last[0] / unit):
+            line, last = int(head.line[0]), int(np.rint(head.last[0] / unit))
+            records.events.append(Fact(line=line, name="max_iters", value=last))
+    numbers = np.where(np.isnan(numbers), table["time/batch"] + 1, numbers)
+    guessed = np.rint(table["time/train"] * hour * table["throughput/batches_per_sec"])
+    numbers = np.where(np.isnan(numbers), guessed, numbers)
+    unknown = np.isnan(numbers)
+    numbers[unknown] = np.flatnonzero(unknown) + 1
+    return np.asarray(np.maximum(numbers, 1).astype(np.int64))
+
+
+def _samples(table: dict[str, Floats]) -> float:
+    """Samples of a batch: the roundest number that all records allow, since batches per second are few digits."""
+    batches, samples = table["throughput/batches_per_sec"], table["throughput/samples_per_sec"]
+    known = (batches > _DIGIT) & (samples > 0)
+    if not known.any():
+        return np.nan
+    low = float(np.median(samples[known] / (batches[known] + _DIGIT / 2)))
+    high = float(np.median(samples[known] / (batches[known] - _DIGIT / 2)))
+    step = 1
+    while np.ceil(low / (2 * step)) * 2 * step <= high and step < 1 << 30:
+        step *= 2
+    return max(float(np.ceil(low / step) * step), 1.0)
+
+
+def _tokens(table: dict[str, Floats]) -> float:
+    per_sample = table["throughput/tokens_per_sec"] / table["throughput/samples_per_sec"]
+    return _samples(table) * float(np.nanmedian(per_sample)) if np.isfinite(per_sample).any() else np.nan
+
+
+def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour: float, records: Records) -> None:
+    times = _times(table, numbers, hour)
+    fits = (times > 0) & (times < _LONGEST_TIME_S)
+    columns = {
+        "number": numbers, "line": starts, "time_s": times, "loss": table["loss/train/total"],
+        "reported_mfu": table["throughput/device/mfu"], "reported_tokens_per_s": table["throughput/tokens_per_sec"],
+    }  # fmt: skip
+    records.add_rows(**{name: column[fits] for name, column in columns.items()})
+    ranks = table["throughput/samples_per_sec"] / table["throughput/device/samples_per_sec"]
+    known = ranks[np.isfinite(ranks)]
+    if len(known):
+        count = int(np.rint(np.median(known)))
+        records.events.append(Fact(line=int(starts[0]), name="world_size", value=max(count, 1)))
+    _add_tokens(records)
+    _add_evaluations(starts, table["time/val"] * hour, numbers, records)
+
+
+def _add_tokens(records: Records) -> None:
+    """Tokens of a batch, where the configuration tells its samples and their length; it stands above each run."""
+    told = [fact for fact in records.events if isinstance(fact, Fact)]
+    for batch in [fact for fact in told if fact.name == "global_train_batch_size"]:
+        near = min(
+            (fact for fact in told if fact.name == "block_size"),
+            key=lambda fact: abs(fact.line - batch.line),
+            default=None,
+        )
+        if near is not None:
+            tokens = batch.value * near.value
+            records.events.append(Fact(line=batch.line, name="tokens_per_iter", value=tokens, header=True))
+
+
+def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats:
+    """Seconds per batch since the record before, by the finest of the clocks."""
+    trained = table["time/train"] * hour
+    span = np.diff(trained, prepend=np.nan)
+    steps = np.diff(numbers, prepend=0).astype(np.float64)
+    if numbers[0] == 1:
+        span[0] = trained[0]
+    steps[steps <= 0] = np.nan
+    between = span / steps
+    coarse = ~(span * _FINE > _DIGIT * hour)
+    recent = _recent(table)
+    own = np.where(steps == 1, table["time/secs_per_step"], np.nan)
+    early = ~np.isfinite(recent) & coarse & np.isfinite(trained) & (np.arange(len(numbers)) > 0)
+    if early.any():  # before the mean of the last batches is printed: the mean of all these
+        rows = np.flatnonzero(early)
+        begin = max(int(rows[0]) - 1, 0)
+        spent, count = trained[rows[-1]] - trained[begin], numbers[rows[-1]] - numbers[begin]
+        between[early] = spent / count if count > 0 else np.nan
+        coarse = coarse & ~early
+    best = np.where(coarse, np.where(np.isfinite(recent), recent, between), between)
+    best = np.where(np.isfinite(best), best, recent)
+    best = np.where(np.isfinite(own) & (own > 0), own, best)
+    return np.where(np.isfinite(best) & (best > 0), best, table["time/secs_per_step"])
+
+
+def _recent(table: dict[str, Floats]) -> Floats:
+    """Seconds per batch of the last batches; from samples, which have more digits, where batches have too few."""
+    batches, samples = table["throughput/batches_per_sec"], table["throughput/samples_per_sec"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_samples = _samples(table) / samples
+        few = ~(batches * _FINE > _DIGIT)
+        times = np.where(few & np.isfinite(by_samples), by_samples, 1 / batches)
+    return np.where(times > 0, times, np.nan)
+
+
+def _add_evaluations(starts: np.ndarray, spent: Floats, numbers: np.ndarray, records: Records) -> None:
+    """Each evaluation belongs to the record above it; what it took is what the clock of evaluations has gained."""
+    ended = [part for part in records.kept if isinstance(part, _Ended)]
+    gained = np.diff(spent, append=np.nan)
+    found: dict[int, Evaluation] = {}
+    for part in ended:
+        row = int(np.searchsorted(starts, part.line)) - 1
+        before = found.get(row)
+        if before is None:
+            took = float(gained[row]) if 0 <= row < len(gained) and gained[row] > 0 else None
+            before = Evaluation(line=part.line, at=int(numbers[row]) if row >= 0 else 0, took_s=took)
+        if part.loss is not None and before.val_loss is None:
+            before = before._replace(val_loss=part.loss)
+        found[row] = before
+    records.events.extend(found.values())
+
+
+READER = Reader(
+    name="composer", timing=Timing.SPANS_LOG_INTERVAL, holds=frozenset({CHECKPOINT}),
+    about=Message(
+        "The mean of the batches since the record before, or of the last ten to hundred where records are closer; a "
+        "checkpoint is in the batch after it. Evaluations are outside, and their clock is printed."
+    ),
+    example="\n\t Train ".join((
+        "[batch=20/4800]:", "loss/train/total: 7.9120", "throughput/batches_per_sec: 0.2503",
+        "throughput/samples_per_sec: 64.0768", "throughput/tokens_per_sec: 131229.2864",
+        "throughput/device/mfu: 0.4211", "time/train: 0.0224", "time/val: 0.0000", "time/total: 0.0224",
+    )),
+    sniff=sniff, parse=parse, finish=finish,
+)  # fmt: skip

@@ -1,0 +1,324 @@
+"""DeepSpeed: its engine's own lines, and those of DeepSpeed-Chat.
+
+The engine prints samples per second of the one last step, from forward to step: its time is the batch of all cards over
+that rate. Where no line tells the batch, the clock of the lines does. The pipeline engine prints a mean, RLHF the whole
+step with generation, and other scripts the latency of micro-steps. Lines of a trainer above the engine tell more than
+these, so that they count for little when the format is looked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Template
+from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import Records
+from stepwatch.readers.undo import credible, fine, gaps_of, starts_of
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Iterations, Timing
+
+_LINES = Pattern(
+    rb"(?:Curr|\d, )SamplesPerSec=\d|\|E2E latency=\d|End-to-End => Latency: \d"
+    rb"|\bsteps: \d+ loss: \S+ iter time \(s\): \d|Model Parameters: [\d.]+ B, Latency: \d"
+    rb"|time \(ms\) \| (?:fwd|forward): \d"
+)
+_TRAINER_ABOVE = b"elapsed time per iteration ("
+_ENGINE_WEIGHT, _MOST_SNIFFED = 0.01, 60
+_SAME = 0.02
+_LINES_TO_LOSS = 40
+_TOO_SHORT = 0.9  # a step is no longer than what the clock shows between two
+_CONFIG = Pattern(
+    r'"?(?P<name>train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|world_size|steps_per_print)'
+    r'"?[:. ]+(?P<value>\d{1,15}),?\s*$'
+)
+_ARGUMENTS = Pattern(
+    r"--(?P<name>per_device_train_batch_size|gradient_accumulation_steps|max_seq_len)[ =]'?,? ?'?(?P<value>\d{1,15})"
+)
+_NAMES = {
+    "train_batch_size": "batch", "train_micro_batch_size_per_gpu": "batch_size",
+    "per_device_train_batch_size": "batch_size", "gradient_accumulation_steps": "accumulation",
+    "world_size": "world_size", "steps_per_print": "log_interval", "max_seq_len": "block_size",
+}  # fmt: skip
+_TIMES = {
+    "e2e": Pattern(rf"(?:\|?E2E latency=|End-to-End => Latency: )(?P<time_s>{NUMBER})s"),
+    "pipeline": Pattern(
+        rf"steps: (?P<number>\d{{1,15}}) loss: (?P<loss>{LOSS}) iter time \(s\): (?P<time_s>{NUMBER}) samples/sec:"
+    ),
+    "latency": Pattern(
+        rf"Model Parameters: (?P<billions>{NUMBER}) B, Latency: (?P<time_s>{NUMBER})s, "
+        r".*?Batch Size: (?P<micro>\d{1,15}), Sequence Length: (?P<length>\d{1,15})"
+    ),
+    "breakdown": Pattern(
+        rf"(?:\[Rank \d+\] )?(?:rank=\d+ )?time \(ms\) \| (?:fwd|forward): (?P<fwd>{NUMBER}) \| (?:bwd|backward): "
+        rf"(?P<bwd>{NUMBER}) \|.*? step: (?P<step>{NUMBER})"
+    ),
+}
+_INNER = {*_TIMES, "turn", "parameters", "ppl", "eval_loss", "micro_steps"}
+_TURN = Pattern(r"epoch:? (?P<epoch>\d{1,15}) ?\| ?step:? (?P<step>\d{1,15}) ?\| ?ppo", 2)  # ignoring case
+
+
+class _Timed(NamedTuple):
+    """What a line without the engine's rate tells; the number is counted where it has none."""
+
+    time_s: float
+    number: int | None = None
+    loss: float = math.nan
+
+
+class _DeepSpeed(LineFormat):
+    def sniff(self, head: bytes) -> float:
+        if _TRAINER_ABOVE in head:
+            return 0.0
+        return _ENGINE_WEIGHT * sum(1 for _ in islice(_LINES.finditer(head), _MOST_SNIFFED))
+
+    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
+        super()._add_columns(records, lines, found)
+        first = np.flatnonzero((found["_epoch"] == 0) & (found["number"] > 0))
+        if len(first):  # later epochs count their micro-steps anew
+            ratio = float(found["_micro"][first[-1]] / found["number"][first[-1]])
+            records.events.append(Fact(int(lines[first[-1]]), "micro_steps", float(round(ratio))))
+
+    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
+        if not groups["one"]:
+            records.events.append(Fact(number, "running", True))
+        return super()._add_row(groups, prefix, number, records)
+
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        told = [*_timed(rest), *_configured(rest)]
+        records.events += [Fact(number, name, value) for name, value in told]
+        return bool(told) or super()._read_event(rest, prefix, number, records)
+
+    def finish(self, first_line: int, records: Records) -> None:
+        events = records.sorted_events()
+        facts = [event for event in events if isinstance(event, Fact)]
+        rows, own = _rows(records.iterations(), facts)
+        kept = [event for event in events if not (isinstance(event, Fact) and event.name in _INNER)]
+        records.events = [*kept, *own, *_placed(records.unplaced, facts, rows)]
+        records.unplaced = []
+        known = credible(rows.time_s)
+        for line in rows.line[~known].tolist():
+            records.add_unread(line, "")
+        records.replace_rows(replace(rows, reported_tokens_per_s=np.full(len(rows), np.nan)).take(known))
+
+
+def _timed(line: str) -> Iterator[tuple[str, object]]:
+    for kind, pattern in _TIMES.items():
+        found = pattern.match(line)
+        if found is None:
+            continue
+        groups = found.groupdict()
+        seconds = sum(_value(groups.get(part)) / 1e3 for part in ("fwd", "bwd", "step"))
+        number, loss = groups.get("number"), groups.get("loss")
+        seconds = seconds or _value(groups.get("time_s"))
+        yield kind, _Timed(seconds, int(number) if number else None, _value(loss, math.nan))
+        if groups.get("billions"):
+            yield "parameters", _value(groups["billions"]) * 1e9
+            yield "block_size", _value(groups["length"])
+            yield "batch_size", _value(groups["micro"])
+        return
+
+
+def _configured(line: str) -> Iterator[tuple[str, object]]:
+    turn = _TURN.match(line)
+    if turn is not None:
+        yield "turn", (int(turn["epoch"]), int(turn["step"]))
+    config = _CONFIG.match(line)
+    for found in [config] if config is not None else _ARGUMENTS.finditer(line):
+        yield _NAMES[found["name"]], float(found["value"])
+
+
+def _value(text: str | None, otherwise: float = 0.0) -> float:
+    return float(text.replace(",", "")) if text else otherwise
+
+
+# --- which lines are the iterations -----------------------------------------------------------------------------
+
+
+def _rows(rates: Iterations, facts: Sequence[Fact]) -> tuple[Iterations, list[Fact]]:
+    """The rows of the lines that tell most of a whole step, and what follows from them."""
+    told = _told(facts)
+    kinds = {fact.name for fact in facts} & set(_TIMES)
+    own: dict[str, object] = {}
+    if "e2e" in kinds:
+        rows = _numbered(facts, "e2e", _turns(facts))
+    elif "pipeline" in kinds:
+        rows, own = _numbered(facts, "pipeline", {}), {"averaged": True}
+    elif len(rates):
+        rows, own = _from_rates(rates, facts)
+    elif "latency" in kinds:
+        rows = _whole_steps(_numbered(facts, "latency", {}), int(told["accumulation"]))
+    else:
+        rows = _numbered(facts, "breakdown", {})
+    if not len(rows):
+        return rows, []
+    own |= _sizes({**told, **own}, "e2e" in kinds)
+    return rows, [Fact(int(rows.line[0]), name, value) for name, value in own.items() if value]
+
+
+def _told(facts: Sequence[Fact]) -> dict[str, Any]:
+    told = {fact.name: fact.value for fact in facts}
+    return {"accumulation": max(told.get("micro_steps", 1.0), 1.0)} | told
+
+
+def _turns(facts: Sequence[Fact]) -> dict[int, int]:
+    """RLHF counts its steps anew in every epoch: their numbers by line."""
+    length = max((fact.value[1] for fact in facts if fact.name == "turn"), default=0) + 1
+    length = next((int(fact.value) for fact in facts if fact.name == "generations"), length)
+    return {fact.line: fact.value[0] * length + fact.value[1] for fact in facts if fact.name == "turn"}
+
+
+def _numbered(facts: Sequence[Fact], kind: str, numbers: dict[int, int]) -> Iterations:
+    """The lines of a kind as rows: numbered by themselves, by the line above that has a number, or counted from 1."""
+    lines = [fact.line for fact in facts if fact.name == kind]
+    values = [fact.value for fact in facts if fact.name == kind]
+    number = np.array([value.number or 0 for value in values], np.int64)
+    if kind != "pipeline":
+        number = np.arange(1, len(lines) + 1)
+        above = np.searchsorted(list(numbers), lines) - 1
+        if len(numbers) and (above >= 0).all():
+            number = np.array(list(numbers.values()), np.int64)[above]
+    unknown = np.full(len(lines), np.nan)
+    return Iterations(
+        number=number, time_s=np.array([value.time_s for value in values]), line=np.array(lines, np.int64),
+        loss=np.array([value.loss for value in values]), reported_mfu=unknown, reported_tokens_per_s=unknown,
+        stamp_s=unknown,
+    )  # fmt: skip
+
+
+def _whole_steps(rows: Iterations, accumulation: int) -> Iterations:
+    """Micro-steps summed to steps."""
+    if accumulation <= 1:
+        return rows
+    count = len(rows) // accumulation
+    whole = rows.take(slice(accumulation - 1, count * accumulation, accumulation))
+    times = rows.time_s[: count * accumulation].reshape(count, accumulation).sum(axis=1)
+    return replace(whole, number=np.arange(1, count + 1), time_s=times)
+
+
+def _from_rates(rows: Iterations, facts: Sequence[Fact]) -> tuple[Iterations, dict[str, object]]:
+    """Batch over rate; the batch by the clock where no line tells it, or tells that of another engine."""
+    steps, seconds = gaps_of(rows, starts_of(rows, facts))
+    batch = next((fact.value for fact in facts if fact.name == "batch"), None)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        usable = fine(seconds, rows.stamp_s)
+        by_clock = np.where(usable | (not usable.any()), seconds / steps, np.nan)
+        seen = rows.reported_tokens_per_s * by_clock
+        if np.isfinite(seen).any() and (batch is None or np.nanmedian(seen) < _TOO_SHORT * batch):
+            batch = float(np.nanmedian(seen))
+        times = (batch or math.nan) / rows.reported_tokens_per_s
+    if any(fact.name == "running" for fact in facts):  # old lines: the mean of the whole run, which shows nothing
+        return replace(rows, time_s=np.where(np.isfinite(by_clock), by_clock, times)), {"averaged": True}
+    if batch is None:
+        times = _from_breakdown(rows, facts)
+    return replace(rows, time_s=times), {"batch": batch}
+
+
+def _from_breakdown(rows: Iterations, facts: Sequence[Fact]) -> Floats:
+    """What the timers behind each line add up to."""
+    parts = [fact for fact in facts if fact.name == "breakdown"]
+    after = np.searchsorted([fact.line for fact in parts], rows.line)
+    times = np.array([*(fact.value.time_s for fact in parts), math.nan])
+    return np.asarray(times[np.minimum(after, len(parts))])
+
+
+def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
+    """Settings that no single line tells: the last step, and tokens where the batch comes out as whole cards."""
+    accumulation = told["accumulation"]
+    length = told.get("generations" if generates else "micro_batches", 0.0) * told.get("epochs", 1.0)
+    last = length - 1 if generates else length // accumulation
+    sizes: dict[str, object] = {"max_iters": max(last, 0.0), "n_params": told.get("parameters")}
+    batch, one = told.get("batch"), told.get("batch_size", 1.0) * accumulation
+    if not batch or generates:
+        return sizes
+    cards = round(batch / one)
+    if cards and abs(batch / (cards * one) - 1) < _SAME:
+        if "batch_size" in told:
+            sizes["world_size"] = told.get("world_size", float(cards))
+            sizes["gradient_accumulation_steps"] = cards * accumulation
+        if "block_size" in told:
+            sizes["tokens_per_iter"] = cards * one * told["block_size"]
+    return sizes
+
+
+# --- evaluations and checkpoints --------------------------------------------------------------------------------
+
+
+def _placed(unplaced: Sequence[Evaluation | Checkpoint], facts: Sequence[Fact], rows: Iterations) -> list[Event]:
+    """By the epochs that have begun where lines tell how long one is, else by the row above; losses from below."""
+    told = _told(facts)
+    length = told.get("micro_batches", 0.0) // told["accumulation"]
+    begun = [fact.line for fact in facts if fact.name == "micro_batches"]
+    losses = [(fact.line, _loss(fact)) for fact in facts if fact.name in ("ppl", "eval_loss")]
+    placed: list[Event] = []
+    for event in unplaced:
+        row = int(np.searchsorted(rows.line, event.line)) - 1
+        at = int(rows.number[row]) if row >= 0 else 0
+        if isinstance(event, Checkpoint):
+            placed.append(event._replace(at=at))
+            continue
+        if length:
+            at = int(length * sum(line < event.line for line in begun))
+        loss = next((value for line, value in losses if event.line < line <= event.line + _LINES_TO_LOSS), None)
+        placed.append(event._replace(at=at, val_loss=loss))
+    return placed
+
+
+def _loss(fact: Fact) -> float:
+    value = float(fact.value)
+    return math.log(value) if fact.name == "ppl" and value > 0 else value
+
+
+FORMAT = _DeepSpeed(
+    name="deepspeed",
+    timing=Timing.SPANS_STEP,
+    holds=NOTHING,
+    about=Message(
+        "The batch of all cards over the samples per second of the one last step, the cards waited for. Loading of "
+        "data, evaluations and checkpoints are outside; the clock of the lines shows them."
+    ),
+    example="""\
+[2024-05-06 07:08:09,120] [INFO] [config.py:1003:print]   train_batch_size ............. 64
+[2024-05-06 07:09:30,481] [INFO] [timer.py:260:stop] epoch=0/micro_step=200/global_step=100, \
+RunningAvgSamplesPerSec=91.40211754, CurrSamplesPerSec=91.51733021, MemAllocated=5.12GB, MaxMemAllocated=18.03GB
+[2024-05-06 07:09:37,477] [INFO] [timer.py:260:stop] epoch=0/micro_step=220/global_step=110, \
+RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated=5.12GB, MaxMemAllocated=18.03GB""",
+    mark=b"SamplesPerSec=",
+    iteration=Pattern(
+        r"(?:epoch=\d+/micro_step=\d+/global_step=|\d+/)(?P<number>\d{1,15}), (?:RunningAvgSamplesPerSec=\S+, )?"
+        rf"(?P<one>Curr)?SamplesPerSec=(?P<tokens_per_s>{NUMBER})"
+    ),
+    templates=(
+        Template(
+            "epoch={_epoch}/micro_step={_micro}/global_step={number}, RunningAvgSamplesPerSec={_mean~}, "
+            "CurrSamplesPerSec={tokens_per_s~}, {**}",
+            anywhere=True,
+        ),
+    ),
+    evaluations=(Pattern(r"\*{5} Evaluating .{1,60} \*{5}"),),
+    checkpoints=(
+        Pattern(r"(?:\[Rank \d+\] )?\[\w+\] Checkpoint (?:\S*?global_step(?P<at>\d{1,15})|\S+) is about to be saved"),
+        Pattern(r"(?i)saving (?:the final )?model \.\.\."),
+    ),
+    facts=(
+        Told(Pattern(r"^\*{5} Running (?P<begun>training) \*{5}"), header=True),
+        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Micro Batches (?P<micro_batches>\d{1,15})")),
+        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Generation Batches (?P<generations>\d+)")),
+        Told(Pattern(rf"^ppl: (?P<ppl>{NUMBER})")),
+        Told(Pattern(rf"^chosen: \S+, rejected: \S+, loss: (?P<eval_loss>{NUMBER})")),
+    ),
+    words=(
+        b"E2E latency", b"End-to-End", b"iter time (s)", b"Latency: ", b"time (ms) |", b"|step: ", b"| Step: ",
+        b"batch_size", b"gradient_accumulation_steps", b"world_size", b"steps_per_print", b"max_seq_len", b"***** ",
+        b"Beginning of", b"ppl: ", b"rejected: ", b"] Checkpoint ", b"aving model", b"aving the final",
+    ),
+    events_first=False,
+)  # fmt: skip
+READER = FORMAT.reader()

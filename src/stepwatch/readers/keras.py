@@ -1,0 +1,295 @@
+"""Keras 2 and 3: the last line of an epoch, from the progress bar or from verbose=2.
+
+What stands behind the bar is an average over the epoch, rounded to a whole number, and holds the validation. The bar
+leaves the epoch's first step out of it; elapsed time has it, so the first step is what the one has beyond the other.
+Numbers count steps over all epochs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Block, Template, numbers_behind
+from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
+from stepwatch.readers.reader import BOTH, Reader
+from stepwatch.readers.records import Records
+from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+
+_FINAL = Pattern(
+    r"\s*(?P<total>\d{1,9})/(?P=total)\s+(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)\s*(?P<elapsed>\d{1,9})s\b"
+    r"(?P<rest>(?:\s+(?:-\s+)?(?P<time>[\d.]{1,12})(?P<unit>us|\u00b5s|ms|s)/(?:step|sample))?.*)"
+)
+_AT_THE_END = Pattern(r" - (?P<time>[\d.]{1,12})(?P<unit>us|\u00b5s|ms|s)/(?:step|sample)\b")
+_LOSS = Pattern(r"(?<![\w.])loss: (?P<value>[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf))")
+_VAL_LOSS = Pattern(r"(?<![\w.])val_loss: (?P<value>[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf))")
+_EPOCH = Pattern(r"Epoch (?P<epoch>\d{1,9})/(?P<last>\d{1,9})\s*$")
+_SAVE = Pattern(r"Epoch (?P<epoch>\d{1,9}): .{0,300}?\bsaving model to ")
+_PARAMETERS = Pattern(r"Total params: (?P<count>[\d,]{1,20})")
+_NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s.{0,200}loss: ")
+_WORDS = Pattern(b"|".join((rb"s/step|/sample|Epoch |loss: |Total params", *map(re.escape, SURROUNDINGS))))
+_FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
+_UNITS = {"us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0}
+_PROGRESS = Template("{ }{n}/{total} {**}")
+_USUAL = tuple(
+    (Template("{ }{n}/{total}" + shape), unit)
+    for shape, unit in (
+        (" {*} {elapsed}s {time}ms/step{**}", 1e-3), (" {*} - {elapsed}s {time}ms/step{**}", 1e-3),
+        (" - {elapsed}s - {time}ms/step{**}", 1e-3), (" {*} {elapsed}s {time}s/step{**}", 1.0),
+    )
+)  # fmt: skip
+_HEADER = Template("Epoch {epoch}/{last}")
+_MOST_SNIFFED = 60
+_LONGEST_LINE = 4000
+_LONGEST_TIME_S = 1e9
+_LEAST_STEPS = 10.0  # of a first step, to be told apart
+
+
+class _Finals(NamedTuple):
+    """The last lines of epochs, as columns."""
+
+    line: np.ndarray
+    total: np.ndarray
+    elapsed_s: np.ndarray
+    time_s: np.ndarray
+    unit_s: np.ndarray
+    """The last digit of the time."""
+    loss: np.ndarray
+    val_loss: np.ndarray
+    stamp_s: np.ndarray
+
+
+class _Epochs(NamedTuple):
+    """The lines above epochs."""
+
+    line: np.ndarray
+    epoch: np.ndarray
+    last: np.ndarray
+
+
+class _Saved(NamedTuple):
+    line: int
+    epoch: int
+
+
+def sniff(head: bytes) -> float:
+    """How many last lines of epochs: a bar that is not full is no iteration."""
+    hits = begin = 0
+    while hits < _MOST_SNIFFED:
+        found = _FULL_BAR.search(head, begin)
+        if found is None:
+            break
+        start, end = head.rfind(b"\n", 0, found.start()) + 1, head.find(b"\n", found.end())
+        end = len(head) if end < 0 else end
+        line = head[start:end][:_LONGEST_LINE].decode("utf-8", "replace")
+        hits += _final(strip_prefix(line)[0]) is not None
+        begin = end
+    return float(hits)
+
+
+def _final(rest: str) -> dict[str, float] | None:
+    """The figures of a last line; None where it is another."""
+    found = _FINAL.match(rest)
+    loss = _LOSS.search(rest) if found else None
+    if found is None or loss is None:
+        return None
+    timed = found if found["time"] else _AT_THE_END.search(found["rest"])
+    total, elapsed, val_loss = float(found["total"]), float(found["elapsed"]), _VAL_LOSS.search(rest)
+    try:
+        unit = _UNITS[timed["unit"]] if timed else 1 / max(total, 1.0)
+        time = float(timed["time"]) * unit if timed else elapsed * unit
+        losses = float(loss["value"]), float(val_loss["value"]) if val_loss else None
+    except ValueError:  # two points
+        return None
+    if total <= 0 or time > _LONGEST_TIME_S:
+        return None
+    values = {"total": total, "elapsed_s": elapsed, "time_s": time, "unit_s": unit, "loss": _shown(losses[0])}
+    return values | {"val_loss": np.nan if losses[1] is None else _shown(losses[1])}
+
+
+def _shown(loss: float) -> float:
+    """Nan is what was not printed."""
+    return loss if np.isfinite(loss) else np.inf
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    block = Block.of(text)
+    left = np.flatnonzero(block.ends > block.starts)
+    progress, found = _PROGRESS.match(block, left)
+    left = _without(left, progress[found["n"] != found["total"]])
+    left = _keep_usual(block, left, first_line, records)
+    lines, found = _HEADER.match(block, left)
+    if len(lines):
+        records.kept.append(_Epochs(lines + first_line, found["epoch"], found["last"]))
+        left = _without(left, lines)
+    for index, begin, end in zip(left.tolist(), block.starts[left].tolist(), block.ends[left].tolist(), strict=True):
+        line = text[begin:end]
+        if _WORDS.search(line):
+            _read(line[:_LONGEST_LINE].decode("utf-8", "replace"), index + first_line, records)
+
+
+def _keep_usual(block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:
+    """Keeps the last lines of the usual shapes; the lines that are left."""
+    parts = [(*template.match(block, left), unit) for template, unit in _USUAL]
+    lines = np.concatenate([lines for lines, _, _ in parts])
+    if not len(lines):
+        return left
+    units = np.concatenate([np.full(len(lines), unit) for lines, _, unit in parts])
+    total, elapsed, time = (
+        np.concatenate([found[name] for _, found, _ in parts]) for name in ("total", "elapsed", "time")
+    )
+    order = np.argsort(lines)
+    lines, units, total, elapsed, time = (column[order] for column in (lines, units, total, elapsed, time))
+    loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
+    fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
+    unknown = np.full(len(lines), np.nan)
+    finals = _Finals(lines + first_line, total, elapsed, time * units, units, loss, val_loss, unknown)
+    records.kept.append(_Finals(*(column[fits] for column in finals)))
+    return _without(left, lines[fits])
+
+
+def _without(lines: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return np.setdiff1d(lines, others, assume_unique=True) if len(others) else lines
+
+
+def _read(line: str, number: int, records: Records) -> None:
+    rest, prefix = strip_prefix(line)
+    values = _final(rest)
+    if values is not None:
+        stamp = stamp_of(prefix)
+        columns = {"line": number, **values, "stamp_s": np.nan if stamp is None else stamp}
+        records.kept.append(_Finals(**{name: np.array([columns[name]]) for name in _Finals._fields}))
+        return
+    header, save, parameters = _EPOCH.match(rest), _SAVE.match(rest), _PARAMETERS.match(rest.strip())
+    if header:
+        told = np.array([number]), np.array([float(header["epoch"])]), np.array([float(header["last"])])
+        records.kept.append(_Epochs(*told))
+    elif save:
+        records.kept.append(_Saved(number, int(save["epoch"])))
+    elif parameters:
+        value = float(parameters["count"].replace(",", "") or 0)
+        records.events.append(Fact(line=number, name="n_params", value=value))
+    elif not read_surroundings(rest, number, records) and _NEARLY.match(rest):
+        records.add_unread(number, line)
+
+
+# --- from lines to epochs ---------------------------------------------------------------------------------------
+
+
+def finish(first_line: int, records: Records) -> None:
+    finals, epochs = _joined_finals(records.kept), _joined_epochs(records.kept)
+    if len(finals.line):
+        rows, epoch = _one_of_each(finals, epochs)
+        finals = _Finals(*(column[rows] for column in finals))
+        _add_facts(finals, epochs, records)
+        _add_events(finals, epoch, records)
+        _add_rows(finals, epoch, records)
+    records.kept.clear()
+
+
+def _joined_finals(kept: list[object]) -> _Finals:
+    return _Finals(*_joined([part for part in kept if isinstance(part, _Finals)], len(_Finals._fields)))
+
+
+def _joined_epochs(kept: list[object]) -> _Epochs:
+    return _Epochs(*_joined([part for part in kept if isinstance(part, _Epochs)], len(_Epochs._fields)))
+
+
+def _joined(parts: Sequence[tuple[np.ndarray, ...]], width: int) -> list[np.ndarray]:
+    if not parts:
+        return [np.empty(0)] * width
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    return [column[order] for column in columns]
+
+
+def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarray]:
+    """The line that ends each epoch, and the number of that epoch.
+
+    Under a header the first bar is that of the fit; bars of other lengths, and later ones, are of evaluate and predict.
+    """
+    above = np.searchsorted(epochs.line, finals.line) - 1
+    # A bar that is full before the validation tells what is left, 0 s, and is written again behind it.
+    again = (finals.elapsed_s == 0) & (finals.time_s * finals.total >= 1)
+    again[:-1] &= (above[1:] == above[:-1]) & (finals.total[1:] == finals.total[:-1])
+    again[-1:] = False
+    rows = np.flatnonzero(~again)
+    headed = rows[above[rows] >= 0]
+    headed = headed[np.unique(above[headed], return_index=True)[1]]
+    bare = rows[above[rows] < 0]
+    if len(bare):
+        totals, counts = np.unique(finals.total[bare], return_counts=True)
+        bare = bare[finals.total[bare] == totals[np.argmax(counts)]]
+    begin = int(epochs.epoch[0]) - len(bare) if len(epochs.line) and epochs.epoch[0] > len(bare) else 1
+    numbers = np.concatenate((begin + np.arange(len(bare)), epochs.epoch[above[headed]]))
+    return np.concatenate((bare, headed)), numbers.astype(np.int64)
+
+
+def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
+    """A header that does not count on from the one before it begins a fit."""
+    begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
+    for row in begins.tolist():
+        total = finals.total[min(int(np.searchsorted(finals.line, epochs.line[row])), len(finals.line) - 1)]
+        value = int(epochs.last[row] * total)
+        header = bool(epochs.epoch[row] == 1)
+        records.events.append(Fact(line=int(epochs.line[row]), name="max_iters", value=value, header=header))
+
+
+def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
+    at = (epoch * finals.total).astype(np.int64)
+    rows = ~np.isnan(finals.val_loss)
+    columns = (finals.line[rows].astype(np.int64), at[rows], finals.val_loss[rows], finals.stamp_s[rows])
+    for line, number, loss, stamp in zip(*(column.tolist() for column in columns), strict=True):
+        records.events.append(Evaluation(line, number, None, loss, None, None if math.isnan(stamp) else stamp))
+    for save in (part for part in records.kept if isinstance(part, _Saved)):
+        row = min(int(np.searchsorted(finals.line, save.line)), len(finals.line) - 1)
+        records.events.append(Checkpoint(line=save.line, at=save.epoch * int(finals.total[row])))
+
+
+def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
+    """A row for each epoch, and one for its first step where that took notably long."""
+    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
+    finer = (np.abs(elapsed / total - time) <= unit / 2) & (time < elapsed * unit)
+    time = np.where(finer, elapsed / total, time)
+    first = elapsed - time * (total - 1)
+    doubt = 0.5 + unit / 2 * (total - 1)
+    slow = np.flatnonzero(~finer & (total > 1) & (first > 2 * doubt) & (first > _LEAST_STEPS * time))
+    number = (epoch * total).astype(np.int64)
+    began = ((epoch - 1) * total).astype(np.int64) + 1
+    line = np.concatenate((finals.line[slow], finals.line)).astype(np.int64)
+    order = np.argsort(line, kind="stable")  # a first step stands before its epoch
+    columns = {
+        "number": np.concatenate((began[slow], number)), "line": line,
+        "time_s": np.concatenate((first[slow], time)),
+        "loss": np.concatenate((np.full(len(slow), np.nan), finals.loss)),
+        "stamp_s": np.concatenate((np.full(len(slow), np.nan), finals.stamp_s)),
+    }  # fmt: skip
+    if np.isnan(finals.stamp_s).all():
+        del columns["stamp_s"]
+    columns = {name: column[order] for name, column in columns.items()}
+    records.add_rows(**columns)
+
+
+READER = Reader(
+    name="keras", timing=Timing.SPANS_LOG_INTERVAL, holds=BOTH,
+    about=Message(
+        "The mean over an epoch, rounded, with its validation and its checkpoint; the bar leaves out the epoch's first "
+        "step, which is what elapsed time has beyond it. Only the last line of an epoch counts."
+    ),
+    example="""\
+Epoch 1/3
+500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 71s 96ms/step - loss: 5.1204 - val_loss: 4.4310
+Epoch 2/3
+500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 46s 91ms/step - loss: 4.2087 - val_loss: 4.1175""",
+    sniff=sniff, parse=parse, finish=finish,
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""What an average hides is taken out of it again: a first iteration, a checkpoint that lies in the next line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations
+
+_LONGEST_TIME_S = 1e9
+_WHOLE_SECONDS, _MILLISECONDS = 1.0, 1e-3
+_FINE_ENOUGH = 200  # ticks of the clock, so that a time from it is good to half a per cent
+
+
+def starts_of(rows: Iterations, events: Iterable[Event]) -> Ints:
+    """The rows that are the first after a header; the very first row is one of them."""
+    headers = [event.line for event in events if isinstance(event, Fact) and event.header]
+    after = np.searchsorted(rows.line, [-1, *headers])
+    return np.unique(after[after < len(rows)])
+
+
+def gaps_of(rows: Iterations, starts: Ints) -> tuple[Ints, Floats]:
+    """Iterations and seconds by the clock since the row before; 0 and nan at the start of a process."""
+    steps = np.diff(rows.number, prepend=rows.number[:1])
+    seconds = np.diff(rows.stamp_s, prepend=np.nan)
+    fresh = np.isin(np.arange(len(rows)), starts) | (steps <= 0)
+    return np.where(fresh, 0, steps), np.where(fresh | (seconds < 0), np.nan, seconds)
+
+
+def rows_after(rows: Iterations, events: Sequence[Evaluation | Checkpoint]) -> Ints:
+    """The row in whose line's span each event lies: the next one that is printed."""
+    return np.asarray(np.searchsorted(rows.line, [event.line for event in events]), dtype=np.int64)
+
+
+def without(rows: Iterations, steps: Ints, events: Sequence[Evaluation | Checkpoint]) -> Floats:
+    """The times, without what the events took, whose cost is known, in the mean of the row after them."""
+    times = rows.time_s.copy()
+    for row, event in zip(rows_after(rows, events).tolist(), events, strict=True):
+        if event.took_s is None or row >= len(rows) or steps[row] == 0:
+            continue
+        rest = times[row] - event.took_s / steps[row]
+        if rest > 0:  # a cost beyond the whole is another clock's
+            times[row] = rest
+    return times
+
+
+def credible(times: Floats) -> np.ndarray:
+    """Which times can be those of an iteration."""
+    return np.asarray((times >= 0) & (times <= _LONGEST_TIME_S))
+
+
+def fine(seconds: Floats, stamps: Floats) -> np.ndarray:
+    """Which spans are long enough for the ticks of their clock."""
+    known = stamps[np.isfinite(stamps)]
+    tick = _MILLISECONDS if bool((known % 1 != 0).any()) else _WHOLE_SECONDS
+    return np.asarray(seconds >= _FINE_ENOUGH * tick)

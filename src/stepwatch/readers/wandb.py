@@ -1,0 +1,133 @@
+"""Weights & Biases: what its files tell of a run beside the console output, which is in the trainer's own grammar.
+
+The configuration gives settings, the metadata the card. Where the output holds no iteration, the summary gives the mean
+over the whole run. Host, user, e-mail, arguments and paths are never kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.arguments import settings_from
+from stepwatch.readers.reader import BOTH, Reader
+from stepwatch.readers.records import Records
+from stepwatch.run import Evaluation, Run, Timing
+from stepwatch.settings import Origin, Settings, Value
+from stepwatch.sources import Source
+
+_CONFIG, _METADATA, _SUMMARY = "config.yaml", "wandb-metadata.json", "wandb-summary.json"
+_OWN_KEYS = (b'"_runtime"', b'"_step"', b'"_timestamp"')
+_LARGEST_BYTES = 20_000_000
+_STEPS = ("train/global_step", "trainer/global_step", "global_step", "iter", "step")
+_RUNTIMES = ("train_runtime", "train/train_runtime", "_runtime")
+_VAL_LOSSES = ("eval/loss", "val/loss", "val_loss")
+_CARD = Pattern(r"[\w .()/+-]{2,80}")
+
+
+def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, ...]:
+    """The runs with what the files beside their log tell; what the log says wins."""
+    files = {source.name: source.text for source in beside}
+    told = _settings(files.get(_CONFIG, b""))
+    card, count = _card(_object(files.get(_METADATA, b"")))
+    if count == 1:  # of several that are there, a run may use fewer
+        told.setdefault("world_size", 1)
+    return tuple(_completed(run, told, card) for run in runs)
+
+
+def with_summary(source: Source) -> Source:
+    """The source with the summary as its text, where the output tells of no iteration."""
+    summary = next((file.text for file in source.beside if file.name == _SUMMARY), b"")
+    return source._replace(text=summary) if sniff(summary) else source
+
+
+def _completed(run: Run, told: Mapping[str, Value], card: str | None) -> Run:
+    said = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
+    settings = run.settings.beneath(Settings.of(Origin.LOG, told)).beneath(said)
+    return replace(run, settings=settings, gpu_text=run.gpu_text or card)
+
+
+def _settings(text: bytes) -> dict[str, Value]:
+    """Settings among the values of a config.yaml, each under its name as `value`."""
+    if not text.strip() or len(text) > _LARGEST_BYTES:
+        return {}
+    import yaml  # only here
+
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError):
+        return {}
+    entries = document.items() if isinstance(document, dict) else ()
+    values = {str(name): entry["value"] for name, entry in entries if isinstance(entry, dict) and "value" in entry}
+    return settings_from(values)
+
+
+def _card(metadata: Mapping[str, object]) -> tuple[str | None, int | None]:
+    """The name of the card, and how many there are."""
+    devices = next((metadata[key] for key in ("gpu_nvidia", "gpu_amd", "gpu_devices") if metadata.get(key)), None)
+    first = devices[0] if isinstance(devices, list) and devices else {}
+    name = metadata.get("gpu") or (first.get("name") if isinstance(first, dict) else None)
+    apple = metadata.get("apple") or metadata.get("gpuapple")
+    if not isinstance(name, str) and isinstance(apple, dict):
+        name = apple.get("name") or apple.get("gpuType")
+    count = metadata.get("gpu_count") or metadata.get("gpuCount")
+    known = isinstance(name, str) and _CARD.fullmatch(name)
+    return (str(name) if known else None), count if isinstance(count, int) else None
+
+
+def _object(text: bytes) -> dict[str, object]:
+    if len(text) > _LARGEST_BYTES:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# --- the summary alone ------------------------------------------------------------------------------------------
+
+
+def sniff(head: bytes) -> float:
+    """1 where it is a summary: an object with W&B's own keys."""
+    begins = head.lstrip()[:1] == b"{"
+    return 1.0 if begins and sum(key in head for key in _OWN_KEYS) > 1 else 0.0
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    records.held += text
+
+
+def finish(first_line: int, records: Records) -> None:
+    summary, records.held = _object(records.held), b""
+    step, runtime = _first(summary, _STEPS), _first(summary, _RUNTIMES)
+    if not (step and runtime and step >= 1 and runtime > 0 and step < 1e15):
+        return
+    loss = _first(summary, ("train/loss", "train_loss", "loss"))
+    records.add_row(number=int(step), line=0, time_s=runtime / step, loss=math.nan if loss is None else loss)
+    val_loss, took = _first(summary, _VAL_LOSSES), _first(summary, ("eval/runtime",))
+    if val_loss is not None:
+        records.events.append(Evaluation(line=0, at=int(step), val_loss=val_loss, took_s=took))
+
+
+def _first(summary: Mapping[str, object], names: tuple[str, ...]) -> float | None:
+    for name in names:
+        value = summary.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    return None
+
+
+READER = Reader(
+    name="wandb", timing=Timing.CUMULATIVE, holds=BOTH,
+    about=Message(
+        "Of a run directory, the console output in the trainer's own format, with the settings and the card that are "
+        "kept beside it. Of a summary alone, the mean over the whole run, with all that ran in it."
+    ),
+    example='{"_step": 50, "_timestamp": 1745377456.2, "_runtime": 610.4, "train/global_step": 500, "train/loss": 3.1}',
+    sniff=sniff, parse=parse, finish=finish,
+)  # fmt: skip

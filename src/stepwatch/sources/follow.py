@@ -1,0 +1,229 @@
+"""A log that still grows: a file that is polled, or a pipe. Both give whole plain lines, as `sources` makes them.
+
+A file may not be there yet, be cut, or be replaced by another; a line may be half written. None of it loses a line
+that was there to be read, and none of it is an error.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from typing import BinaryIO, NamedTuple, Protocol
+
+from stepwatch.errors import UnreadableInput
+from stepwatch.messages import Message
+from stepwatch.sources import GZIP_MAGIC, encoding_of, printable, to_lines, to_utf8, unreadable
+
+READ_BYTES = 1 << 20
+LONGEST_HALF_LINE = 1 << 16
+_SNIFFED_BYTES = 64
+_MEMORY = 64  # bytes before the place read up to: other ones there mean another file under the same name
+_MOST_WAITING = 1 << 24
+
+
+class Piece(NamedTuple):
+    """What one look at a growing log gave."""
+
+    text: bytes = b""
+    """Whole lines, normalised."""
+    more: bool = False
+    """There is more to read at once."""
+    ended: bool = False
+    anew: bool = False
+    """The file was cut or replaced since the last look."""
+    age_s: float = 0.0
+    """How long ago the log was last written to."""
+
+
+class Growing(Protocol):
+    name: str
+
+    def poll(self, timeout_s: float) -> Piece:
+        """What has come in so many seconds; less where it ends or much comes."""
+        ...
+
+    def rest(self) -> bytes:
+        """The last line, where it was never ended."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lines:
+    """Bytes in any pieces to whole normalised lines."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._held = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        if not self._begun:
+            data = self._held + data
+            if len(data) < _SNIFFED_BYTES and b"\n" not in data:  # too little to tell the encoding by
+                self._held = data
+                return b""
+            self._begin(data)
+            self._held = b""
+        if self._decoder is not None:
+            data = self._decoder.decode(data).encode("utf-8", "replace")
+        return self._whole(data)
+
+    def end(self) -> bytes:
+        """What was held back; the next bytes are those of a new text."""
+        rest = to_lines(self._held if self._begun else to_utf8(self._held))
+        self._begun, self._held, self._decoder = False, b"", None
+        return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
+
+    def _begin(self, data: bytes) -> None:
+        self._begun = True
+        encoding = encoding_of(data)
+        if encoding is not None:
+            self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def _whole(self, data: bytes) -> bytes:
+        """Up to the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+        whole, rest = (self._held + data[:cut], data[cut:]) if cut else (b"", self._held + data)
+        half = LONGEST_HALF_LINE // 2
+        # A line without an end is no log's own; both its ends are enough to see whether an iteration is in it.
+        self._held = rest if len(rest) <= LONGEST_HALF_LINE else rest[:half] + rest[-half:]
+        return to_lines(whole)
+
+
+class GrowingFile:
+    """A file by its name: read from its beginning, then whatever is added, under whatever number it comes."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.path = os.fspath(path)
+        self.name = printable(os.path.basename(self.path))
+        self._sleep, self._clock = sleep, clock
+        self._stream: BinaryIO | None = None
+        self._place = 0
+        self._before = b""
+        self._changed_ns = -1
+        self._lines = Lines()
+        self._opened = False
+
+    def poll(self, timeout_s: float) -> Piece:
+        if timeout_s > 0:
+            self._sleep(timeout_s)
+        return self._look()
+
+    def rest(self) -> bytes:
+        return self._lines.end()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _look(self) -> Piece:
+        try:
+            return self._read()
+        except FileNotFoundError:  # not there yet, or moved away: what the open one holds may still grow
+            return self._read_open() if self._stream is not None else Piece()
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+
+    def _read(self) -> Piece:
+        named = os.stat(self.path)
+        if stat.S_ISDIR(named.st_mode):
+            raise IsADirectoryError
+        if self._stream is None:
+            return self._open(anew=self._opened)
+        if not os.path.samestat(named, os.fstat(self._stream.fileno())):
+            piece = self._read_open()
+            if piece.text or piece.more:  # the old file to its end, then the new one
+                return piece
+            self.close()
+            return self._open(anew=True)
+        return self._read_open()
+
+    def _open(self, *, anew: bool) -> Piece:
+        self._stream = open(self.path, "rb")  # noqa: SIM115 - stays open between looks
+        left = self._begin_anew()
+        self._opened = True
+        piece = self._read_open()
+        return piece._replace(text=left + piece.text, anew=anew)
+
+    def _begin_anew(self) -> bytes:
+        self._place, self._before, self._changed_ns = 0, b"", -1
+        return self._lines.end()
+
+    def _read_open(self) -> Piece:
+        assert self._stream is not None
+        state = os.fstat(self._stream.fileno())
+        age = max(self._clock() - state.st_mtime, 0.0)
+        if state.st_mtime_ns == self._changed_ns and state.st_size == self._place:
+            return Piece(age_s=age)
+        left, anew = b"", state.st_size < self._place or not self._goes_on()
+        if anew:
+            left = self._begin_anew()
+        self._stream.seek(self._place)
+        data = self._stream.read(READ_BYTES)
+        if self._place == 0 and data.startswith(GZIP_MAGIC):
+            raise UnreadableInput(
+                Message("a compressed log does not grow line by line"),
+                Message("watch the plain log, or explain this one: stepwatch explain LOG"),
+            )
+        self._place += len(data)
+        self._before = (self._before + data)[-_MEMORY:]
+        more = self._place < state.st_size
+        self._changed_ns = -1 if more else state.st_mtime_ns
+        return Piece(text=left + self._lines.feed(data), more=more, anew=anew, age_s=age)
+
+    def _goes_on(self) -> bool:
+        """Whether what was read last still stands there: a file may be cut and grow again between two looks."""
+        assert self._stream is not None
+        self._stream.seek(self._place - len(self._before))
+        return self._stream.read(len(self._before)) == self._before
+
+
+class GrowingPipe:
+    """A pipe, read by a thread of its own so that whoever writes never waits for us; `tee` gets every byte at once."""
+
+    def __init__(self, stream: BinaryIO, *, name: str = "-", tee: Callable[[bytes], None] | None = None) -> None:
+        self.name = name
+        self._lines = Lines()
+        self._tee = tee
+        self._read_up = bytearray()
+        self._over = False
+        self._turn = threading.Condition()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def poll(self, timeout_s: float) -> Piece:
+        with self._turn:
+            self._turn.wait_for(lambda: self._over or len(self._read_up) >= READ_BYTES, timeout_s)
+            data, self._read_up = bytes(self._read_up), bytearray()
+            self._turn.notify_all()
+            return Piece(text=self._lines.feed(data) if data else b"", ended=self._over)
+
+    def rest(self) -> bytes:
+        return self._lines.end()
+
+    def close(self) -> None:
+        with self._turn:
+            self._over = True
+
+    def _read(self, stream: BinaryIO) -> None:
+        try:
+            while data := os.read(stream.fileno(), READ_BYTES):
+                if self._tee is not None:
+                    self._tee(data)
+                with self._turn:
+                    self._turn.wait_for(lambda: self._over or len(self._read_up) < _MOST_WAITING)
+                    self._read_up += data
+                    self._turn.notify_all()
+        except (OSError, ValueError):  # whoever wrote, or whoever reads what we pass on, is gone
+            pass
+        with self._turn:
+            self._over = True
+            self._turn.notify_all()

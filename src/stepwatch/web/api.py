@@ -1,0 +1,196 @@
+"""The JSON API: each question is taken in whole, within limits, and answered by a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from stepwatch.errors import StepwatchError, TooLarge
+from stepwatch.messages import Message
+from stepwatch.web.openapi import document
+from stepwatch.web.options import Limits, Options
+from stepwatch.web.places import Forbidden, contents
+from stepwatch.web.security import sent
+from stepwatch.web.wire import JSON, Answer, Wire, complaint, spoken, too_large
+from stepwatch.web.workers import Lost, Overdue, Workers
+
+MEDIA = (JSON, "text/plain", "application/gzip", "application/x-gzip", "application/octet-stream")
+_DRAINED_BYTES = 256 * 10**6
+_DRAINED_S = 5.0
+_RETRY_S = 5
+
+
+class Refused(Exception):
+    """The question is not even put; carries what to say instead."""
+
+    def __init__(self, answer: Answer, *, retry: bool = False) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+        self.retry = retry
+
+
+@dataclass(slots=True)
+class Intake:
+    """What the requests that wait hold of the memory; beyond its limits new ones are sent away."""
+
+    limits: Limits
+    waiting: int = field(default=0)
+    held_bytes: int = field(default=0)
+
+    @contextmanager
+    def place(self, language: str) -> Iterator[Callable[[int], None]]:
+        """A place in the queue, and how to say that more was received for it."""
+        if self.waiting >= self.limits.waiting:
+            raise busy(language)
+        self.waiting += 1
+        own = 0
+
+        def hold(count: int) -> None:
+            nonlocal own
+            if self.held_bytes + count > self.limits.held_bytes:
+                raise busy(language)
+            own += count
+            self.held_bytes += count
+
+        try:
+            yield hold
+        finally:
+            self.waiting -= 1
+            self.held_bytes -= own
+
+
+def busy(language: str) -> Refused:
+    what, remedy = Message("too many questions at once"), Message("ask again in a few seconds")
+    return Refused(complaint(503, what, remedy, language), retry=True)
+
+
+class Api:
+    """The routes below /api/; a further question is one more entry of ANSWERS, of TAKES and of the routes."""
+
+    def __init__(self, options: Options, workers: Workers) -> None:
+        self._options = options
+        self._workers = workers
+        self._intake = Intake(options.limits)
+
+    def asked(self, kind: str) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            try:
+                return sent(await self._answer(kind, request))
+            except Refused as refused:
+                response = sent(refused.answer)
+                if refused.retry:
+                    response.headers["Retry-After"] = str(_RETRY_S)
+                return response
+
+        return respond
+
+    async def _answer(self, kind: str, request: Request) -> Answer:
+        language = self.language(request)
+        media = self._media(request, language)
+        query = [[name, value] for name, value in request.query_params.multi_items() if name != "path"]
+        with self._intake.place(language) as hold:
+            path = request.query_params.get("path") if kind == "explain" else None
+            body = await self._body(request, hold, language) if path is None else await self.log(path, language)
+            limits = self._options.limits
+            wire = Wire(kind, media if path is None else "text/plain", query, body, limits.body_bytes, language)
+            return await self.put(wire)
+
+    async def put(self, wire: Wire) -> Answer:
+        """The answer of a worker, or why there is none."""
+        try:
+            return await self._workers.ask(wire)
+        except Overdue:
+            what = Message("the answer took longer than {limit:time}", {"limit": self._options.limits.answer_s})
+            remedy = Message("cut out the part you want explained, or use the command line")
+            raise Refused(complaint(503, what, remedy, wire.spoken())) from None
+        except Lost:
+            raise Refused(too_large(self._options.limits.body_bytes, wire.spoken())) from None
+
+    async def log(self, path: str, language: str) -> bytes:
+        """What a log on this machine holds."""
+        limit = self._options.limits.body_bytes
+        try:
+            return await asyncio.to_thread(contents, path, self._options.allowed, limit)
+        except StepwatchError as error:
+            raise refusal(error, limit, language) from error
+
+    async def _body(self, request: Request, hold: Callable[[int], None], language: str) -> bytes:
+        limits = self._options.limits
+        body = bytearray()
+        incoming = _Incoming(request)
+        try:
+            async with asyncio.timeout(limits.arrive_s):
+                async for part in incoming:
+                    if len(body) + len(part) > limits.body_bytes:
+                        body.clear()
+                        raise Refused(too_large(limits.body_bytes, language))
+                    hold(len(part))
+                    body += part
+        except TimeoutError:
+            what = Message("the log did not arrive in time")
+            raise Refused(complaint(408, what, None, language)) from None
+        except Refused:
+            await incoming.drain()
+            raise
+        return bytes(body)
+
+    def _media(self, request: Request, language: str) -> str:
+        media = request.headers.get("content-type", MEDIA[-1]).partition(";")[0].strip().lower()
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if media in MEDIA and encoding in ("identity", "gzip"):
+            return media
+        what = Message("a body of that kind cannot be read")
+        remedy = Message("send it as one of: {names:word}", {"names": ", ".join(MEDIA)})
+        raise Refused(complaint(415, what, remedy, language))
+
+    def language(self, request: Request) -> str:
+        return spoken(request.query_params.get("lang"), self._options.language)
+
+
+def refusal(error: StepwatchError, limit: int, language: str) -> Refused:
+    if isinstance(error, TooLarge):
+        return Refused(too_large(limit, language))
+    status = 403 if isinstance(error, Forbidden) else 400
+    return Refused(complaint(status, error.what, error.remedy, language))
+
+
+class _Incoming:
+    """The parts of a body as they come."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._more = True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while self._more:
+            event = await self._request.receive()
+            if event["type"] == "http.disconnect":
+                raise ClientDisconnect
+            self._more = event.get("more_body", False)
+            yield event.get("body", b"")
+
+    async def drain(self) -> None:
+        """Reads on for a while without keeping anything: most clients listen only when they have said all."""
+        read = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAINED_S):
+                async for part in self:
+                    read += len(part)
+                    if read > _DRAINED_BYTES:
+                        return
+
+
+async def cards(request: Request) -> Response:
+    from stepwatch.gpus import gpus
+    from stepwatch.presenters.cards import cards_json
+
+    return Response(cards_json(gpus()), media_type=JSON)
+
+
+async def openapi(request: Request) -> Response:
+    return JSONResponse(document())

@@ -1,0 +1,106 @@
+"""A growing log as server-sent events: explained anew whenever it has grown, at most once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from stepwatch.errors import StepwatchError
+from stepwatch.web.api import Api, Refused, busy, refusal
+from stepwatch.web.options import Options
+from stepwatch.web.places import Forbidden, Grown, grown
+from stepwatch.web.security import sent
+from stepwatch.web.wire import Wire
+
+_SHORTEST_S = 1.0
+_REST = 2.0  # times as long as the last analysis took: a long log must not keep a worker to itself
+_SIGN_OF_LIFE_S = 15.0
+
+
+class LiveViews:
+    def __init__(self, options: Options, api: Api, leaving: asyncio.Event) -> None:
+        self._options = options
+        self._api = api
+        self._leaving = leaving
+        self._open = 0
+
+    async def respond(self, request: Request) -> Response:
+        language = self._api.language(request)
+        path = request.query_params.get("path", "")
+        try:
+            if self._open >= self._options.limits.live_views:
+                raise busy(language)
+            await self._forbidding(path, language)
+        except Refused as refused:
+            return sent(refused.answer)
+        query = [[name, value] for name, value in request.query_params.multi_items() if name not in ("path", "format")]
+        events = self._events(path, [*query, ["format", "page"]], language)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _forbidding(self, path: str, language: str) -> None:
+        """A log that is not there yet may still come; one that may not be read is refused at once."""
+        try:
+            await asyncio.to_thread(grown, path, self._options.allowed)
+        except Forbidden as error:
+            raise refusal(error, self._options.limits.body_bytes, language) from error
+        except StepwatchError:
+            pass
+
+    async def _events(self, path: str, query: list[list[str]], language: str) -> AsyncIterator[str]:
+        self._open += 1
+        try:
+            async for event in self._reports(path, query, language):
+                yield event
+        finally:
+            self._open -= 1
+
+    async def _reports(self, path: str, query: list[list[str]], language: str) -> AsyncIterator[str]:
+        yield f"retry: {int(_SHORTEST_S * 1000)}\n\n"
+        last: Grown | str | None = None
+        said = time.monotonic()
+        while not self._leaving.is_set():
+            begun = time.monotonic()
+            state = await self._state(path, language)
+            if (state if isinstance(state, Grown) else state.answer.body.decode()) != last:
+                last = state if isinstance(state, Grown) else state.answer.body.decode()
+                yield await self._event(path, query, language, state)
+                said = time.monotonic()
+            elif begun - said > _SIGN_OF_LIFE_S:
+                yield ": still here\n\n"
+                said = begun
+            await self._pause(max(_SHORTEST_S, _REST * (time.monotonic() - begun)))
+
+    async def _state(self, path: str, language: str) -> Grown | Refused:
+        try:
+            return await asyncio.to_thread(grown, path, self._options.allowed)
+        except StepwatchError as error:
+            return refusal(error, self._options.limits.body_bytes, language)
+
+    async def _event(self, path: str, query: list[list[str]], language: str, state: Grown | Refused) -> str:
+        if isinstance(state, Refused):
+            return _event("problem", json.loads(state.answer.body))
+        try:
+            text = await self._api.log(path, language)
+            wire = Wire("explain", "text/plain", query, text, self._options.limits.body_bytes, language)
+            answer = await self._api.put(wire)
+        except Refused as refused:
+            answer = refused.answer
+        found = json.loads(answer.body)
+        return _event("report", {**found, "size": state.size}) if answer.status == 200 else _event("problem", found)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+        except TimeoutError:
+            pass
+
+
+def _event(name: str, data: dict[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"

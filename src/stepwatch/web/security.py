@@ -1,0 +1,132 @@
+"""Who may ask: Host, Origin and token are checked before anything else, and every answer carries its headers."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Event
+
+from stepwatch.messages import Message
+from stepwatch.web.options import Options, may_be_called
+from stepwatch.web.wire import Answer, complaint, spoken
+
+COOKIE = "stepwatch"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # none at all would make browsers send the Origin “null”
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+_OWN_SITE = ("same-origin", "none")  # none: typed into the address bar, or a bookmark
+
+
+class Guard:
+    """Around everything else, so that nothing is answered without it."""
+
+    def __init__(self, app: ASGIApp, options: Options) -> None:
+        self._app = app
+        self._options = options
+        self._session = secrets.token_urlsafe(32)  # what the cookie holds, so that it does not hold the token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        begun = False
+
+        async def dressed(event: Event) -> None:
+            nonlocal begun
+            if event["type"] == "http.response.start":
+                begun = True
+                self._dress(request, MutableHeaders(scope=event))
+            await send(event)
+
+        try:
+            refusal = self._refusal(request)
+            await (self._app if refusal is None else refusal)(scope, receive, dressed)
+        except ClientDisconnect:
+            pass
+        except Exception as error:  # no traceback on the screen, nothing of the request either
+            print(f"stepwatch: {type(error).__name__} at {request.url.path}", file=sys.stderr)
+            if not begun:
+                await sent(self._complaint(request, 500, Message("stepwatch failed on this input")))(
+                    scope, receive, dressed
+                )
+
+    def _dress(self, request: Request, headers: MutableHeaders) -> None:
+        for name, value in HEADERS.items():
+            headers.setdefault(name, value)
+        if self._options.token is not None and self._in_address(request):
+            headers.append("Set-Cookie", f"{COOKIE}={self._session}; Path=/; HttpOnly; SameSite=Strict")
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not may_be_called(_name(request.headers.get("host", "")), self._options):
+            what = Message("this server does not go by that name")
+            return sent(self._complaint(request, 403, what, Message("use the address that stepwatch serve printed")))
+        if not _from_here(request):
+            what = Message("another site may not ask this server")
+            return sent(self._complaint(request, 403, what, Message("use the address that stepwatch serve printed")))
+        if self._options.token is not None and not self._known(request):
+            what = Message("this server wants a token")
+            refusal = sent(self._complaint(request, 401, what, Message("use the address that stepwatch serve printed")))
+            refusal.headers["WWW-Authenticate"] = "Bearer"
+            return refusal
+        return None
+
+    def _known(self, request: Request) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self._is_token(given.strip()):
+            return True
+        return _same(request.cookies.get(COOKIE, ""), self._session) or self._in_address(request)
+
+    def _in_address(self, request: Request) -> bool:
+        """Only the page itself takes the token from its address: once, and then there is the cookie."""
+        return request.url.path == "/" and self._is_token(request.query_params.get("token", ""))
+
+    def _is_token(self, given: str) -> bool:
+        return _same(given, self._options.token or "")
+
+    def _complaint(self, request: Request, status: int, what: Message, remedy: Message | None = None) -> Answer:
+        return complaint(status, what, remedy, spoken(request.query_params.get("lang"), self._options.language))
+
+
+def sent(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, media_type=answer.media)
+
+
+def _same(given: str, known: str) -> bool:
+    return bool(known) and secrets.compare_digest(given.encode("utf-8", "replace"), known.encode("utf-8", "replace"))
+
+
+def _from_here(request: Request) -> bool:
+    """No page of another site may ask, not even by a form or a picture; a link to the page itself may be followed."""
+    if request.url.path == "/" and request.method in ("GET", "HEAD"):
+        return True
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "").lower()
+    if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
+        return False
+    return request.headers.get("sec-fetch-site", "none") in _OWN_SITE
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

@@ -1,0 +1,57 @@
+"""What server and workers say to each other: a question as it arrived, its answer, and frames of both.
+
+A frame is the length of a JSON head, the length of a body, the head, the body.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, NamedTuple
+
+from stepwatch.i18n import LANGUAGES, say
+from stepwatch.messages import Message
+
+JSON = "application/json"
+LENGTHS = struct.Struct(">II")
+
+
+class Wire(NamedTuple):
+    """A question as it arrived: not yet understood."""
+
+    kind: str
+    media: str
+    query: list[list[str]]
+    body: bytes
+    limit: int
+    language: str
+
+    def spoken(self) -> str:
+        """The language for complaints about what cannot be understood."""
+        return spoken(dict(self.query).get("lang"), self.language)
+
+
+class Answer(NamedTuple):
+    status: int
+    media: str
+    body: bytes
+
+
+def spoken(asked: str | None, otherwise: str) -> str:
+    return asked if asked in LANGUAGES else otherwise
+
+
+def packed(head: dict[str, Any], body: bytes) -> bytes:
+    """The beginning of a frame; its body follows."""
+    text = json.dumps(head).encode()
+    return LENGTHS.pack(len(text), len(body)) + text
+
+
+def complaint(status: int, what: Message, remedy: Message | None, language: str) -> Answer:
+    said = {"error": say(what, language), "hint": say(remedy, language) if remedy is not None else None}
+    return Answer(status, JSON, json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def too_large(limit: int, language: str) -> Answer:
+    what = Message("the log is larger than {limit:size}", {"limit": limit})
+    return complaint(413, what, Message("cut out the part you want explained, or use the command line"), language)

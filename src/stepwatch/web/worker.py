@@ -1,0 +1,69 @@
+"""One worker: a process of its own that answers a question at a time, over its standard input and output.
+
+Nothing is written anywhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any, BinaryIO
+
+from stepwatch.messages import Message
+from stepwatch.web.answers import answer
+from stepwatch.web.wire import LENGTHS, Answer, Wire, complaint, packed
+
+_MOST_MEMORY_BYTES = 4 * 10**9
+_WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us as well; the server decides
+    _limit_memory()
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
+    for media in ("json", "page"):  # the first question should not wait for what loads when first used
+        answer(Wire("explain", "text/plain", [["format", media]], _WARMING, len(_WARMING), "en"))
+    replies.write(LENGTHS.pack(0, 0))  # ready
+    replies.flush()
+    while (frame := _frame(sys.stdin.buffer)) is not None:
+        found = _answered(*frame)
+        head = packed({"status": found.status, "media": found.media}, found.body)
+        replies.write(head)
+        replies.write(found.body)
+        replies.flush()
+
+
+def _answered(head: dict[str, Any], body: bytes) -> Answer:
+    wire = Wire(body=body, **head)
+    try:
+        return answer(wire)
+    except Exception:  # a fault of ours: said as such, without the text that brought it about
+        what, remedy = (
+            Message("stepwatch failed on this input"),
+            Message("please report it: this is a fault of stepwatch"),
+        )
+        return complaint(500, what, remedy, wire.spoken())
+
+
+def _frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+    lengths = stream.read(LENGTHS.size)
+    if len(lengths) < LENGTHS.size:  # the server is gone
+        return None
+    head, body = LENGTHS.unpack(lengths)
+    return json.loads(stream.read(head)), stream.read(body)
+
+
+def _limit_memory() -> None:
+    """What a hostile log may take of the machine, where the system can tell."""
+    try:
+        import resource
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The workers of a server: a bounded number of processes, each killed and replaced when it takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from stepwatch.web.wire import LENGTHS, Answer, Wire, packed
+
+_COMMAND = (sys.executable, "-P", "-m", "stepwatch.web.worker")  # -P: nothing is imported from where we happen to be
+_LARGE_BYTES = 8 * 10**6
+_BUFFER_BYTES = 1 << 20
+_PAUSE_S = 1.0
+
+
+class Overdue(Exception):
+    """The question took longer than it may; its worker is gone."""
+
+
+class Lost(Exception):
+    """The worker ended before it answered: out of memory, or killed by somebody else."""
+
+
+class Workers:
+    """Questions wait for a free worker. Large ones never take the last, so that small ones are answered meanwhile."""
+
+    def __init__(self, count: int, time_s: float, queue_s: float) -> None:
+        self._count = count
+        self._time_s = time_s
+        self._queue_s = queue_s
+        self._idle: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
+        self._large = asyncio.Semaphore(max(count - 1, 1))
+        self._all: set[_Worker] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        for _ in range(self._count):
+            self._later(self._start())
+        try:
+            yield
+        finally:
+            self._closing = True
+            await asyncio.gather(*(worker.end() for worker in self._all), *self._tasks, return_exceptions=True)
+
+    async def ask(self, wire: Wire) -> Answer:
+        if len(wire.body) <= _LARGE_BYTES:
+            return await self._ask(wire, keep=True)
+        async with self._large:
+            return await self._ask(wire, keep=False)  # the memory that a large log took goes with its worker
+
+    async def _ask(self, wire: Wire, *, keep: bool) -> Answer:
+        worker = await self._free()
+        answered = False
+        try:
+            async with asyncio.timeout(self._time_s):
+                answer = await worker.ask(wire)
+            answered = True
+            return answer
+        except TimeoutError:
+            raise Overdue from None
+        except (ConnectionError, asyncio.IncompleteReadError):
+            raise Lost from None
+        finally:  # also when the asking itself was cancelled, which leaves half an answer in the pipe
+            if answered and keep:
+                self._idle.put_nowait(worker)
+            else:
+                self._later(self._replace(worker))
+
+    async def _free(self) -> _Worker:
+        try:
+            async with asyncio.timeout(self._queue_s):
+                return await self._idle.get()
+        except TimeoutError:
+            raise Overdue from None
+
+    async def _start(self) -> None:
+        while not self._closing:
+            worker = await _Worker.start()
+            self._all.add(worker)
+            if await worker.is_warm():
+                self._idle.put_nowait(worker)
+                return
+            await self._end(worker)
+            await asyncio.sleep(_PAUSE_S)  # something is wrong with the machine; it may pass
+
+    async def _replace(self, worker: _Worker) -> None:
+        await self._end(worker)
+        await self._start()
+
+    async def _end(self, worker: _Worker) -> None:
+        self._all.discard(worker)
+        await worker.end()
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Worker:
+    """The server's end of one process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._questions, self._answers = process, process.stdin, process.stdout
+        self._ending = False
+
+    @classmethod
+    async def start(cls) -> _Worker:
+        process = asyncio.create_subprocess_exec(
+            *_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=_BUFFER_BYTES
+        )
+        return cls(await process)
+
+    async def is_warm(self) -> bool:
+        try:
+            await self._answers.readexactly(LENGTHS.size)
+        except asyncio.IncompleteReadError:
+            return False
+        return True
+
+    async def ask(self, wire: Wire) -> Answer:
+        head: dict[str, Any] = wire._asdict()
+        del head["body"]
+        self._questions.write(packed(head, wire.body))
+        self._questions.write(wire.body)
+        await self._questions.drain()
+        head_length, body_length = LENGTHS.unpack(await self._answers.readexactly(LENGTHS.size))
+        told = json.loads(await self._answers.readexactly(head_length))
+        return Answer(told["status"], told["media"], await self._answers.readexactly(body_length))
+
+    async def end(self) -> None:
+        self._questions.close()
+        if not self._ending and not self._answers.at_eof():  # asyncio complains of a process that is killed twice
+            self._process.kill()
+        self._ending = True
+        await self._process.wait()

@@ -1,0 +1,29 @@
+"""docs/formats.md is what the readers say, and each reader understands its own example."""
+
+from __future__ import annotations
+
+import pytest
+from tests.house.formats import PAGE, page
+
+from stepwatch.readers import READERS, detect, read
+from stepwatch.sources import from_bytes, from_text
+
+
+def test_the_page_of_formats_is_what_the_readers_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "docs/formats.md is out of date: run `make pages`"
+
+
+@pytest.mark.parametrize("name", sorted(set(READERS) - {"tensorboard"}))
+def test_a_reader_knows_its_own_example(name: str) -> None:
+    source = from_bytes(READERS[name].example.encode())
+    assert detect(source) == name
+    assert len(read(source)[0].iterations)
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_a_reader_takes_no_other_s_example_for_its_own(name: str) -> None:
+    own = READERS[name]
+    for other in READERS.values():
+        if other.name != name and other.name != "tensorboard":
+            head = from_text(other.example).text
+            assert own.sniff(head) < max(other.sniff(head), 1), other.name

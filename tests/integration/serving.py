@@ -1,0 +1,46 @@
+"""A real server for tests: `stepwatch serve` in a process of its own, on a free port."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE_S = 60  # for a machine that has much else to do
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    address: str
+    process: subprocess.Popen[str]
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def serving(*arguments: str, temporary: Path | None = None) -> Iterator[Serving]:
+    """`temporary`: where the server and its workers would put temporary files."""
+    command = [sys.executable, "-m", "stepwatch", "serve", "--port", "0", "--lang", "en", *arguments]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+    if temporary is not None:
+        environment["TMPDIR"] = str(temporary)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()  # “The page is here”
+        yield Serving(process.stdout.readline().strip().rstrip("/"), process)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+
+
+def iteration_lines(count: int, time_ms: float = 100.0) -> str:
+    return "".join(f"iter {number}: loss 4.2000, time {time_ms:.2f}ms, mfu 9.00%\n" for number in range(count))

@@ -1,0 +1,101 @@
+"""`explain` and `estimate` as a page and as a picture, called as people call them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepwatch.presenters import CHARTS
+
+ROOT = Path(__file__).parents[2]
+LOG = ROOT / "examples" / "gpt2-124m-4070.log"
+CONFIG = ROOT / "examples" / "train_gpt2_small.py"
+PNG = b"\x89PNG\r\n\x1a\n"
+ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))}, "PYTHONUTF8": "1"}
+
+
+def stepwatch(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-W", "error", "-m", "stepwatch", *map(str, arguments)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=ENVIRONMENT, check=False)
+
+
+def told(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    error = done.stderr.decode()
+    assert done.returncode == code, error
+    assert len(error.splitlines()) == 2, error
+    assert done.stdout == b""
+    return error
+
+
+def test_explain_writes_a_page(tmp_path: Path) -> None:
+    target = tmp_path / "run.html"
+    done = stepwatch("explain", LOG, "--gpu", "4070", "--html", "-o", target, "--lang", "fr")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    text = target.read_text(encoding="utf-8")
+    assert text.startswith('<!DOCTYPE html>\n<html lang="fr">')
+    assert text.rstrip().endswith("</html>")
+
+
+def test_a_page_may_go_into_a_pipe_and_is_utf_8_whatever_the_locale() -> None:
+    command = [sys.executable, "-m", "stepwatch", "estimate", str(CONFIG), "--gpu", "4070", "--format", "html"]
+    plain = {**ENVIRONMENT, "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=plain, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Français" in done.stdout.decode("utf-8")
+
+
+@pytest.mark.parametrize("chart", [None, *CHARTS])
+def test_explain_draws_each_chart_as_a_picture(chart: str | None, tmp_path: Path) -> None:
+    target = tmp_path / "chart.png"
+    chosen = () if chart is None else ("--chart", chart)
+    done = stepwatch("explain", LOG, "--format", "png", "-o", target, *chosen)
+    assert done.returncode == 0, done.stderr
+    assert target.read_bytes().startswith(PNG)
+
+
+def test_a_picture_may_go_into_a_pipe() -> None:
+    done = stepwatch("estimate", CONFIG, "--gpu", "4070", "--format", "png", "--chart", "memory")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(PNG)
+
+
+def test_a_chart_that_cannot_be_drawn_is_told() -> None:
+    finished = ROOT / "examples" / "laptop-sleep.log"
+    error = told(stepwatch("explain", finished, "--format", "png", "--chart", "forecast"), 1)
+    assert "forecast" in error
+    assert "times, anatomy, throughput, parts" in error
+
+
+def test_a_chart_without_a_picture_is_told() -> None:
+    assert "--format png" in told(stepwatch("explain", LOG, "--chart", "times"), 2)
+
+
+def test_an_impossible_claim_is_told_by_the_exit_code_of_a_page_too(tmp_path: Path) -> None:
+    target = tmp_path / "plan.html"
+    done = stepwatch("estimate", CONFIG, "--gpu", "4070", "--claim", "1ms", "--html", "-o", target)
+    assert done.returncode == 3
+    assert "Impossible" in target.read_text(encoding="utf-8")
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    assert "cannot be written" in told(stepwatch("explain", LOG, "--format", "png", "-o", tmp_path / "no" / "x.png"), 1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of our own needs a pseudo-terminal")
+@pytest.mark.parametrize("form", ["html", "png"])
+def test_a_terminal_gets_neither_page_nor_picture(form: str) -> None:
+    import pty
+
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "stepwatch", "explain", str(LOG), "--format", form]
+    done = subprocess.run(command, stdout=slave, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+    os.close(slave)
+    os.close(master)
+    assert done.returncode == 2
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 2
+    assert f"-o answer.{form}" in lines[1]

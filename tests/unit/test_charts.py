@@ -1,0 +1,325 @@
+"""The charts: that Vega-Lite takes them, that no spike is lost, and that their figures are the report's."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import vl_convert
+
+from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.phases import PHASE_NAMES, Phase
+from stepwatch.gpus import find_gpu
+from stepwatch.i18n import LANGUAGES, numbers
+from stepwatch.plan import Plan, plan
+from stepwatch.presenters import CHARTS, PLAN_CHARTS, sentences, vega
+from stepwatch.presenters.charts import charts_of
+from stepwatch.presenters.pictures import png, svg
+from stepwatch.presenters.plan_charts import plan_charts_of
+from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows
+from stepwatch.presenters.vega import Chart
+from stepwatch.readers import read
+from stepwatch.report import iterations_json
+from stepwatch.settings import Origin, Settings
+from stepwatch.sources import from_text
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.builders import Saves, Truth, a_log
+
+PLAIN = Truth(max_iters=2000, eval_interval=500, log_interval=10)
+CUT = replace(PLAIN, kept=0.5)
+PAIRED = Truth(max_iters=1000, eval_interval=100, eval_s=4.0, checkpoint_s=6.0, saves=Saves.ALWAYS)
+STALLING = replace(PLAIN, stall_share=0.05, seed=3)
+LONG = Truth(max_iters=60_000, eval_interval=250, log_interval=1, stall_share=0.0005, noise=0.02)
+NO_HEADER = replace(CUT, header=False)
+TRUTHS = {"plain": PLAIN, "cut": CUT, "paired": PAIRED, "stalling": STALLING, "no header": NO_HEADER}
+TINY = [
+    "iter 0: loss 4.1, time 12543.49ms, mfu -100.00%\n",
+    "iter 7: loss 4.1, time 0.00ms\n",
+    "iter 10: loss nan, time 10.00ms\niter 20: loss nan, time 0.00ms\n",
+    "".join(f"step {k}: train loss 4.2, val loss 4.2\niter {k}: loss 4.1, time 900.00ms\n" for k in range(0, 50, 10)),
+]
+
+
+def an_analysis(text: str) -> Analysis:
+    return analyse(read(from_text(text, "train.log"))[0], find_gpu("4070"), "user")
+
+
+def a_plan(**settings: int) -> Plan:
+    return plan(Settings.of(Origin.USER, dict(settings)), find_gpu("4070"))
+
+
+def by_name(charts: tuple[Chart, ...]) -> dict[str, Chart]:
+    return {chart.name: chart for chart in charts}
+
+
+@pytest.fixture(scope="module")
+def long_run() -> Analysis:
+    return an_analysis(a_log(LONG))
+
+
+# --- what Vega-Lite says ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
+def test_vega_lite_takes_every_chart_of_a_run(truth: Truth) -> None:
+    for chart in charts_of(an_analysis(a_log(truth)), "en"):
+        drawn = vl_convert.vegalite_to_svg({**chart.spec, "width": 600})
+        assert drawn.startswith("<svg"), chart.name
+        assert "NaN" not in drawn, chart.name
+        assert "undefined" not in drawn, chart.name
+
+
+@pytest.mark.parametrize("text", TINY)
+def test_a_log_of_a_few_lines_gives_charts_or_none(text: str) -> None:
+    for chart in charts_of(an_analysis(text), "de"):
+        assert "NaN" not in vl_convert.vegalite_to_svg({**chart.spec, "width": 600}), chart.name
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_layer": 48, "n_head": 25, "n_embd": 1600, "batch_size": 64}])
+def test_vega_lite_takes_every_chart_of_a_plan(settings: dict[str, int]) -> None:
+    charts = plan_charts_of(a_plan(**settings), "fr")
+    assert tuple(chart.name for chart in charts) == PLAN_CHARTS
+    for chart in charts:
+        assert "NaN" not in vl_convert.vegalite_to_svg({**chart.spec, "width": 600})
+
+
+def test_a_run_that_goes_on_fills_all_charts() -> None:
+    assert tuple(chart.name for chart in charts_of(an_analysis(a_log(CUT)), "en")) == CHARTS
+
+
+def test_a_finished_run_has_no_forecast_and_a_run_without_slow_iterations_no_anatomy() -> None:
+    assert "forecast" not in by_name(charts_of(an_analysis(a_log(PLAIN)), "en"))
+    steps = "".join(f"iter {k}: loss 4.1, time 100.0{k % 3}ms\n" for k in range(100, 200))
+    assert "anatomy" not in by_name(charts_of(an_analysis(steps), "en"))
+
+
+@pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
+def test_the_data_hold_no_word_of_any_language(truth: Truth) -> None:
+    a = an_analysis(a_log(truth))
+    data = [[chart.spec["datasets"] for chart in charts_of(a, language)] for language in LANGUAGES]
+    assert all(other == data[0] for other in data[1:])
+
+
+def test_nothing_in_a_chart_is_fetched() -> None:
+    for chart in (*charts_of(an_analysis(a_log(CUT)), "en"), *plan_charts_of(a_plan(), "en")):
+        assert re.findall(r'"(?:url|href)"', json.dumps(chart.spec)) == []
+        assert re.findall(r"https?://[^\"]*", json.dumps(chart.spec)) == [vega.SCHEMA]
+
+
+# --- thinning ---------------------------------------------------------------------------------------------------
+
+
+def test_a_short_run_is_drawn_whole() -> None:
+    a = an_analysis(a_log(PLAIN))
+    drawn = drawn_rows(a)
+    assert drawn.rows.tolist() == list(range(len(a.run.iterations)))
+    assert drawn.steps_left_out == drawn.slow_left_out == 0
+
+
+def test_of_a_long_run_every_slow_iteration_is_drawn(long_run: Analysis) -> None:
+    drawn = drawn_rows(long_run)
+    slow = np.flatnonzero(~long_run.phases.of(Phase.STEP))
+    assert len(drawn.rows) <= MOST_POINTS < len(long_run.run.iterations)
+    assert set(slow.tolist()) <= set(drawn.rows.tolist())
+    assert drawn.steps_left_out == len(long_run.run.iterations) - len(drawn.rows)
+
+
+def test_of_too_many_slow_ones_the_slowest_of_each_kind_and_every_rare_one_stay(long_run: Analysis) -> None:
+    times, phases = long_run.run.iterations.time_s, long_run.phases.phase
+    drawn = drawn_rows(long_run, 120)
+    kept = set(drawn.rows.tolist())
+    assert len(kept) <= 120
+    assert drawn.slow_left_out > 0
+    for phase in np.unique(phases).tolist():
+        rows = np.flatnonzero(phases == phase)
+        assert int(rows[np.argmax(times[rows])]) in kept, PHASE_NAMES[phase]
+    rare = np.flatnonzero(phases == Phase.FIRST)
+    assert set(rare.tolist()) <= kept
+
+
+def test_the_fastest_and_the_slowest_normal_iteration_stay(long_run: Analysis) -> None:
+    normal = np.flatnonzero(long_run.phases.of(Phase.STEP))
+    times = long_run.run.iterations.time_s[normal]
+    kept = set(drawn_rows(long_run, 200).rows.tolist())
+    assert {int(normal[times.argmin()]), int(normal[times.argmax()])} <= kept
+
+
+def test_rows_are_drawn_once_and_in_order(long_run: Analysis) -> None:
+    rows = drawn_rows(long_run, 300).rows
+    assert (np.diff(rows) > 0).all()
+
+
+def test_what_is_left_out_is_said(long_run: Analysis) -> None:
+    whole, thin = (by_name(charts_of(long_run, "en", most=most))["times"] for most in (10**6, 3000))
+    assert "every slow one" in thin.description
+    assert "every slow one" not in whole.description
+    assert "for each kind" in by_name(charts_of(long_run, "en", most=100))["times"].description
+
+
+# --- the figures ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truth", [PLAIN, STALLING, PAIRED], ids=["plain", "stalling", "paired"])
+def test_each_point_is_the_iteration_of_the_report(truth: Truth) -> None:
+    a = an_analysis(a_log(truth))
+    told = {row["iter"]: row for row in iterations_json(a)}
+    for point in by_name(charts_of(a, "en"))["times"].spec["datasets"]["times"]:
+        row = told[point["i"]]
+        assert point["t"] == pytest.approx(row["time_s"], rel=1e-5)
+        assert point["p"] == row["phase"]
+        parts = [value for name, value in point.items() if name not in ("i", "t", "p")]
+        if parts:
+            assert sum(parts) == pytest.approx(row["time_s"], rel=5 * sentences.SMALLEST_SHOWN)
+
+
+def test_the_bars_are_where_the_time_went() -> None:
+    a = an_analysis(a_log(STALLING))
+    drawn = {row["k"]: row["s"] for row in by_name(charts_of(a, "en"))["parts"].spec["datasets"]["parts"]}
+    assert drawn == {row.part: pytest.approx(row.seconds, rel=1e-5) for row in sentences.part_rows(a)}
+    assert sum(drawn.values()) == pytest.approx(a.goodput.wall_s, rel=2e-3)
+
+
+def test_the_forecast_begins_with_the_wall_time_and_ends_with_the_total() -> None:
+    a = an_analysis(a_log(CUT))
+    data = by_name(charts_of(a, "en"))["forecast"].spec["datasets"]
+    assert a.forecast.remaining_s is not None
+    assert data["elapsed"][-1] == {"i": a.forecast.last_iteration, "s": pytest.approx(a.goodput.wall_s, rel=1e-5)}
+    assert data["ahead"][-1]["i"] == a.forecast.max_iters
+    assert data["ahead"][-1]["mid"] == pytest.approx(a.goodput.wall_s + a.forecast.remaining_s.mid, rel=1e-4)
+    assert data["ahead"][-1]["low"] < data["ahead"][-1]["mid"] < data["ahead"][-1]["high"]
+
+
+def test_the_speed_is_the_reports() -> None:
+    a = an_analysis(a_log(PLAIN))
+    rates = [row["mid"] for row in by_name(charts_of(a, "en"))["throughput"].spec["datasets"]["rates"]]
+    assert np.median(rates) == pytest.approx(a.throughput.tokens_per_s, rel=0.01)
+
+
+def test_without_tokens_the_speed_is_in_iterations() -> None:
+    a = an_analysis(a_log(replace(NO_HEADER, with_mfu=False)))
+    chart = by_name(charts_of(a, "en"))["throughput"]
+    rates = [row["mid"] for row in chart.spec["datasets"]["rates"]]
+    assert np.median(rates) == pytest.approx(1 / a.costs.step_s.mid, rel=0.01)
+    assert "iterations/s" in chart.head
+
+
+def test_a_change_of_speed_is_drawn_as_levels() -> None:
+    slow = "".join(f"iter {k}: loss 4.1, time {150 if k >= 500 else 100}.{k % 7}0ms\n" for k in range(100, 1000))
+    a = an_analysis(slow)
+    chart = by_name(charts_of(a, "en"))["throughput"]
+    levels = chart.spec["datasets"]["levels"]
+    assert [level["rate"] for level in levels] == [
+        pytest.approx(1 / regime.step_s, rel=1e-5) for regime in a.regimes.regimes
+    ]
+    assert len(levels) == 2
+    assert "dashed" in chart.description
+
+
+def test_the_anatomy_shows_one_iteration_of_each_slow_phase() -> None:
+    a = an_analysis(a_log(STALLING))
+    drawn = by_name(charts_of(a, "en"))["anatomy"].spec["datasets"]["anatomy"]
+    present = {PHASE_NAMES[phase] for phase in np.unique(a.phases.phase).tolist()} - {"step"}
+    assert {row["k"] for row in drawn} == present
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_chart_has_words_and_a_table(language: str) -> None:
+    a = an_analysis(a_log(replace(STALLING, kept=0.6)))
+    for chart in (*charts_of(a, language), *plan_charts_of(a_plan(), language)):
+        assert chart.title
+        assert chart.description
+        assert 1 <= len(chart.rows) <= 12, chart.name
+        assert all(len(row) == len(chart.head) for row in chart.rows)
+        assert chart.spec["description"] == f"{chart.title}. {chart.description}"
+
+
+def test_the_plan_bars_are_the_plans() -> None:
+    found = a_plan()
+    parts, memory = plan_charts_of(found, "en")
+    drawn = {row["k"]: row for row in parts.spec["datasets"]["parts"]}
+    assert drawn["step"]["mid"] == pytest.approx(found.step_part_s.mid, rel=1e-5)
+    need = memory.spec["datasets"]["memory"][0]
+    assert (need["low"], need["high"]) == (
+        pytest.approx(found.estimate.vram_bytes.low, rel=1e-5),
+        pytest.approx(found.estimate.vram_bytes.high, rel=1e-5),
+    )
+
+
+# --- how it is said ---------------------------------------------------------------------------------------------
+
+DURATIONS = [0.00123, 0.0168, 0.0987, 0.1685, 0.98, 1.0, 5.31, 12.62, 59.4, 61, 195, 3540, 3600, 3725, 22_260, 86_400,
+             90_000, 1_000_000, 9_000_000, 123_456_789]  # fmt: skip
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_tooltip_says_durations_and_numbers_as_everywhere(language: str) -> None:
+    """The expressions are run by Vega itself: as the text of marks."""
+    rows = [{"n": place, "s": value} for place, value in enumerate(DURATIONS)]
+    said = f"{vega.duration('datum.s', language)} + '|' + {vega.integer('round(datum.s)', language)}"
+    spec = vega.spec_of(
+        language, {"rows": rows}, mark="text",
+        encoding={"x": {"field": "n", "type": "quantitative", "axis": None}, "text": {"value": {"expr": said}}},
+    )  # fmt: skip
+    drawn = re.findall(r">([^<]+\|[^<]+)<", vl_convert.vegalite_to_svg({**spec, "width": 600}))
+    assert drawn == [f"{numbers.duration(value, language)}|{numbers.integer(value, language)}" for value in DURATIONS]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.002, 0.003), (0.1, 12.0), (0.15, 25_000), (1e-4, 1e7), (50, 51)])
+def test_the_lines_of_a_time_scale_are_few_and_inside(low: float, high: float) -> None:
+    lines = vega.log_times(low, high)
+    assert len(lines) <= 8
+    assert all(low <= line <= high for line in lines)
+    assert lines == sorted(set(lines))
+
+
+@pytest.mark.parametrize("high", [1e-3, 0.7, 59, 61, 4000, 90_000, 1e7, 1e9])
+def test_the_lines_of_a_linear_scale_begin_at_nothing(high: float) -> None:
+    for lines in (vega.linear_times(high), vega.linear_counts(high)):
+        assert lines[0] == 0
+        assert 2 <= len(lines) <= 7
+        assert lines[-1] <= high * (1 + 1e-9)
+
+
+def contrast(colour: str, ground: str) -> float:
+    """As WCAG measures it."""
+
+    def luminance(text: str) -> float:
+        channels = [int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    bright, dim = sorted((luminance(colour), luminance(ground)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def test_colours_stand_out_in_light_and_dark() -> None:
+    words, marks = (vega.INK, vega.MUTED), set(vega.PART_COLOURS.values()) | {vega.PURPLE}
+    for colours, least in ((words, 4.5), (marks, 3.0)):
+        for colour in colours:
+            assert contrast(colour, "#ffffff") >= least, colour
+            assert contrast(vega.DARK[colour], "#12161b") >= least, vega.DARK[colour]
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_a_png_of_a_readable_size() -> None:
+    chart = charts_of(an_analysis(a_log(PLAIN)), "en")[0]
+    picture = png(chart, "A normal iteration takes 100 ms.")
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert int.from_bytes(picture[16:20]) >= 1200
+    assert len(picture) < 400_000
+
+
+def test_a_drawing_for_paper_has_no_style_script_or_name_of_another() -> None:
+    a = an_analysis(a_log(CUT))
+    for chart in charts_of(a, "en"):
+        drawn = svg(chart, "en-" + chart.name)
+        assert not re.search(r"<script|<style|style=|on\w+=|href=", drawn)
+        assert all(name.startswith(f"en-{chart.name}-") for name in re.findall(r'id="([^"]+)"', drawn))

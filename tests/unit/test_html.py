@@ -1,0 +1,328 @@
+"""The page: one file, nothing of it fetched, nothing run that is not ours, every language, a table for each chart."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.analysis.findings import WARNING, Finding
+from stepwatch.gpus import find_gpu
+from stepwatch.i18n import LANGUAGES, say
+from stepwatch.messages import Message
+from stepwatch.plan import Plan, plan
+from stepwatch.presenters import html as page
+from stepwatch.presenters import outline, plan_outline, sentences
+from stepwatch.presenters.blocks import Bullets, Section, Text
+from stepwatch.presenters.html import HtmlPresenter, PlanHtml, plan_body, report_body
+from stepwatch.presenters.lines import held
+from stepwatch.readers import read
+from stepwatch.report import Report
+from stepwatch.run import Unread
+from stepwatch.settings import Origin, Settings
+from stepwatch.sources import from_file, from_text
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import itertools
+
+from tests.builders import Truth, a_log
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}</script>"
+CUT = Truth(max_iters=2000, eval_interval=500, log_interval=10, kept=0.5, stall_share=0.02)
+MIB = 2**20
+VOID = {"meta", "input", "br", "img", "link", "hr"}
+
+
+def a_report(text: str, source: str = "train.log") -> Report:
+    runs = read(from_text(text, source))
+    return Report(analyses=tuple(analyse(run, find_gpu("4070"), "user") for run in runs))
+
+
+def a_plan(**settings: int | str) -> Plan:
+    return plan(Settings.of(Origin.USER, dict(settings)), find_gpu("4070"), claim="20ms")
+
+
+class Seen(HTMLParser):
+    """Elements with their attributes, what stands in scripts, and what a reader sees."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            self.scripts[-1] += data
+        elif self.open[-1:] != ["style"]:
+            self.texts.append(data)
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        return [
+            found for name, found in self.elements
+            if name == tag and all(found.get(key.rstrip("_")) == value for key, value in attributes.items())
+        ]  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split(" ")).replace("\n", " ")
+
+
+@pytest.fixture(scope="module")
+def whole() -> str:
+    return HtmlPresenter().render(a_report(a_log(CUT)), "de")
+
+
+@pytest.fixture(scope="module")
+def seen(whole: str) -> Seen:
+    return Seen(whole)
+
+
+# --- one file ---------------------------------------------------------------------------------------------------
+
+
+def test_the_page_fetches_nothing(seen: Seen) -> None:
+    for tag, attributes in seen.elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form"}
+        for name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+            value = attributes.get(name)
+            assert value is None or value.startswith("#"), (tag, value)
+
+
+def test_the_page_forbids_what_it_does_not_bring(whole: str, seen: Seen) -> None:
+    """By the digests of its own scripts and styles; no code is made from text."""
+    (policy,) = seen.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    rules = policy["content"] or ""
+    assert "default-src 'none'" in rules
+    assert "unsafe" not in rules
+    code = [text for text, found in zip(seen.scripts, seen.all("script"), strict=True) if not found.get("type")]
+    style = whole.split("<style>")[1].split("</style>")[0]
+    for text in (*code, style):
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in rules
+
+
+def test_no_style_or_event_is_set_inside_an_element(seen: Seen) -> None:
+    for tag, attributes in seen.elements:
+        assert not [name for name in attributes if name == "style" or name.startswith("on")], tag
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.log")), ids=lambda path: path.stem)
+def test_the_page_of_an_ordinary_log_is_below_two_megabytes(example: Path) -> None:
+    report = Report(analyses=tuple(analyse(run) for run in read(from_file(str(example)))))
+    text = HtmlPresenter().render(report, "en")
+    assert len(text.encode()) < 2 * MIB
+    Seen(text)
+
+
+def test_the_page_of_600000_iterations_is_below_four_megabytes() -> None:
+    long = Truth(max_iters=600_000, log_interval=1, eval_interval=250, stall_share=0.005, noise=0.02)
+    assert len(HtmlPresenter().render(a_report(a_log(long)), "en").encode()) < 4 * MIB
+
+
+def test_of_many_runs_the_longest_are_written_out_and_a_few_of_them_drawn() -> None:
+    """On purpose without the drawings for paper, which take longest."""
+    runs = (a_log(replace(CUT, max_iters=100, log_interval=1, seed=seed)) for seed in range(page.MOST_RUNS + 3))
+    report = a_report("".join(runs))
+    body = report_body(report, "en", static=False)
+    found = Seen(body.html)
+    assert len(report.analyses) == page.MOST_RUNS + 3
+    assert len(found.all("section", class_="run")) == page.MOST_RUNS
+    assert "and 3 more" in found.text
+    assert len([name for name in body.specs if name.startswith("times-")]) == page.MOST_CHARTED_RUNS
+
+
+# --- nothing from outside becomes markup ------------------------------------------------------------------------
+
+
+def hostile_report() -> Report:
+    report = a_report(a_log(CUT), source=HOSTILE)
+    user = Settings.of(Origin.USER, {"dataset": HOSTILE, "dtype": HOSTILE})
+    finding = Finding("x", WARNING, Message("The log says {name:word}.", {"name": HOSTILE}))
+    analyses = tuple(
+        replace(
+            a, run=replace(a.run, settings=a.run.settings.beneath(user), unread=(Unread(3, HOSTILE),), unread_count=1),
+            findings=(*a.findings, finding),
+        )
+        for a in report.analyses
+    )  # fmt: skip
+    return replace(report, analyses=analyses, remarks=(finding,))
+
+
+def test_hostile_text_stays_text() -> None:
+    report = hostile_report()
+    plain, hostile = (
+        Seen(HtmlPresenter(with_lines=True).render(found, "en")) for found in (a_report(a_log(CUT)), report)
+    )
+    assert len(hostile.all("script")) == len(plain.all("script"))
+    assert hostile.all("img") == []
+    assert "<script>alert(1)</script>" in hostile.text  # as text, where a reader sees it
+    assert "{{7*7}}" in hostile.text
+    assert not any("alert(1)" in script for script in hostile.scripts)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_the_body_holds_no_script(static: bool) -> None:
+    body = report_body(hostile_report(), "fr", static=static)
+    found = Seen(body.html)
+    assert {tag for tag, _ in found.elements} & {"script", "style", "img", "iframe"} == set()
+    assert not [name for _, attributes in found.elements for name in attributes if name == "style" or name[:2] == "on"]
+
+
+def test_a_hostile_name_of_a_setting_stays_text_in_a_plan() -> None:
+    body = plan_body(a_plan(dataset=HOSTILE), (Message("{a:word}", {"a": HOSTILE}),), "es", why=True)
+    assert Seen(body.html).all("script") == []
+    assert "<script>alert(1)" in Seen(body.html).text
+
+
+def test_the_data_block_cannot_be_closed_from_inside() -> None:
+    text = page._charts_json({"en": page.Body("", {"x": {"datasets": {}, "title": "</script><script>"}})})
+    assert "<" not in text
+    assert json.loads(text)["specs"]["en"]["x"]["title"] == "</script><script>"
+
+
+# --- languages --------------------------------------------------------------------------------------------------
+
+
+def test_every_language_is_there_and_one_is_chosen(seen: Seen) -> None:
+    assert [found["lang"] for found in seen.all("article")] == list(LANGUAGES)
+    assert [found["value"] for found in seen.all("input", type="radio")] == list(LANGUAGES)
+    assert [found["value"] for found in seen.all("input") if "checked" in found] == ["de"]
+    assert seen.all("html")[0]["lang"] == "de"
+
+
+def test_the_data_are_there_once_and_the_words_in_each_language(seen: Seen) -> None:
+    (place,) = [place for place, found in enumerate(seen.all("script")) if found.get("id") == "charts"]
+    block: dict[str, Any] = json.loads(seen.scripts[place])
+    assert set(block["specs"]) == set(LANGUAGES)
+    for language in LANGUAGES:
+        assert set(block["specs"][language]) == set(block["datasets"])
+        assert not any("datasets" in spec for spec in block["specs"][language].values())
+    drawn = {found["data-chart"] for found in seen.all("div", class_="drawing")}
+    assert drawn == set(block["datasets"])
+
+
+def test_no_id_is_given_twice(seen: Seen) -> None:
+    names = [attributes["id"] for _, attributes in seen.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+
+
+# --- the same facts as the note ---------------------------------------------------------------------------------
+
+
+def sentences_of(section: Section) -> list[Message]:
+    texts = [block for block in section.blocks if isinstance(block, Text)]
+    texts += [item for block in section.blocks if isinstance(block, Bullets) for item in block.items]
+    return [message for text in texts for message in text.messages]
+
+
+def plainly(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_page_says_what_the_note_says(language: str) -> None:
+    report = a_report(a_log(CUT))
+    text = plainly(Seen(report_body(report, language).html).text)
+    (a,) = report.analyses
+    told = [outline.title(report), sentences.headline(a)]
+    for section in outline.sections(report, a):
+        told += [section.heading, *sentences_of(section)]
+    assert [message.key for message in told if plainly(say(message, language)) not in text] == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_page_of_a_plan_says_what_its_note_says(language: str) -> None:
+    found = a_plan()
+    text = plainly(Seen(plan_body(found, found.notes, language, why=True).html).text)
+    for section in plan_outline.sections(found, found.notes, why=True):
+        for message in (section.heading, *sentences_of(section)):
+            assert plainly(say(message, language)) in text, message.key
+
+
+def test_a_plan_has_a_page_of_its_own() -> None:
+    found = a_plan()
+    text = PlanHtml().render(found, found.notes, "en")
+    assert len(text.encode()) < 2 * MIB
+    assert {item["data-chart"] for item in Seen(text).all("div", class_="drawing")} == {"parts", "memory"}
+
+
+def test_lines_that_were_not_understood_are_shown_on_request() -> None:
+    report = hostile_report()
+    assert "<pre>" in report_body(report, "en", with_lines=True).html
+    assert "<pre>" not in report_body(report, "en").html
+
+
+# --- for every reader -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_each_chart_has_a_title_a_drawing_and_a_table(static: bool) -> None:
+    body = report_body(a_report(a_log(CUT)), "en", static=static)
+    found = Seen(body.html)
+    figures = found.all("figure", class_="chart")
+    assert [item["data-chart"] for item in found.all("div", class_="drawing")]
+    assert len(figures) == len(body.specs) == len(found.all("figcaption")) == len(found.all("details"))
+    assert {item["data-chart"] for item in found.all("div", class_="drawing")} == set(body.specs)
+    assert len(found.all("svg")) == (len(figures) if static else 0)
+    assert len(found.all("caption")) == len(found.all("table")) >= len(figures)
+    assert all(item["scope"] == "col" for item in found.all("th"))
+
+
+def test_headings_do_not_skip_a_level(seen: Seen) -> None:
+    levels = [int(tag[1]) for tag, _ in seen.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_the_keyboard_reaches_the_content_at_once(seen: Seen) -> None:
+    assert [found["href"] for found in seen.all("a", class_="skip")] == ["#content"]
+    assert seen.all("main", id="content")
+
+
+def test_a_figure_is_not_parted_from_its_unit() -> None:
+    report = a_report(a_log(CUT))
+    shown = say(sentences.headline(report.analyses[0]), "en")
+    assert held(shown) != shown
+    assert held(shown) in report_body(report, "en").html
+
+
+def test_the_style_knows_dark_and_paper_and_swaps_every_colour_of_a_drawing() -> None:
+    sheet = page.style()
+    assert "@media print" in sheet
+    assert "prefers-color-scheme: dark" in sheet
+    body = report_body(a_report(a_log(CUT)), "en")
+    used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{3,6})"', body.html))
+    assert used
+    assert used <= set(re.findall(r'\[(?:fill|stroke)="(#[0-9a-f]+)"\]', sheet))
+
+
+def test_the_engine_brings_an_interpreter_and_cannot_close_its_script() -> None:
+    assert "</script" not in page.engine().lower()
+    assert page.engine() is page.engine()
+    assert "ast: true" in page.drawing()

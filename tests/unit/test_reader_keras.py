@@ -1,0 +1,133 @@
+"""Keras: bars of both ages and verbose=2; only what ends an epoch counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.readers import detect, read
+from stepwatch.readers.keras import READER
+from stepwatch.run import Run
+from stepwatch.sources import from_text
+
+BAR = "\u2501" * 20
+NEW = "500/500 " + BAR + " {elapsed}s {ms}ms/step - accuracy: 0.5 - loss: {loss} - val_accuracy: 0.5 - val_loss: 4.1\n"
+OLD = "500/500 [==============================] - {elapsed}s {ms}ms/step - loss: {loss} - acc: 0.2 - val_loss: 4.1\n"
+QUIET = "500/500 - {elapsed}s - {ms}ms/step - loss: {loss} - val_loss: 4.1\n"
+LATE = "500/500 - {elapsed}s - loss: {loss} - val_loss: 4.1 - {elapsed}s/epoch - {ms}ms/step\n"
+
+
+def fit(shape: str = NEW, epochs: int = 5, first_s: int = 75, elapsed: int = 50, ms: int = 100) -> str:
+    text = ""
+    for epoch in range(1, epochs + 1):
+        text += f"Epoch {epoch}/{epochs}\n"
+        text += f"  1/500 {BAR}  3:02 12s/step - loss: 10.3\n 99/500 {BAR} 40s 100ms/step - loss: 10.3\n"
+        text += shape.format(elapsed=first_s if epoch == 1 else elapsed, ms=ms, loss=f"{6 - epoch / 10:.4f}")
+    return text
+
+
+def the_run(text: str) -> Run:
+    (run,) = read(from_text(text))
+    return run
+
+
+@pytest.mark.parametrize("shape", [NEW, OLD])
+def test_a_bar_leaves_the_first_step_out_and_elapsed_time_has_it(shape: str) -> None:
+    run = the_run(fit(shape))
+    assert run.format == "keras"
+    assert run.iterations.number.tolist() == [1, 500, 1000, 1500, 2000, 2500]
+    assert run.iterations.time_s.tolist() == pytest.approx([25.1, 0.1, 0.1, 0.1, 0.1, 0.1])
+    assert run.iterations.loss[1] == 5.9
+    assert [(e.at, e.val_loss) for e in run.evaluations] == [(500 * n, 4.1) for n in range(1, 6)]
+    assert run.settings.count("max_iters") == 2500
+
+
+@pytest.mark.parametrize("shape", [QUIET, LATE])
+def test_verbose_2_is_read(shape: str) -> None:
+    run = the_run(fit(shape, first_s=50))
+    assert run.iterations.number.tolist() == [500, 1000, 1500, 2000, 2500]
+    assert run.iterations.time_s.tolist() == pytest.approx([0.1] * 5)
+
+
+def test_a_line_without_a_time_per_step_is_divided() -> None:
+    run = the_run("Epoch 1/2\n100/100 [=====] - 5s - loss: 0.5\nEpoch 2/2\n100/100 [=====] - 4s - loss: nan\n")
+    assert run.iterations.time_s.tolist() == [0.05, 0.04]
+    assert run.iterations.loss[1] == float("inf")
+
+
+@pytest.mark.parametrize(("unit", "time_s"), [("us", 90e-6), ("ms", 0.09), ("s", 90.0)])
+def test_units(unit: str, time_s: float) -> None:
+    run = the_run(f"Epoch 1/9\n10/10 {BAR} 0s 90{unit}/step - loss: 1e-05\n")
+    assert run.iterations.time_s[0] == pytest.approx(time_s)
+    assert run.iterations.loss[0] == 1e-5
+
+
+def test_a_coarse_time_per_step_is_refined_by_the_elapsed_time() -> None:
+    assert the_run(f"Epoch 1/9\n100/100 {BAR} 160s 2s/step - loss: 1.0\n").iterations.time_s[0] == 1.6
+
+
+def test_a_bar_that_is_full_before_the_validation_is_written_again() -> None:
+    text = f"Epoch 1/9\n16/16 {BAR} 0s 2s/step - loss: 1.1\n\n"
+    text += "Epoch 1: val_loss improved from inf to 0.4, saving model to a.keras\n"
+    text += f"16/16 {BAR} 40s 2s/step - loss: 1.1 - val_loss: 0.4\nEpoch 2/9\n16/16 {BAR} 0s 2s/step - loss: 1.1\n"
+    run = the_run(text)
+    assert run.iterations.number.tolist() == [16, 32]
+    assert [(save.at) for save in run.checkpoints] == [16]
+    assert len(run.evaluations) == 1
+
+
+def test_bars_of_evaluate_and_predict_are_no_epochs() -> None:
+    other = f"79/79 {BAR} 1s 9ms/step - loss: 0.2\n1/1 {BAR} 0s 20ms/step\n500/500 {BAR} 9s 9ms/step - loss: 9\n"
+    text = fit().replace("Epoch 3/5\n", other + "Epoch 3/5\n") + other
+    assert the_run(text).iterations.time_s.tolist() == pytest.approx([25.1, 0.1, 0.1, 0.1, 0.1, 0.1])
+
+
+def test_an_excerpt_counts_back_from_its_first_header() -> None:
+    text = fit(QUIET, first_s=50)
+    run = the_run(text[text.index("500/500") :])
+    assert run.iterations.number.tolist() == [500, 1000, 1500, 2000, 2500]
+    bare = the_run("".join(line for line in fit(QUIET, first_s=50).splitlines(True) if "Epoch" not in line))
+    assert bare.iterations.number.tolist() == [500, 1000, 1500, 2000, 2500]
+
+
+def test_two_fits_are_two_runs() -> None:
+    runs = read(from_text(fit() + "Total params: 99,661\n" + fit(OLD, epochs=3, ms=40, elapsed=20)))
+    assert [int(run.iterations.number[-1]) for run in runs] == [2500, 1500]
+    assert runs[1].settings.number("n_params") is None or runs[1].settings.number("n_params") == 99661
+
+
+def test_clocks_in_front_are_kept() -> None:
+    lines = fit(QUIET, first_s=50).splitlines()
+    text = "".join(f"2024-05-04 09:{minute:02d}:00 {line}\n" for minute, line in enumerate(lines))
+    run = the_run(text)
+    assert len(run.iterations) == 5
+    assert run.iterations.stamp_s[1] - run.iterations.stamp_s[0] == 240
+
+
+def test_time_adds_up_to_what_elapsed() -> None:
+    analysis = analyse(the_run(fit(elapsed=60)))
+    assert analysis.goodput.parts_s["step"] == pytest.approx(250, rel=0.02)
+    assert sum(analysis.goodput.parts_s.values()) == pytest.approx(75 + 4 * 60, rel=0.01)
+
+
+def test_a_validation_in_every_epoch_is_no_slow_iteration() -> None:
+    analysis = analyse(the_run(fit(QUIET, first_s=50)))
+    assert analysis.costs.step_s.mid == pytest.approx(0.1)
+    assert analysis.costs.eval_s is None
+
+
+def test_a_near_miss_is_shown() -> None:
+    run = the_run(
+        fit() + f"Epoch 6/6\n500/500 {BAR} soon - loss: 3.1\n" + f"500/500 {BAR} 9s 1.2.3ms/step - loss: 3.1\n"
+    )
+    assert run.unread_count == 2
+
+
+@pytest.mark.parametrize("cut", range(0, len(fit(epochs=2)), 41))
+def test_cut_anywhere_it_is_read_as_far_as_it_goes(cut: int) -> None:
+    assert len(read(from_text(fit(epochs=2)[:cut] + "\n" + fit(QUIET, epochs=1)))[0].iterations) >= 1
+
+
+def test_the_example_is_read() -> None:
+    assert detect(from_text(READER.example)) == "keras"
+    assert len(the_run(READER.example).evaluations) == 2

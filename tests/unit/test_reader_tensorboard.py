@@ -1,0 +1,216 @@
+"""TensorBoard event files: framing, scalars of all kinds, times between moments, evaluations, saves, damage."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.event_files import arguments, hyperparameters, scalar, start, tensor_scalar, text
+
+from stepwatch.analysis import analyse
+from stepwatch.errors import StepwatchError
+from stepwatch.readers import detect, read
+from stepwatch.readers.events import decode
+from stepwatch.run import Run
+from stepwatch.sources import Source, is_event_file, normalise
+
+BEGIN_S = 1_700_000_000.0
+
+
+def a_file(
+    last: int = 200, step_s: float = 0.5, eval_every: int = 0, runtime: bool = True, save_every: int = 0,
+    begin_s: float = BEGIN_S, first: int = 0, head: bytes = b"",
+) -> bytes:  # fmt: skip
+    now = begin_s
+    data = start(now) + head
+    now += 8.0
+    for step in range(first + 1, last + 1):
+        now += step_s
+        if step % 10 == 0:
+            data += scalar(now, step, "train/loss", 5 - step / 1000) + scalar(now + 1e-3, step, "train/grad_norm", 1.0)
+            data += scalar(now + 2e-3, step, "train/epoch", step / 100)
+        if eval_every and step % eval_every == 0:
+            now += 6.0
+            data += scalar(now, step, "eval/loss", 4.0)
+            data += scalar(now, step, "eval/runtime", 6.0) if runtime else b""
+        if save_every and step % save_every == 0:
+            now += 3.0
+    return data
+
+
+def the_run(data: bytes) -> Run:
+    (run,) = read(Source("events", normalise(data)))
+    return run
+
+
+def test_bytes_are_handed_through() -> None:
+    data = a_file()
+    assert is_event_file(data)
+    assert normalise(data) == data
+    assert detect(Source("x", data)) == "tensorboard"
+
+
+def test_times_are_those_between_moments() -> None:
+    run = the_run(a_file())
+    assert run.iterations.number.tolist() == list(range(10, 201, 10))
+    assert run.iterations.time_s.tolist() == pytest.approx([1.3, *[0.5] * 19])
+    assert run.iterations.loss[0] == pytest.approx(4.99)
+    assert run.iterations.stamp_s[1] - run.iterations.stamp_s[0] == pytest.approx(5.0)
+    assert analyse(run).costs.step_s.mid == pytest.approx(0.5, rel=0.001)
+
+
+@pytest.mark.parametrize("runtime", [True, False])
+def test_evaluations_are_taken_out_and_told(runtime: bool) -> None:
+    run = the_run(a_file(last=400, eval_every=100, runtime=runtime))
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([0.5] * 39, rel=1e-3)
+    assert [(e.at, e.val_loss) for e in run.evaluations] == [(100, 4.0), (200, 4.0), (300, 4.0), (400, 4.0)]
+    assert [e.took_s for e in run.evaluations] == pytest.approx([6.0] * 4, rel=1e-3)
+
+
+def test_an_evaluation_between_two_rows_is_found_by_the_clock() -> None:
+    run = the_run(a_file(last=400, eval_every=95, runtime=False))
+    assert run.evaluations[0].took_s == pytest.approx(6.0, rel=0.01)
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([0.5] * 39, rel=0.01)
+
+
+def test_saves_that_the_arguments_tell_of_are_taken_out() -> None:
+    head = arguments(BEGIN_S, save_strategy="steps", save_steps=100, output_dir="/home/someone")
+    run = the_run(a_file(last=400, save_every=100, head=head))
+    assert [(save.at, round(save.took_s or 0, 2)) for save in run.checkpoints] == [(100, 3.0), (200, 3.0), (300, 3.0)]
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([0.5] * 39, rel=1e-3)
+
+
+def test_saves_that_do_not_stand_out_are_not_told() -> None:
+    head = arguments(BEGIN_S, save_strategy="steps", save_steps=100)
+    assert the_run(a_file(last=400, head=head)).checkpoints == ()
+
+
+def test_arguments_are_settings_and_nothing_private_is_kept() -> None:
+    head = arguments(
+        BEGIN_S, per_device_train_batch_size=4, gradient_accumulation_steps=8, max_steps=-1, num_train_epochs=3,
+        logging_steps=10, eval_strategy="steps", eval_steps=50, bf16=True, torch_compile=True,
+        output_dir="/home/someone", run_name="secret", hub_token="secret", logging_dir="/home/someone/runs/node7",
+    )  # fmt: skip
+    run = the_run(a_file(head=head))
+    told = {name: setting.value for name, setting in run.settings.items()}
+    assert told == {
+        "batch_size": 4, "gradient_accumulation_steps": 8, "log_interval": 10, "eval_interval": 50, "dtype": "bfloat16",
+        "compile": True, "max_iters": 300,
+    }  # fmt: skip
+    assert "secret" not in repr(run)
+    assert "someone" not in repr(run)
+
+
+def test_hyperparameters_and_megatron_s_texts_are_settings() -> None:
+    head = hyperparameters(BEGIN_S, batch_size=12.0, compile=True, device="cuda", out_dir="/home/someone")
+    head += text(BEGIN_S, "seq_length/text_summary", "1024") + text(BEGIN_S, "global_batch_size/text_summary", "32")
+    settings = the_run(a_file(head=head)).settings
+    assert (settings.count("batch_size"), settings.flag("compile"), settings.text("device")) == (12, True, "cuda")
+    assert (settings.count("block_size"), settings.count("tokens_per_iter")) == (1024, 32768)
+    assert "out_dir" not in settings
+
+
+@pytest.mark.parametrize("metadata_first", [False, True])
+def test_tensors_are_numbers_too(metadata_first: bool) -> None:
+    data = start(BEGIN_S)
+    for step in range(1, 30):
+        data += tensor_scalar(BEGIN_S + 2 * step, step, "Loss/train", 3.0, metadata_first=metadata_first)
+    run = the_run(data)
+    assert run.iterations.time_s.tolist() == pytest.approx([2.0] * 29)
+    assert run.iterations.loss[0] == 3.0
+
+
+def test_a_trainer_s_own_iteration_time_is_used() -> None:
+    data = start(BEGIN_S)
+    for step in range(10, 200, 10):
+        now = BEGIN_S + step
+        data += scalar(now, step, "lm loss", 3.0) + scalar(now, step, "lm loss vs samples", 3.0)
+        data += scalar(now, step, "iteration-time", 0.75) + scalar(now, step, "throughput(tps)", 1234.0)
+    run = the_run(data)
+    assert run.iterations.time_s.tolist() == [0.75] * 19
+    assert run.iterations.loss.tolist() == [3.0] * 19
+    assert run.iterations.reported_tokens_per_s[0] == 1234.0
+
+
+def test_files_of_a_directory_join_whatever_their_order() -> None:
+    first, second = (
+        a_file(last=200),
+        a_file(last=400, first=200, begin_s=BEGIN_S + 5000, head=arguments(BEGIN_S + 5000)),
+    )
+    extra = start(BEGIN_S + 9000) + scalar(BEGIN_S + 9001, 400, "eval/loss", 3.5)
+    whole = read(Source("runs", second + extra + first))
+    assert sorted(len(run.iterations) for run in whole) in ([20, 20], [40])
+    assert sum(len(run.iterations) for run in whole) == 40
+    times = np.concatenate([run.iterations.time_s for run in whole])
+    assert np.median(times) == pytest.approx(0.5)
+    assert times.max() < 2.0  # the 80 minutes between the processes are no step
+
+
+def test_a_run_that_begins_anew_is_another_run() -> None:
+    head = arguments(BEGIN_S + 5000, per_device_train_batch_size=2)
+    data = a_file(last=200, head=arguments(BEGIN_S, per_device_train_batch_size=4))
+    runs = read(Source("runs", data + a_file(last=100, begin_s=BEGIN_S + 5000, step_s=0.6, head=head)))
+    assert [len(run.iterations) for run in runs] == [20, 10]
+    assert [run.settings.count("batch_size") for run in runs] == [4, 2]
+
+
+def test_a_step_that_falls_begins_another_run() -> None:
+    runs = read(Source("runs", a_file(last=200) + a_file(last=100, begin_s=BEGIN_S + 5000, step_s=0.6)))
+    assert [len(run.iterations) for run in runs] == [20, 10]
+
+
+@pytest.mark.parametrize("lost", [1, 3, 8, 14, 40, 60])
+def test_a_half_written_last_record_is_left_out(lost: int) -> None:
+    data = start(BEGIN_S) + b"".join(scalar(BEGIN_S + n, n, "loss", 1.0) for n in range(1, 50))
+    assert len(the_run(data[:-lost]).iterations) in (47, 48)
+
+
+def test_a_damaged_record_costs_only_itself() -> None:
+    data = bytearray(a_file(last=400))
+    place = len(data) // 2
+    data[place : place + 40] = random.Random(1).randbytes(40)
+    run = the_run(bytes(data))
+    assert len(run.iterations) >= 38
+    assert run.unread_count in (0, 1)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_accident_makes_it_raise(seed: int) -> None:
+    rng = random.Random(seed)
+    data = bytearray(
+        a_file(last=100, eval_every=30, head=arguments(BEGIN_S, a=1) + hyperparameters(BEGIN_S, batch_size=1.0))
+    )
+    for _ in range(rng.randint(1, 30)):
+        place = rng.randrange(70, len(data))
+        data[place : place + rng.randint(0, 9)] = rng.randbytes(rng.randint(0, 9))
+    try:
+        for run in read(Source("x", bytes(data[: rng.randint(64, len(data))]))):
+            analyse(run)
+    except StepwatchError:
+        pass
+
+
+def test_small_blocks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = a_file(last=400, eval_every=100)
+    whole = the_run(data)
+    monkeypatch.setattr("stepwatch.readers.BLOCK_BYTES", 300)
+    assert np.array_equal(the_run(data).iterations.time_s, whole.iterations.time_s)
+
+
+def test_only_the_whole_is_told_of() -> None:
+    data = start(BEGIN_S) + scalar(BEGIN_S + 41, 20, "train/train_runtime", 40.0)
+    run = the_run(data)
+    assert (run.iterations.number.tolist(), run.iterations.time_s.tolist()) == ([20], [2.0])
+
+
+def test_a_file_without_training_is_refused() -> None:
+    with pytest.raises(StepwatchError):
+        read(Source("x", start(BEGIN_S) + scalar(BEGIN_S, 1, "lr", 0.1)))
+
+
+def test_large_steps_and_a_first_step_of_zero() -> None:
+    data = start(BEGIN_S) + b"".join(scalar(BEGIN_S + n, n * 10**9, "loss", float("nan")) for n in range(5))
+    scalars, texts, end, damaged = decode(data)
+    assert scalars.step.tolist() == [n * 10**9 for n in range(5)]
+    assert (end, damaged, len(texts)) == (len(data), 0, 1)

@@ -1,0 +1,339 @@
+"""A run while it goes on: line by line it gives what the whole log gives, and tells what happens when it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
+
+from stepwatch import analyse, from_text, read
+from stepwatch.analysis import Analysis
+from stepwatch.presenters.live import event_line, progress_line, screen
+from stepwatch.watch import (
+    DONE,
+    LINES_AGAIN,
+    MOST_ROWS,
+    MOST_TOLD,
+    RECOVERED,
+    RESTART,
+    SILENCE,
+    SLOWDOWN,
+    STALL,
+    Live,
+    Look,
+)
+
+
+def no_time() -> float:
+    """A stopwatch that stands still: every look may analyse."""
+    return 0.0
+
+
+def a_live() -> Live:
+    return Live("train.log", analyse, stopwatch=no_time)
+
+
+def lines_of(text: str) -> list[bytes]:
+    return text.encode().splitlines(keepends=True)
+
+
+def fed(text: str, *, at_once: int = 1, every_look: int = 50) -> Live:
+    live = a_live()
+    lines = lines_of(text)
+    for place in range(0, len(lines), at_once):
+        live.feed(b"".join(lines[place : place + at_once]), float(place))
+        live.settle()
+        if place // at_once % every_look == 0:
+            live.look(float(place))
+    return live
+
+
+def analysis_of(live: Live, now_s: float = 1e9) -> Analysis:
+    analysis = live.look(now_s, thoroughly=True).analysis
+    assert analysis is not None
+    return analysis
+
+
+def whole(text: str) -> Analysis:
+    return analyse(read(from_text(text))[-1])
+
+
+# --- the same answer --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lines_one_by_one_give_what_the_whole_log_gives(seed: int) -> None:
+    """Exactly, as long as nothing was thinned: it is the same analysis of the same rows."""
+    truth = random_truth(np.random.default_rng(seed))
+    text = a_log(replace(truth, max_iters=min(truth.max_iters, truth.first_iter + 300 * truth.log_interval)))
+    live, all_at_once = analysis_of(fed(text)), whole(text)
+    assert live.run.left_out == 0
+    assert live.run.evaluations == all_at_once.run.evaluations
+    assert live.run.checkpoints == all_at_once.run.checkpoints
+    assert live.costs == all_at_once.costs
+    assert live.goodput == all_at_once.goodput
+    assert live.forecast == all_at_once.forecast
+    assert [finding.code for finding in live.findings] == [finding.code for finding in all_at_once.findings]
+
+
+LONG = Truth(
+    max_iters=60_000, log_interval=1, eval_interval=1000, stall_share=0.001, drift=0.1, noise=0.03, header=True
+)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        LONG,
+        replace(LONG, saves=Saves.ALWAYS, stall_share=0.0, log_interval=2, max_iters=100_000),
+        replace(LONG, with_step_lines=False, with_saving_lines=False, drift=0.0),
+        replace(LONG, header=False, with_mfu=False),
+    ],
+    ids=["drift and stalls", "always saves", "silent evaluations", "no header"],
+)
+def test_a_thinned_run_costs_what_the_whole_one_costs(truth: Truth) -> None:
+    """Slow rows are all there, so their costs are those of the whole up to the noise of the thinned steps between
+    them. A sample of 4,000 and more rows at 3 % noise tells the level to 0.1 %; with a drift of 10 % the sample's
+    unevenness (both ends are kept dense) adds 0.2 %. So 0.5 % for the step and the wall, and overlapping intervals."""
+    text = a_log(truth)
+    live, all_at_once = analysis_of(fed(text, at_once=500, every_look=1)), whole(text)
+    assert live.run.left_out > 0
+    assert len(live.run.iterations) < MOST_ROWS
+    assert live.run.logged == len(all_at_once.run.iterations)
+    assert live.run.evaluations == all_at_once.run.evaluations
+    assert live.costs.step_s.mid == pytest.approx(all_at_once.costs.step_s.mid, rel=0.005)
+    assert live.goodput.wall_s == pytest.approx(all_at_once.goodput.wall_s, rel=0.005)
+    assert live.goodput.parts_s["stall"] == pytest.approx(all_at_once.goodput.parts_s["stall"], rel=0.02)
+    assert live.goodput.iterations == all_at_once.goodput.iterations
+    assert live.phases.eval_interval == all_at_once.phases.eval_interval
+    assert live.run.settings.count("log_interval") == all_at_once.run.settings.count("log_interval")
+    for mine, other in zip(live.costs[:4], all_at_once.costs[:4], strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None and other is not None:
+            assert mine.low <= other.high
+            assert other.low <= mine.high
+    assert [finding.code for finding in live.findings] == [finding.code for finding in all_at_once.findings]
+
+
+def test_the_state_stays_bounded_however_long_and_odd_the_log() -> None:
+    """Nothing but evaluations, chatter on every line, a fact repeated without end."""
+    live = a_live()
+    for begin in range(0, 24_000, 500):
+        lines = [
+            f"step {n}: train loss 2, val loss 2\niter {n}: loss 2.0, time {1000 + n % 7}.00ms, mfu 5.00%\n"
+            f"Gradient norm: {n}\nchatter {n}\n"
+            for n in range(begin, begin + 500)
+        ]
+        live.feed("".join(lines).encode(), float(begin))
+        live.settle()
+        live.look(float(begin))
+    run = analysis_of(live).run
+    assert len(run.iterations) <= MOST_TOLD + 2_000
+    assert len(run.evaluations) <= MOST_TOLD + 2_000
+    assert len(live._reader._records.events) <= MOST_TOLD + 3_000
+    assert run.unread_count >= 24_000
+    assert run.logged == 24_000
+
+
+# --- ETA --------------------------------------------------------------------------------------------------------
+
+STEADY = Truth(max_iters=2000, log_interval=10, eval_interval=250, step_s=1.0, eval_s=60.0, noise=0.002, compile_s=90.0)
+
+
+def played(record: Record, live: Live) -> Iterator[tuple[int, float, Look]]:
+    """The state after each logged iteration, on the run's own clock."""
+    ended = dict(zip(record.number.tolist(), np.cumsum(record.time_s).tolist(), strict=True))
+    live.begin_watching(0.0)
+    held = b""
+    for line in lines_of(record.text):
+        held += line
+        if line.startswith(b"iter "):
+            number = int(line[5 : line.index(b":")])
+            live.feed(held, ended[number])
+            live.settle()
+            held = b""
+            yield number, ended[number], live.look(ended[number])
+
+
+def played_until(record: Record, live: Live, number: int) -> tuple[float, Look]:
+    return next((now, look) for at, now, look in played(record, live) if at == number)
+
+
+def test_the_eta_ignores_compilation_and_does_not_jump_at_evaluations() -> None:
+    record = a_run(STEADY)
+    ends = []
+    for number, now, look in played(record, a_live()):
+        if number >= 500 and look.remaining_s is not None:
+            ends.append(now + look.remaining_s.mid)
+    assert max(ends) - min(ends) < 0.02 * record.total_s  # one evaluation alone is 3 % of it
+    assert ends[-1] == pytest.approx(record.total_s, rel=0.001)
+
+
+def test_between_lines_the_eta_runs_down_and_then_waits_for_the_line() -> None:
+    live = a_live()
+    now, look = played_until(a_run(STEADY), live, 510)
+    assert look.remaining_s is not None
+
+    def left(later: float) -> float:
+        remaining = live.look(now + later).remaining_s
+        assert remaining is not None
+        return remaining.mid
+
+    assert left(4.0) == pytest.approx(look.remaining_s.mid - 4.0)
+    assert left(1000.0) == pytest.approx(look.remaining_s.mid - 10.0, abs=0.5)  # ten steps until the next line
+
+
+def test_the_next_evaluation_and_checkpoint_are_told() -> None:
+    record = a_run(replace(STEADY, saves=Saves.ALWAYS))
+    _, look = played_until(record, a_live(), 600)
+    assert look.evaluation is not None
+    assert look.checkpoint is not None
+    assert (look.evaluation.at, look.checkpoint.at) == (750, 750)
+    assert look.evaluation.in_s == pytest.approx(149, rel=0.02)
+    assert look.checkpoint.in_s > look.evaluation.in_s + 50
+    assert look.checkpoint.certain
+
+
+# --- events -----------------------------------------------------------------------------------------------------
+
+
+def header() -> str:
+    return "tokens per iteration will be: 16,384\nmax_iters = 1000\nlog_interval = 1\neval_interval = 5000\n"
+
+
+def row(number: int, seconds: float = 1.0) -> bytes:
+    return f"iter {number}: loss 2.0000, time {1000 * seconds + number % 3:.2f}ms, mfu 20.00%\n".encode()
+
+
+def kinds(live: Live) -> list[str]:
+    return [event.kind for event in live.events]
+
+
+def a_watched_run(rows: int) -> Live:
+    live = a_live()
+    live.feed(header().encode() + b"".join(map(row, range(rows))), 0.0)
+    live.settle()
+    live.begin_watching(0.0)
+    return live
+
+
+def then(live: Live, numbers: range, seconds: float = 1.0) -> None:
+    for number in numbers:
+        live.feed(row(number, seconds), float(number))
+        live.settle()
+        live.look(float(number))
+
+
+def test_a_stall_is_told_once_with_its_iteration() -> None:
+    live = a_watched_run(100)
+    then(live, range(100, 110))
+    then(live, range(110, 111), seconds=9.0)
+    then(live, range(111, 130))
+    (event,) = live.events
+    assert (event.kind, event.iteration, event.is_alarm) == (STALL, 110, True)
+    assert event.ratio == pytest.approx(9, rel=0.02)
+    assert live.news() == [event]
+    assert live.news() == []
+
+
+def test_history_is_no_news() -> None:
+    live = a_live()
+    live.feed(header().encode() + b"".join(row(n, 9.0 if n == 50 else 1.0) for n in range(100)), 0.0)
+    live.settle()
+    live.begin_watching(0.0)
+    live.look(0.0)
+    assert live.events == []
+
+
+def test_a_run_that_becomes_slower_and_recovers_is_told_as_such() -> None:
+    live = a_watched_run(200)
+    then(live, range(200, 230), seconds=1.3)
+    assert kinds(live) == [SLOWDOWN]
+    assert live.look(230.0).slow
+    then(live, range(230, 260))
+    assert kinds(live) == [SLOWDOWN, RECOVERED]
+
+
+def test_a_stretch_of_stalls_is_one_event_and_then_a_slow_down() -> None:
+    live = a_watched_run(200)
+    then(live, range(200, 240), seconds=3.0)
+    assert kinds(live) == [STALL, SLOWDOWN]
+
+
+def test_silence_is_told_by_the_clock_alone_and_ends_with_a_line() -> None:
+    live = a_watched_run(100)
+    assert not live.look(5.0).late
+    assert live.look(60.0).late
+    live.look(90.0)
+    then(live, range(100, 101))
+    assert kinds(live) == [SILENCE, LINES_AGAIN]
+    assert live.events[0].time_s == 60.0
+
+
+def test_an_evaluation_that_is_due_is_no_silence() -> None:
+    live = a_live()
+    now, _ = played_until(a_run(STEADY), live, 740)  # the next line comes after ten steps and an evaluation of 60 s
+    live.look(now + 70)
+    assert kinds(live) == []
+
+
+def test_a_new_run_in_the_same_log_begins_anew_and_its_compilation_is_no_silence() -> None:
+    live = a_watched_run(100)
+    live.feed(header().encode() + b"number of parameters: 10.65M\n", 101.0)
+    live.settle()
+    assert live.look(5000.0).starting
+    assert kinds(live) == []
+    live.feed(b"iter 0: loss 4.0, time 90000.00ms, mfu -100.00%\n", 5001.0)
+    live.settle()
+    look = live.look(5001.0)
+    assert kinds(live) == [RESTART]
+    assert look.last_iteration == 0
+    assert [len(run.iterations) for run in live.runs()] == [100, 1]
+
+
+def test_the_end_is_told_once() -> None:
+    live = a_watched_run(995)
+    then(live, range(995, 1001))
+    assert kinds(live) == [DONE]
+    assert live.look(2000.0).done
+    assert kinds(live) == [DONE]
+
+
+def test_a_cheap_look_does_not_analyse_more_often_than_its_share_of_time() -> None:
+    calls = []
+    ticking = iter(np.arange(0, 1e6, 0.5).tolist())  # every analysis takes half a second
+    live = Live("x", lambda run: calls.append(1) or analyse(run), stopwatch=lambda: next(ticking))  # type: ignore[func-returns-value]
+    live.feed(header().encode() + b"".join(map(row, range(20))), 0.0)
+    for number in range(20, 120):
+        live.feed(row(number), float(number))
+        live.settle()
+        live.look(float(number))
+    assert len(calls) == 2
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+@pytest.mark.parametrize("height", [8, 23])
+def test_the_screen_never_overflows(width: int, height: int) -> None:
+    live = a_watched_run(200)
+    then(live, range(200, 201), seconds=9.0)
+    then(live, range(201, 240), seconds=1.4)
+    look = live.look(400.0)._replace(name="a-very-long-name-of-a-log-file-" * 4 + ".log")
+    for at in (look, a_live().look(0.0), a_watched_run(0).look(1.0), a_watched_run(1).look(1.0)):
+        drawn = screen(at, "en", width=width, height=height)
+        assert len(drawn) <= height
+        assert max(len(line.text) for line in drawn) <= width
+
+
+def test_plain_lines_tell_progress_and_events() -> None:
+    live = a_watched_run(500)
+    line = progress_line(live.look(0.0), "en")
+    assert "Iteration 499 of 1,000, 49.9 %." in line
+    assert "left" in line
+    live.look(60.0)
+    assert "No line for 1 min" in event_line(live.events[0], "en")

@@ -14,8 +14,10 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -36,6 +38,7 @@ CUT_LINES, MOST_CUTS = 200, 40
 GENERATED_BYTES = 20_000_000
 REPEATS = 7
 WANTED_SHARE, WANTED_DIFFERENCE, WANTED_RATIO = 0.995, 0.01, 0.5
+WANTED_EVENTS = 200_000.0
 LARGEST_FILE = 30_000_000
 LEAST_TICKS = 200
 
@@ -182,7 +185,8 @@ KINDS = (
         evaluations=r"^(?:iter|step) \d+: val loss", checkpoints=r"^Saving (?:checkpoint|\w+ weights|weights) to ",
     ),
     Kind(
-        name="composer", files=("composer/*",), iterations=(r"^\[(?:\w+=\d+\]\[)?batch=\d+", r"Train loss/train/total: "),
+        name="composer", files=("composer/*",),
+        iterations=(r"^\[(?:\w+=\d+\]\[)?batch=\d+", r"Train loss/train/total: "),
         evaluations=r"^\[Eval batch=(\d+)/\1\]",
     ),
     Kind(
@@ -197,6 +201,7 @@ KINDS = (
     Kind(name="wandb", files=("wandb/*.json",), counted=_in_summary, by_number=True),
 )  # fmt: skip
 NO_FORMAT = ""
+OWN_NOTES = (".tsv", ".md")  # of the corpus itself; they quote lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,9 +244,14 @@ class Rate:
     """A generated log of one format, read."""
 
     name: str
-    bytes_per_s: float
-    ratio: float
-    rows: int
+    bytes_per_s: float = 0.0
+    ratio: float | None = None
+    """To the nanoGPT reader; None for a file that is no log of lines."""
+    rows: int = 0
+    entries_per_s: float | None = None
+    wanted_per_s: float | None = None
+    reason: str = ""
+    """Why there is no rate."""
 
 
 # --- what is there ----------------------------------------------------------------------------------------------
@@ -304,8 +314,8 @@ def _matching(lines: Sequence[str], pattern: str | None) -> list[int]:
 def measure(place: Path) -> list[Score]:
     """Every file of the corpus: those of a format, and all others, of which nothing may be read."""
     known = list(samples(place))
-    rest = sorted({path for path in place.glob("*/*") if path.is_file()} - {sample.path for sample in known})
-    return [score_of(sample) for sample in known] + [_score_of_other(path) for path in rest]
+    rest = {path for path in place.glob("*/*") if path.suffix not in OWN_NOTES} - {sample.path for sample in known}
+    return [score_of(sample) for sample in known] + [_score_of_other(path) for path in sorted(rest)]
 
 
 def _score_of_other(path: Path) -> Score:
@@ -326,10 +336,8 @@ def score_of(sample: Sample) -> Score:
     reader = READERS[sample.kind.name]
     records = Records()
     reader.parse(sample.source.text, 0, records)
-    try:
+    with suppress(InputError):  # it may say that there is nothing in it
         reader.finish(sample.source.text.count(b"\n") + 1, records)
-    except InputError:  # says that there is nothing in it
-        pass
     found = records.iterations()
     column = found.number if sample.kind.by_number else found.line
     rows = set(column[np.isfinite(found.time_s)].tolist())
@@ -353,7 +361,9 @@ def _distinct(records: Records, event: type) -> int:
 
 def _cuts(sample: Sample) -> Iterator[tuple[int, Source]]:
     """200 lines from the middle of the log, begun at places all over it, that hold iterations."""
-    lines = _lines(sample.source) if not sample.kind.by_number else []
+    if sample.kind.by_number:
+        return
+    lines = _lines(sample.source)
     wanted = np.array(sample.iterations)
     begins = sorted({int(begin) for begin in np.linspace(0, max(len(lines) - CUT_LINES, 0), MOST_CUTS)})
     for begin in begins:
@@ -404,9 +414,9 @@ def table(scores: Sequence[Score]) -> str:
     wanted = (
         f"Wanted: {WANTED_SHARE:.1%} of the lines, every format found, no other reader that accepts a line, and a "
         f"median difference of at most {WANTED_DIFFERENCE:.0%} from the clock. Evaluations and checkpoints are those "
-        "found, of those that a pattern counts; a dash stands for formats that have no pattern for them here, and where "
-        "there is nothing to count: a state of the Trainer without its runtime has no times, and a file that is no log "
-        "of lines is not cut. Of all other files of the corpus no iteration may be read."
+        "found, of those that a pattern counts; a dash stands for formats that have no pattern for them here, and "
+        "where there is nothing to count: a state of the Trainer without its runtime has no times, and a file that is "
+        "no log of lines is not cut. Of all other files in the corpus no iteration may be read."
     )
     return "\n".join([*out, "", wanted, *_faults(scores)])
 
@@ -464,10 +474,33 @@ def _faults(scores: Sequence[Score]) -> list[str]:
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 _SECONDS_A_ROW = 10
 _NANOGPT_LINES = "iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\niter 200: loss 4.2012, time 168.59ms, mfu 3.27%"
+_LEAST_READ = 0.995
+_EVENTS, _TAGS = 200_000, ("train/loss", "train/grad_norm", "train/learning_rate", "train/epoch")
+_ENTRIES = 100_000
 
 
-def generated(reader: Reader, size: int = GENERATED_BYTES) -> Source | None:
-    """The example's iteration lines again and again, with rising numbers and clocks; None where it has none."""
+class NotGenerated(Exception):
+    """The example of a format does not make a log that is read."""
+
+
+def generated(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
+    """A log in the lines of the format's example, with rising numbers and clocks; and how many iterations it has."""
+    lines = _WRITERS.get(reader.name, _renumbered)(reader)
+    text, length, rows = [], 0, 0
+    for part, iterations in lines:
+        text.append(part)
+        length, rows = length + len(part.encode()) + 1, rows + iterations
+        if length >= size:
+            break
+    return from_text("\n".join(text) + "\n"), rows
+
+
+Written = Iterator[tuple[str, int]]
+"""Pieces of a log without end, and how many iterations each has."""
+
+
+def _renumbered(reader: Reader) -> Written:
+    """For formats whose iterations are single lines that tell a time of their own."""
     example = reader.example if reader.name != "nanogpt" else _NANOGPT_LINES
     records = Records()
     reader.parse(example.encode(), 0, records)
@@ -476,17 +509,78 @@ def generated(reader: Reader, size: int = GENERATED_BYTES) -> Source | None:
     lines = example.split("\n")
     shapes = [shape for row in range(len(rows)) if (shape := _shape(lines[rows.line[row]], int(rows.number[row])))]
     if not shapes:
-        return None
-    others = [line for number, line in enumerate(lines) if number not in set(rows.line.tolist())]
+        raise NotGenerated("its example has no line with a number to count on")
+    yield "\n".join(line for number, line in enumerate(lines) if number not in set(rows.line.tolist())), 0
     begin = datetime(2025, 1, 1, tzinfo=UTC)
-    text, length, number = ["\n".join(others)], 0, 1
-    while length < size:
+    for number in count(1):
         before, width, after = shapes[number % len(shapes)]
         line = f"{before}{str(number).zfill(width)}{after}"
         moment = begin + timedelta(seconds=_SECONDS_A_ROW * number)
-        text.append(_CLOCK.sub(moment.strftime("%Y-%m-%d %H:%M:%S"), line))
-        length, number = length + len(text[-1]) + 1, number + 1
-    return from_text("\n".join(text) + "\n")
+        yield _CLOCK.sub(moment.strftime("%Y-%m-%d %H:%M:%S"), line), 1
+
+
+def _running(reader: Reader) -> Written:
+    """A clock since the start, in milliseconds; the first line of the example is a validation."""
+    validation, step, *_ = reader.example.split("\n")
+    for number in count():
+        line = validation if number % 250 == 0 else step
+        line = re.sub(r"step:\d+/\d+", f"step:{number}/1000000", line)
+        yield re.sub(r"train_time:\d+", f"train_time:{33 * number}", line), int(number > 0)
+
+
+def _with_bars(reader: Reader) -> Written:
+    """A bar of tqdm's and a dictionary for each step."""
+    dictionary = next(line for line in reader.example.split("\n") if line.startswith("{'loss'"))
+    total, step_s = 200_000, 1.2
+    yield _bar("", 0, total, step_s), 0
+    for number in count(1):
+        epoch = re.sub(r"('epoch': '?)[\d.]+", rf"\g<1>{number / 1000:.4g}", dictionary)
+        yield f"{_bar('', number, total, step_s)}\n{epoch}", 1
+
+
+def _by_epoch(reader: Reader) -> Written:
+    """A bar for each batch, and one for the validation at the end of each epoch."""
+    more = re.search(r", v_num=.*?\]", reader.example)
+    validation = next(line for line in reader.example.split("\n") if line.startswith("Validation"))
+    for epoch in count():
+        for batch in range(1, 1001):
+            yield _bar(f"Epoch {epoch}: ", batch, 1000, 0.2, more[0] if more else "]"), 1
+        yield validation, 0
+
+
+def _bar(title: str, done: int, total: int, step_s: float, more: str = "]") -> str:
+    full = 10 * done // total
+    rate = "?it/s" if not done else f"{step_s:5.2f}s/it" if step_s > 1 else f"{1 / step_s:5.2f}it/s"
+    left = _interval(step_s * (total - done)) if done else "?"
+    bar = "█" * full + " " * (10 - full)
+    return f"{title}{100 * done // total:3d}%|{bar}| {done}/{total} [{_interval(step_s * done)}<{left}, {rate}{more}"
+
+
+def _interval(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def _records_of_lines(reader: Reader) -> Written:
+    """Composer's records, every 20 batches, with its clock in hours."""
+    for number in count(20, 20):
+        hours = f"{number / 0.2503 / 3600:.4f}"
+        record = re.sub(r"\[batch=\d+/\d+\]", f"[batch={number}/2000000]", reader.example)
+        yield re.sub(r"(time/(?:train|total): )[\d.]+", rf"\g<1>{hours}", record), 1
+
+
+def _by_header(reader: Reader) -> Written:
+    """Keras: an epoch is its header and its last line."""
+    last_line = reader.example.split("\n")[-1]
+    for epoch in count(1):
+        yield f"Epoch {epoch}/1000000\n{last_line}", 1
+
+
+_WRITERS: dict[str, Callable[[Reader], Written]] = {
+    "modded-nanogpt": _running, "hf-trainer": _with_bars, "axolotl": _with_bars, "lightning": _by_epoch,
+    "composer": _records_of_lines, "keras": _by_header,
+}  # fmt: skip
 
 
 def _shape(line: str, number: int) -> tuple[str, int, str] | None:
@@ -498,17 +592,26 @@ def _shape(line: str, number: int) -> tuple[str, int, str] | None:
 
 def speeds() -> list[Rate]:
     """Each reader and the nanoGPT reader in turn, so that a busy machine slows both; the median of the ratios."""
-    base = generated(READERS["nanogpt"])
-    assert base is not None
+    base, _ = generated(READERS["nanogpt"])
     rates = []
     for name, reader in READERS.items():
-        source = generated(reader)
-        if source is None:
-            continue
-        pairs = [(_rate(base, "nanogpt"), _rate(source, name)) for _ in range(REPEATS)]
-        ratio = median(own / usual for (usual, _), (own, _) in pairs)
-        rates.append(Rate(name=name, bytes_per_s=max(own for _, (own, _) in pairs), ratio=ratio, rows=pairs[0][1][1]))
+        try:
+            rates.append(_SPECIAL[name]() if name in _SPECIAL else _against(base, reader))
+        except (NotGenerated, InputError) as reason:
+            rates.append(Rate(name=name, reason=str(reason)))
+        except Exception as failure:  # whatever is wrong with one, the others are measured
+            rates.append(Rate(name=name, reason=f"{type(failure).__name__}: {failure}"))
     return rates
+
+
+def _against(base: Source, reader: Reader) -> Rate:
+    source, wanted = generated(reader)
+    pairs = [(_rate(base, "nanogpt"), _rate(source, reader.name)) for _ in range(REPEATS)]
+    rows = pairs[0][1][1]
+    if rows < _LEAST_READ * wanted:
+        raise NotGenerated(f"of the {wanted:,} iterations that were written, {rows:,} are read")
+    ratio = median(own / usual for (usual, _), (own, _) in pairs)
+    return Rate(name=reader.name, bytes_per_s=max(own for _, (own, _) in pairs), ratio=ratio, rows=rows)
 
 
 def _rate(source: Source, name: str) -> tuple[float, int]:
@@ -518,14 +621,68 @@ def _rate(source: Source, name: str) -> tuple[float, int]:
     return len(source.text) / seconds, sum(len(run.iterations) for run in runs)
 
 
+def _rate_of_events() -> Rate:
+    """TensorBoard: four numbers a step, as Hugging Face logs them."""
+    from tests import event_files
+
+    begin, steps = 1_700_000_000.0, _EVENTS // len(_TAGS)
+    numbers = (
+        event_files.scalar(begin + 0.8 * step + 1e-4 * place, step, tag, 2.0 + 1 / step)
+        for step in range(1, steps + 1)
+        for place, tag in enumerate(_TAGS)
+    )
+    data = event_files.start(begin) + b"".join(numbers)
+    return _counted_rate("tensorboard", data, steps, _EVENTS, WANTED_EVENTS)
+
+
+def _rate_of_state() -> Rate:
+    rows = [{"epoch": step / 1000, "learning_rate": 4e-05, "loss": 2.1, "step": step} for step in range(1, _ENTRIES)]
+    end = {"epoch": _ENTRIES / 1000, "train_loss": 2.2, "train_runtime": 1.2 * _ENTRIES, "step": _ENTRIES}
+    state = {"global_step": _ENTRIES, "log_history": [*rows, end], "max_steps": _ENTRIES}
+    return _counted_rate("hf-state", json.dumps(state, indent=2).encode(), _ENTRIES - 1, _ENTRIES)
+
+
+def _counted_rate(name: str, data: bytes, wanted: int, counted: int, wanted_per_s: float | None = None) -> Rate:
+    """Of a file that is no log of lines: its entries by the time."""
+    source = Source(name, data)
+    best, rows = max(_rate(source, name) for _ in range(REPEATS))
+    if rows < _LEAST_READ * wanted:
+        raise NotGenerated(f"of the {wanted:,} iterations that were written, {rows:,} are read")
+    return Rate(
+        name=name, bytes_per_s=best, rows=rows, entries_per_s=counted * best / len(data), wanted_per_s=wanted_per_s
+    )
+
+
+def _no_rate() -> Rate:
+    raise NotGenerated("a summary is one object, and the output is read in the trainer's own format")
+
+
+_SPECIAL: dict[str, Callable[[], Rate]] = {
+    "tensorboard": _rate_of_events, "hf-state": _rate_of_state, "wandb": _no_rate,
+}  # fmt: skip
+
+
 def speed_table(rates: Sequence[Rate]) -> str:
-    """Rates as markdown."""
+    """Rates as markdown; formats that are no log of lines, and what could not be measured, below."""
     out = [
         f"Logs of {GENERATED_BYTES / 1e6:.0f} MB of each format's own example lines, renumbered.", "",
         f"| format | MB/s | of the nanoGPT reader's (wanted ≥ {WANTED_RATIO}) | iterations |", "|---|---|---|---|",
     ]  # fmt: skip
-    out += [f"| {rate.name} | {rate.bytes_per_s / 1e6:.0f} | **{rate.ratio:.2f}** | {rate.rows:,} |" for rate in rates]
-    return "\n".join(out)
+    out += [
+        f"| {rate.name} | {rate.bytes_per_s / 1e6:.0f} | **{rate.ratio:.2f}** | {rate.rows:,} |"
+        for rate in rates if rate.ratio is not None
+    ]  # fmt: skip
+    below = []
+    for rate in rates:
+        if rate.entries_per_s is not None:
+            wanted = f" (wanted ≥ {rate.wanted_per_s:,.0f})" if rate.wanted_per_s else ""
+            figure = f"**{rate.entries_per_s:,.0f}** entries a second{wanted}, {rate.bytes_per_s / 1e6:.0f} MB/s"
+            below.append(f"- {rate.name}: {figure}, {rate.rows:,} iterations")
+        elif rate.reason:
+            below.append(f"- {rate.name}: not measured, {rate.reason}")
+    return "\n".join(
+        [*out, "", "Formats that are no log of lines, and what was not measured:", "", *below] if below else out
+    )
 
 
 def main() -> None:

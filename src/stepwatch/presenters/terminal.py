@@ -27,6 +27,7 @@ from stepwatch.presenters.lines import (
     width_of_output,
     wrapped,
 )
+from stepwatch.presenters.writing import Screen
 from stepwatch.report import Report
 
 MOST_SLOW_ROWS = 30
@@ -143,15 +144,7 @@ class _Page(NamedTuple):
         return [*self.paragraph(ask.why, style="dim"), *self.command(ask.arguments)]
 
     def command(self, arguments: Sequence[str]) -> list[Line]:
-        """On one line where it fits; else continued as a shell reads it."""
-        lines = [arguments[0]]
-        for argument in arguments[1:]:
-            if len(lines[-1]) + len(argument) + 6 > self.width:
-                lines[-1] += " \\"
-                lines.append("  " + argument)
-            else:
-                lines[-1] += " " + argument
-        return [Line("  " + line, style="bold green") for line in lines]
+        return Screen(self.language, self.width).command(arguments)
 
     # --- everything -----------------------------------------------------------------------------------------
 

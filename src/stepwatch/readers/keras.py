@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -248,9 +249,11 @@ def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
     rows = ~np.isnan(finals.val_loss)
-    columns = (finals.line[rows].astype(np.int64), at[rows], finals.val_loss[rows], finals.stamp_s[rows])
-    for line, number, loss, stamp in zip(*(column.tolist() for column in columns), strict=True):
-        records.events.append(Evaluation(line, number, None, loss, None, None if math.isnan(stamp) else stamp))
+    lines, numbers, losses, stamps = (
+        column[rows].tolist() for column in (finals.line.astype(np.int64), at, finals.val_loss, finals.stamp_s)
+    )
+    told = [None if math.isnan(stamp) else stamp for stamp in stamps]
+    records.events += map(Evaluation._make, zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False))
     for save in (part for part in records.kept if isinstance(part, _Saved)):
         row = min(int(np.searchsorted(finals.line, save.line)), len(finals.line) - 1)
         records.events.append(Checkpoint(line=save.line, at=save.epoch * int(finals.total[row])))

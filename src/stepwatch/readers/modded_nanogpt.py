@@ -78,10 +78,11 @@ def _sniff(head: bytes) -> float:
 
 def _parse(text: bytes, first_line: int, records: Records) -> None:
     FORMAT.parse(text, first_line, records)
+    line, counted = first_line, 0
     for place in _VALIDATIONS.finditer(text):
         found = _LAST.match(text, text.rfind(b"\n", 0, place.start()) + 1)
         if found is not None:
-            line = first_line + text.count(b"\n", 0, found.start())
+            line, counted = line + text.count(b"\n", counted, found.start()), found.start()
             records.events.append(Fact(line=line, name="max_iters", value=int(found[2]), header=int(found[1]) == 0))
     begin = text.find(b"class Hyperparameters")
     if begin >= 0:

@@ -201,6 +201,12 @@ def _read_decimals(block: Block, cursor: Ints) -> tuple[Ints, Floats]:
     return end + further, np.where(fits, values, np.nan)
 
 
+def places_behind(text: bytes, literal: bytes) -> Ints:
+    """Where the literal ends, each time that it occurs; the pieces between tell it faster than a match for each."""
+    lengths = np.fromiter(map(len, text.split(literal)), np.int64)
+    return np.cumsum(lengths[:-1] + len(literal))
+
+
 def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = False) -> tuple[Ints, Floats]:
     """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
 
@@ -208,7 +214,7 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     """
     if literal not in text:  # at the speed of a text search
         return np.zeros(0, np.int64), np.zeros(0)
-    places = np.array([found.end() for found in re.finditer(re.escape(literal), text)], np.int64)
+    places = places_behind(text, literal)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     first = np.diff(rows, prepend=-1) > 0
     rows, cursor = rows[first], places[first]

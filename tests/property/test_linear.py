@@ -34,10 +34,10 @@ def filled(head: str, unit: str, size: int, end: str = "") -> bytes:
 
 
 def cost(call: Callable[[bytes], object], data: bytes) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     with suppress(StepwatchError):
         call(data)
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def whole_road(data: bytes) -> object:
@@ -76,10 +76,10 @@ def assert_linear(call: Callable[[bytes], object], make: Callable[[int], bytes])
 @pytest.mark.parametrize("unit", UNITS)
 def test_prefix_of_any_length_is_cheap(unit: str) -> None:
     text = unit * (LARGE // len(unit))
-    began = time.perf_counter()
+    began = time.process_time()
     strip_prefix(text)
     stamp_of(text)
-    assert time.perf_counter() - began < 0.2
+    assert time.process_time() - began < 0.2
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,6 @@ def test_prefix_of_any_length_is_cheap(unit: str) -> None:
     ids=range(10),
 )  # fmt: skip
 def test_hostile_json_is_read_at_once(data: bytes) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     normalise(data)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

@@ -147,10 +147,10 @@ def test_checkpoint_of_its_own_carries_the_number_in_its_name() -> None:
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "0" * 100_000, "9" * 19])
 def test_checkpoint_number_beyond_all_bounds_is_ignored(digits: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     (save,) = the_run(f"{LINE}\nsaving checkpoint to out/ckpt{digits}.pt\n").checkpoints
     assert save.at is None
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_log_without_step_lines_has_no_evaluations() -> None:
@@ -214,9 +214,9 @@ def test_header_glued_to_a_fence_is_read() -> None:
      "x" * 10**6],
 )  # fmt: skip
 def test_hostile_header_lines_are_passed_over(line: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     run = the_run(f"{line}\n{LINE}\n")
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert not {"max_iters", "dropout", "dtype", "n_params", "tokens_per_iter", "vocab_size"} & set(run.settings)
 
 

@@ -34,9 +34,12 @@ HOSTILE = [
 
 
 def quickly(call: Callable[[], object]) -> object:
-    began = time.process_time()
-    result = call()
-    assert time.process_time() - began < 0.2
+    times = []
+    for _ in range(3):  # a collection of garbage may fall into one
+        began = time.process_time()
+        result = call()
+        times.append(time.process_time() - began)
+    assert min(times) < 0.2
     return result
 
 

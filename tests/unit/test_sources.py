@@ -153,10 +153,10 @@ def test_gz_that_is_none_is_told(tmp_path: Path) -> None:
 
 def test_gz_bomb_stops_at_the_limit(tmp_path: Path) -> None:
     bomb = gzip.compress(b"0" * 200_000_000)
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(UnreadableInput, match="larger"):
         from_file(a_file(tmp_path, bomb), limit=1_000_000)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_plain_file_above_the_limit_is_told(tmp_path: Path) -> None:

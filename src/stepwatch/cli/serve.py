@@ -17,6 +17,7 @@ from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.web.app import create_app
+from stepwatch.web.memory import give_large_blocks_back
 from stepwatch.web.options import SHORTEST_TOKEN, Options, is_loopback
 
 _CONNECTIONS = 400
@@ -101,6 +102,7 @@ class _Server(uvicorn.Server):
 
 
 def _serve(options: Options, listener: socket.socket) -> None:
+    give_large_blocks_back()
     config = uvicorn.Config(
         create_app(options), log_level="critical", access_log=False, server_header=False, lifespan="on",
         limit_concurrency=_CONNECTIONS, timeout_graceful_shutdown=_PARTING_S,

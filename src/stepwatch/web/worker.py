@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from stepwatch.messages import Message
 from stepwatch.web.answers import answer
+from stepwatch.web.memory import give_large_blocks_back
 from stepwatch.web.wire import LENGTHS, Answer, Wire, complaint, packed
 
 _MOST_MEMORY_BYTES = 4 * 10**9
@@ -22,6 +23,7 @@ _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % numbe
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us as well; the server decides
     _limit_memory()
+    give_large_blocks_back()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
     for media in ("json", "page"):  # the first question should not wait for what loads when first used
@@ -34,6 +36,7 @@ def main() -> None:
         replies.write(head)
         replies.write(found.body)
         replies.flush()
+        del frame, found  # not to be held until the next question
 
 
 def _answered(head: dict[str, Any], body: bytes) -> Answer:

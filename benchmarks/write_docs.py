@@ -46,7 +46,7 @@ def accuracy() -> str:
         ("Wall time of whole runs", "benchmarks.walltime", walltime.table(walltime.measure(place))),
         ("Forecasts of cut runs", "benchmarks.cut_runs", cut_runs.table(cut_runs.measure(place))),
         ("Planted costs", "benchmarks.planted", planted()),
-        ("Savings that were promised", "benchmarks.savings", savings.table()),
+        ("Savings that were promised", "benchmarks.savings", savings.both_tables()),
         ("Estimates before the run", "benchmarks.estimates", estimates.table()),
         ("The ETA of a run that is watched", "benchmarks.watching", watching.eta_table(watching.eta())),
         ("Logs of every trainer", "benchmarks.formats", formats.table(formats.measure(place))),

@@ -57,10 +57,13 @@ def test_the_pieces_of_a_resumed_run_are_in_the_order_of_their_iterations(tmp_pa
 
 def test_a_log_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     (tmp_path / "good.log").write_text(a_log(BASE))
-    (tmp_path / "header.log").write_text("s:0 tel:11.0\ns:1 trl:10.9\n" * 20 + READERS["llm.c"].example)
+    untimed = "{'loss': 1.692, 'grad_norm': 0.61, 'learning_rate': 9e-05, 'epoch': 0.05}\n"
+    (tmp_path / "untimed.log").write_text(untimed * 30)
     (tmp_path / "packed.log.gz").write_bytes(b"\x1f\x8b" + b"no gzip at all" * 40)
     found = runs_in(str(tmp_path))
-    assert "good.log" in [run.source for run in found.runs]
+    assert [run.source for run in found.runs] == ["good.log"]
+    assert [name for name, _ in found.failed] == ["untimed.log"]
+    assert found.passed_over == 1
 
 
 def test_nothing_to_read_is_told_with_the_number_of_files(tmp_path: Path) -> None:

@@ -339,3 +339,16 @@ def test_the_same_report_gives_the_same_text() -> None:
     report = a_report(a_log(STALLING))
     assert on_terminal(report, full=True) == on_terminal(report, full=True)
     assert as_note(report) == as_note(report)
+
+
+def test_a_forecast_does_not_claim_evaluations_whose_cost_nothing_tells() -> None:
+    line = (
+        "step {n:05d}/01000 ({n}.00%) | loss: 3.900000 | lrm: 1.00 | dt: 100.00ms | tok/sec: 5,000 | bf16_mfu: 40.00"
+        " | epoch: 1 | total time: 1.00m"
+    )
+    text = "".join(
+        (f"Step {n:05d} | Validation bpb: 1.0\n" if n % 50 == 0 else "") + line.format(n=n) + "\n" for n in range(200)
+    )
+    note = as_note(a_report(text))
+    assert "leave evaluations out" in note
+    assert "to come" not in note

@@ -407,6 +407,8 @@ def forecast_notes(a: Analysis) -> tuple[Message, ...]:
     if f.done or not step_known(a):
         return ()
     notes = [Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")]
+    if a.costs.eval_s is not None and not a.costs.eval_s.high > 0:
+        return tuple(notes)  # a finding says that evaluations are left out
     if f.assumed_no_evals:
         notes.append(Message("The log does not show how often the run evaluates, so the range is wide."))
     elif f.remaining_s is None and a.evaluations_done:

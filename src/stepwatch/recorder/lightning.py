@@ -1,0 +1,237 @@
+"""The recorder for Lightning, as lightning.pytorch or as pytorch_lightning.
+
+    from stepwatch.recorder.lightning import StepwatchCallback
+
+    Trainer(..., callbacks=[StepwatchCallback("run.jsonl")]).fit(model, loader)
+
+A step lasts from the end of the one before to its own last batch, so that nothing between them is lost; evaluations
+and saves are taken off. There is no event for the wait for a batch or for a written checkpoint: the first is heard
+where Lightning tells its profiler, the second around `Trainer.save_checkpoint`. The sanity check is before the
+training, and not recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from stepwatch.recorder import Recorder
+from stepwatch.recorder.events import Events, unfailing
+from stepwatch.recorder.lines import Trouble
+from stepwatch.recorder.models import dtype_of_weights, is_compiled, known, n_params, plain_number, tokens_in
+
+if TYPE_CHECKING or "pytorch_lightning" not in sys.modules or "lightning.pytorch" in sys.modules:
+    try:
+        from lightning.pytorch import Callback
+    except ModuleNotFoundError:
+        from pytorch_lightning import Callback
+else:
+    from pytorch_lightning import Callback
+
+FILE = "stepwatch.jsonl"
+_FETCH = "train_dataloader_next"  # how the profiler is told of the wait for a batch
+_LOSSES = ("val_loss", "val/loss", "valid_loss", "valid/loss", "validation_loss", "eval_loss")
+
+
+class StepwatchCallback(Callback):  # type: ignore[misc]
+    """Writes where the time of a training goes; without a path, to stepwatch.jsonl in the root directory."""
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, tokens_per_step: int | None = None,
+        flops_per_step: float | None = None, rotate_bytes: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._path, self._rotate_bytes = path, rotate_bytes
+        self._tokens_per_step, self._flops_per_step = tokens_per_step, flops_per_step
+        self.trouble = Trouble()
+        self._events: Events | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._steps_done = self._tokens = 0
+        self._waiting_since: float | None = None
+        self._data_s = 0.0
+
+    # --- the run ------------------------------------------------------------------------------------------------
+
+    @unfailing
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._close()
+        path = os.path.join(trainer.default_root_dir, FILE) if self._path is None else self._path
+        recorder = Recorder(
+            path, settings_of(trainer, pl_module), tokens_per_step=self._tokens_per_step,
+            flops_per_step=self._flops_per_step, first_step=trainer.global_step, rank=trainer.global_rank,
+            world_size=trainer.world_size, rotate_bytes=self._rotate_bytes,
+        )  # fmt: skip
+        self._steps_done, self._tokens, self._data_s, self._waiting_since = trainer.global_step, 0, 0.0, None
+        self._undo = [
+            _stand_before(trainer.profiler, "start", self._hear_start),
+            _stand_before(trainer.profiler, "stop", self._hear_stop),
+            _stand_before(trainer, "save_checkpoint", self._hear_save),
+        ]
+        self._events = Events(recorder)
+
+    @unfailing
+    def on_exception(self, *_: Any, **__: Any) -> None:
+        self._close()
+
+    @unfailing
+    def teardown(self, trainer: Any, pl_module: Any, stage: Any = "fit") -> None:
+        """Not at the end of the training: the last checkpoint comes after that."""
+        if stage == "fit":
+            self._close()
+
+    def _close(self) -> None:
+        events, self._events = self._events, None
+        undo, self._undo = self._undo, []
+        for give_back in undo:
+            give_back()
+        if events is not None:
+            events.recorder.close()
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    @unfailing
+    def on_train_epoch_start(self, *_: Any, **__: Any) -> None:
+        self._waiting_since = perf_counter()  # the loader starts its workers
+
+    @unfailing
+    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+        events = self._events
+        if events is None:
+            return
+        if events.step is None:
+            events.begin_step(events.recorder.step())
+        if events.step is not None:
+            events.step.data_s += self._data_s
+        self._data_s, self._waiting_since = 0.0, None
+
+    @unfailing
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any = None, batch: Any = None, *_: Any, **__: Any
+    ) -> None:
+        events = self._events
+        if events is None or events.step is None:
+            return
+        self._tokens += (tokens_in(batch) or 0) * trainer.world_size
+        if pl_module.automatic_optimization and trainer.global_step == self._steps_done:
+            events.mark = perf_counter()  # gradients are being accumulated
+            return
+        self._steps_done = trainer.global_step
+        loss = plain_number(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
+        if loss is not None:
+            events.step.note(loss=loss)
+        self._note_tokens(events)
+        events.end_step()
+
+    def _note_tokens(self, events: Events) -> None:
+        """Those of the first step are a setting; the steps that differ say so."""
+        tokens, self._tokens = self._tokens, 0
+        if not tokens or (given := self._tokens_per_step) == tokens or events.step is None:
+            return
+        if given is None:
+            self._tokens_per_step = tokens
+            events.recorder.describe(tokens_per_iter=tokens)
+        else:
+            events.step.note(tokens=tokens)
+
+    # --- between the steps --------------------------------------------------------------------------------------
+
+    @unfailing
+    def on_validation_start(self, *_: Any, **__: Any) -> None:
+        if self._events is not None:
+            self._events.begin_evaluation()
+
+    @unfailing
+    def on_validation_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        events = self._events
+        if events is None or events.evaluation is None:
+            return
+        metrics = trainer.callback_metrics
+        loss = next((plain_number(metrics[name]) for name in _LOSSES if name in metrics), None)
+        if loss is not None:
+            events.evaluation.note(val_loss=loss)
+        events.end_evaluation()
+
+    # --- what there is no event for -----------------------------------------------------------------------------
+
+    def _hear_start(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        def heard(action: str, *args: Any, **named: Any) -> Any:
+            if action.endswith(_FETCH) and self._waiting_since is None:
+                self._waiting_since = perf_counter()
+            return start(action, *args, **named)
+
+        return heard
+
+    def _hear_stop(self, stop: Callable[..., Any]) -> Callable[..., Any]:
+        def heard(action: str, *args: Any, **named: Any) -> Any:
+            if action.endswith(_FETCH) and self._waiting_since is not None:
+                self._data_s += perf_counter() - self._waiting_since
+                self._waiting_since = None
+            return stop(action, *args, **named)
+
+        return heard
+
+    def _hear_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        def heard(*args: Any, **named: Any) -> Any:
+            path = args[0] if args else named.get("filepath")
+            with self._events.checkpoint(path) if self._events is not None else nullcontext():
+                return save(*args, **named)
+
+        return heard
+
+
+def _stand_before(
+    owner: Any, name: str, hear: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[[], None]:
+    """Puts what hears in the place of one object's method; the answer gives the place back."""
+    original, own = getattr(owner, name), name in vars(owner)
+    setattr(owner, name, functools.wraps(original)(hear(original)))
+    return functools.partial(setattr, owner, name, original) if own else functools.partial(delattr, owner, name)
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+def settings_of(trainer: Any, module: Any) -> dict[str, Any]:
+    """The trainer's own by our names; as in nanoGPT, accumulation counts the micro-steps of all ranks."""
+    size = getattr(trainer.train_dataloader, "batch_size", None)
+    return known({
+        "batch_size": size if isinstance(size, int) else None,
+        "gradient_accumulation_steps": trainer.accumulate_grad_batches * trainer.world_size,
+        "max_iters": _last_step(trainer, module),
+        "eval_interval": _eval_interval(trainer),
+        "log_interval": trainer.log_every_n_steps or None,
+        "dtype": _dtype(str(trainer.precision), module),
+        "compile": getattr(module, "_compiler_ctx", None) is not None or is_compiled(module),
+        "world_size": trainer.world_size,
+        "n_params": n_params(module),
+    })  # fmt: skip
+
+
+def _last_step(trainer: Any, module: Any) -> int | None:
+    """Optimised by hand, a batch is a step; Lightning's limit then counts something else."""
+    if not module.automatic_optimization and trainer.max_steps > 0:
+        return None
+    steps = trainer.estimated_stepping_batches
+    return int(steps) if 0 < steps < math.inf else None
+
+
+def _eval_interval(trainer: Any) -> int | None:
+    epochs = trainer.check_val_every_n_epoch or 1
+    batches = trainer.val_check_batch if epochs == 1 else epochs * trainer.num_training_batches
+    if not trainer.limit_val_batches or batches is None or not 0 < batches < math.inf:
+        return None
+    steps, rest = divmod(int(batches), trainer.accumulate_grad_batches)
+    return steps if not rest else None
+
+
+def _dtype(precision: str, module: Any) -> str | None:
+    """ "16-mixed" and "bf16-true" in Lightning 2, 16 and "bf16" in Lightning 1."""
+    if precision.startswith("bf16"):
+        return "bfloat16"
+    return "float16" if precision.startswith("16") else dtype_of_weights(module)

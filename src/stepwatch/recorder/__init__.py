@@ -228,7 +228,8 @@ class Recorder:
         entry = b'{"%b":%d,"s":%.6f,"t":%.6f' % (
             phase.kind.encode(), self._next if inside is None else inside, own, self._epoch + ended
         )  # fmt: skip
-        self._lines.append(entry + (self._noted(phase.notes) if phase.notes else b"}\n"), ended)
+        line = entry + (self._noted(phase.notes) if phase.notes else b"}\n")
+        self._lines.append(line, perf_counter())  # a callback may hear of the end only later
 
     def _write_step(self, phase: Phase, own: float, ended: float) -> None:
         number = phase.number if phase.number is not None else self._next
@@ -240,7 +241,8 @@ class Recorder:
             rest = b',"data_s":%.6f%b' % (phase.data_s + self.data_s, rest)
         own += self.data_s + self.wait_s
         self.data_s = self.wait_s = 0.0
-        self._lines.append(b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest), ended)
+        line = b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest)
+        self._lines.append(line, perf_counter())
         if phase.event is not None and self._device is not None:
             self._device.passed(number, phase.event, self._mark())
             self._write_device_times()

@@ -216,7 +216,9 @@ def rank_missing(a: Analysis) -> Iterator[Finding]:
 
 def rank_ended(a: Analysis) -> Iterator[Finding]:
     for row in a.ranks.ended if a.ranks is not None else ():
-        facts = {"rank": row.rank, "last": row.last, "end": max(other.last for other in a.ranks.rows)} if a.ranks else {}
+        facts = (
+            {"rank": row.rank, "last": row.last, "end": max(other.last for other in a.ranks.rows)} if a.ranks else {}
+        )
         yield Finding("rank_ended", WARNING, Message(
             "Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}.", facts))  # fmt: skip
 

@@ -91,7 +91,11 @@ def data_wait(a: Analysis) -> Iterator[Finding]:
     if total <= 0:
         return
     lost = float(inside.data_s[rows].sum())
-    facts = {"share": lost / total, "lost": lost * (a.run.logged / len(times)), "each": float(inside.data_s[rows].mean())}
+    facts = {
+        "share": lost / total,
+        "lost": lost * (a.run.logged / len(times)),
+        "each": float(inside.data_s[rows].mean()),
+    }
     if facts["share"] < NOTICED_DATA:
         yield Finding("data_wait", INFO, Message(
             "The steps wait {share:pct} of their time for data: the loader keeps up.", facts))  # fmt: skip
@@ -131,7 +135,8 @@ def late_steps(a: Analysis) -> Iterator[Finding]:
 def explained_stalls(a: Analysis, rows: np.ndarray) -> np.ndarray:
     """Which of these slow rows are slow by what the record saw inside them."""
     assert a.run.inside is not None
-    return _explains(a, rows, a.run.inside.data_s) | _explains(a, rows, a.run.inside.wait_s)
+    data, waiting = (_explains(a, rows, inside) for inside in (a.run.inside.data_s, a.run.inside.wait_s))
+    return np.asarray(data | waiting)
 
 
 def _explains(a: Analysis, rows: np.ndarray, inside: Floats) -> np.ndarray:
@@ -139,7 +144,7 @@ def _explains(a: Analysis, rows: np.ndarray, inside: Floats) -> np.ndarray:
     known = inside[np.isfinite(inside)]
     if not len(known):
         return np.zeros(len(rows), bool)
-    beyond = np.nan_to_num(inside[rows] - median(known))
+    beyond: Floats = np.nan_to_num(inside[rows] - median(known))
     return np.asarray(beyond > 0.5 * a.phases.excess_s(a.run, rows))
 
 

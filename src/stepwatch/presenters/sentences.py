@@ -192,6 +192,23 @@ def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
     return Message("A normal iteration takes {step:time}, and none in this log is slow.", facts)
 
 
+# --- the ranks of a run -----------------------------------------------------------------------------------------
+
+RANKS = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Slowest in"))
+MOST_RANKS = 64
+
+
+def rank_cells(a: Analysis) -> Iterator[tuple[Message, ...]]:
+    """A row for each rank: its own time of a step, what it waited for others, and how often it was the slowest."""
+    for row in (a.ranks.rows if a.ranks is not None else ())[:MOST_RANKS]:
+        yield (
+            Message("{rank:n}", {"rank": row.rank}),
+            Message("{time:time}", {"time": row.own_s}) if row.own_s is not None else Message("–"),
+            Message("{time:time}", {"time": row.wait_s}) if row.wait_s is not None else Message("–"),
+            Message("{share:pct}", {"share": row.slowest}),
+        )
+
+
 # --- what each part costs ---------------------------------------------------------------------------------------
 
 

@@ -55,9 +55,9 @@ class Template:
     decimals, of which eight count, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
     `5.0it/s`, in seconds, `{name@}` seconds since 1970 with a fraction, `{name?}` a member of a JSON object that may be
     missing, `,"name":1.5` (nan), `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the
-    drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of a JSON object, `{{` a brace. With `anywhere`
-    the shape begins where its first letters are first found in the line, and a date and time in front of it become
-    `stamp_s`.
+    drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of a JSON object, `{{` a brace. With
+    `anywhere` the shape begins where its first letters are first found in the line, and a date and time in front of it
+    become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:

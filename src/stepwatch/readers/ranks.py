@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from stepwatch.readers.recorded import rank_of
+from stepwatch.readers.recorded_run import rank_of
 from stepwatch.run import Rank, Run
 
 LONGEST_APART_S = 3600.0  # between the starts of the ranks of one run, clocks that were never set alike included
@@ -56,8 +57,8 @@ def _pairs(mine: list[Run], leaders: list[Run], *, by_name: bool) -> Iterable[tu
 
 
 def _apart_s(run: Run, other: Run) -> float:
-    assert run.span is not None and other.span is not None
-    return abs(run.span.started_s - other.span.started_s)
+    known = run.span is not None and other.span is not None
+    return abs(run.span.started_s - other.span.started_s) if known and run.span and other.span else math.inf
 
 
 def _with_ranks(run: Run, ranks: dict[int, Rank]) -> Run:

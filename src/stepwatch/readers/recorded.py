@@ -1,16 +1,15 @@
 """The file of stepwatch's own recorder: one object per line, each phase timed by itself.
 
-Nearly all lines are steps with their keys in one order, which go by columns; the others are few and read as JSON. A line
-that a killed process did not finish is passed over.
+Nearly all lines are steps with their keys in one order, which go by columns; the others are few and read as JSON. A
+line that a killed process did not finish is passed over.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,9 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.recorded_run import complete
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
-from stepwatch.readers.running import at_lines
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Inside, Rank, Run, Span, Timing
-from stepwatch.settings import Origin, Settings
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
 from stepwatch.units import TERA
 
 STEP = Template('{{"step":{number},"s":{s},"t":{t@}{data_s?}{wait_s?}{loss?}{tokens?}{>}')
@@ -32,11 +30,10 @@ _SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"start
 _MOST_SNIFFED = 60
 _HEADER = b'{"stepwatch":'
 _FLOPS = b'"flops":'
-_LONGEST_LINE = 1_000_000
-_LONGEST_S, _LARGEST_NUMBER, _LARGEST_FLOPS = 1e9, 1e12, 1e24
+_LONGEST_LINE, _MOST_SHOWN = 1_000_000, 300
+_LONGEST_S, _LARGEST_NUMBER, _LARGEST_FLOPS = 1e9, 1e12, 1e23
+_LARGEST_WHOLE = 10**300  # a larger one is no float
 _EARLIEST_S, _LATEST_S = 1e8, 1e11  # a clock that was ever set, and none of milliseconds
-
-_Timed = TypeVar("_Timed", Evaluation, Checkpoint)
 
 
 def sniff(head: bytes) -> float:
@@ -51,12 +48,12 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
-    left = np.flatnonzero(block.ends > block.starts)
-    left = _without(left, _torn(text, block))
+    torn = _torn(text, block)
+    left = _without(np.flatnonzero(block.ends > block.starts), torn)
     left = _without(left, _read_steps(text, block, left, first_line, records))
     left = _without(left, _read_devices(block, left, first_line, records))
     whole = text.endswith(b"\n")
-    for index in np.union1d(left, _torn(text, block)).tolist():
+    for index in np.union1d(left, torn).tolist():
         line = text[block.starts[index] : block.ends[index]]
         known = _read_line(line, index + first_line, records)
         if not known and (whole or index + 1 < len(block.starts)) and b'"step":' in line:
@@ -66,9 +63,6 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     """Nothing is held back."""
-
-
-_MOST_SHOWN = 300
 
 
 def _without(lines: np.ndarray, taken: np.ndarray) -> np.ndarray:
@@ -162,9 +156,9 @@ def _tell_settings(given: object, line: int, records: Records) -> None:
     if not isinstance(given, dict):
         return
     facts: dict[str, Any] = {**settings_from(given)}
-    flops = given.get("flops_per_iter")
-    if _is_number(flops) and 0 < flops < _LARGEST_FLOPS:
-        facts["flops_per_iter"] = float(flops)
+    flops = _flops(given, "flops_per_iter")
+    if flops is not None:
+        facts["flops_per_iter"] = flops
     records.events += [Fact(line=line, name=name, value=value) for name, value in facts.items()]
 
 
@@ -173,9 +167,9 @@ def _read_step(told: Mapping[str, Any], line: int, records: Records) -> bool:
     if number is None or took is None:
         return False
     values = {"number": float(number), "time_s": took, "line": float(line), "stamp_s": _clock(told)}
-    loss = told.get("loss")
-    if isinstance(loss, float | int) and not isinstance(loss, bool):
-        values["loss"] = float(loss) if math.isfinite(loss) else math.inf  # nan is what was not noted
+    loss = _loss(told, "loss")
+    if loss is not None:
+        values["loss"] = loss if math.isfinite(loss) else math.inf
     tokens = _count(told, "tokens")
     if tokens and took > 0:
         values["reported_tokens_per_s"] = tokens / took
@@ -183,9 +177,9 @@ def _read_step(told: Mapping[str, Any], line: int, records: Records) -> bool:
     inside = [_seconds(told, name) for name in ("data_s", "wait_s")]
     if inside != [None, None]:
         records.keep_row(INSIDE, line, *(math.nan if one is None else min(one, took) for one in inside))
-    flops = told.get("flops")
-    if _is_number(flops) and 0 < flops < _LARGEST_FLOPS:
-        records.keep_row(WORK, line, float(flops) / TERA)
+    flops = _flops(told, "flops")
+    if flops is not None:
+        records.keep_row(WORK, line, flops / TERA)
     return True
 
 
@@ -199,7 +193,7 @@ def _read_device(told: Mapping[str, Any], line: int, records: Records) -> bool:
 def _read_evaluation(told: Mapping[str, Any], line: int, records: Records) -> bool:
     at, took = _count(told, "eval"), _seconds(told)
     if at is not None:
-        losses = {name: _loss(told.get(name)) for name in ("train_loss", "val_loss")}
+        losses = {name: _loss(told, name) for name in ("train_loss", "val_loss")}
         records.events.append(Evaluation(line=line, at=at, took_s=took, stamp_s=_stamp(told), **losses))
     return True
 
@@ -238,145 +232,43 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], int, Records], bool]] = {
 }  # fmt: skip
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _seconds(told: Mapping[str, Any], name: str = "s") -> float | None:
-    value = told.get(name)
-    return float(value) if _is_number(value) and 0 <= value <= _LONGEST_S else None
-
-
-def _count(told: Mapping[str, Any], name: str) -> int | None:
-    value = told.get(name)
-    return int(value) if _is_number(value) and 0 <= value <= _LARGEST_NUMBER and value == int(value) else None
-
-
-def _clock(told: Mapping[str, Any], name: str = "t") -> float:
-    value = told.get(name)
-    return float(value) if _is_number(value) and _EARLIEST_S <= value <= _LATEST_S else math.nan
-
-
-def _stamp(told: Mapping[str, Any]) -> float | None:
-    stamp = _clock(told)
-    return None if math.isnan(stamp) else stamp
-
-
-def _loss(value: object) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# --- a run ------------------------------------------------------------------------------------------------------
+def _between(told: Mapping[str, Any], name: str, least: float, most: float) -> float | None:
+    value = told.get(name)
+    number = _number(value) if not isinstance(value, int) or abs(value) <= _LARGEST_WHOLE else None
+    return number if number is not None and least <= number <= most else None
 
 
-def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
-    """The run with what only the recorder tells: its span, compilation, what is inside its steps."""
-    begin, end = _bounds(run, events)
-    own = [event for event in events if begin <= event.line < end]
-    facts = [event for event in own if isinstance(event, Fact)]
-    evaluations = _merged([event for event in own if isinstance(event, Evaluation)])
-    evaluated = {evaluation.at for evaluation in evaluations}
-    saves = _merged([event for event in own if isinstance(event, Checkpoint)])
-    compilations = [fact.value for fact in facts if fact.name == "compilation"]
-    settings = run.settings
-    if compilations and settings.flag("compile") is None:
-        settings = settings.beneath(Settings.of(Origin.LOG, {"compile": True}))
-    run = replace(
-        run, evaluations=evaluations, settings=settings,
-        checkpoints=tuple(save._replace(with_evaluation=save.at in evaluated) for save in saves),
-        distributed=(settings.count("world_size") or 1) > 1,
-        compile_s=sum(took for took, _ in compilations) if compilations else None,
-        rank=next((int(fact.value) for fact in facts if fact.name == "rank"), None),
-        closed=any(fact.name == "end_s" for fact in facts),
-        lost_lines=sum(fact.value for fact in facts if fact.name == "lost"),
-    )  # fmt: skip
-    run = replace(run, span=_span(run, facts, compilations), inside=_inside(run, records, begin, end))
-    return replace(run, flops_per_token=_flops_per_token(run, facts, records, begin, end))
+def _seconds(told: Mapping[str, Any], name: str = "s") -> float | None:
+    return _between(told, name, 0.0, _LONGEST_S)
 
 
-def _bounds(run: Run, events: Sequence[Event]) -> tuple[float, float]:
-    """From the last header before the first step to the next one behind the last: others are of other processes."""
-    headers = [event.line for event in events if isinstance(event, Fact) and event.header]
-    lines = run.iterations.line
-    first, last = (int(lines.min()), int(lines.max())) if len(lines) else (math.inf, math.inf)
-    begin = max((line for line in headers if line <= first), default=-1)
-    return float(begin), float(min((line for line in headers if line > last), default=math.inf))
+def _count(told: Mapping[str, Any], name: str) -> int | None:
+    value = _between(told, name, 0.0, _LARGEST_NUMBER)
+    return int(value) if value is not None and value == int(value) else None
 
 
-def _merged(events: Sequence[_Timed]) -> tuple[_Timed, ...]:
-    """One for each iteration, with all that it took; what was pasted twice counts once."""
-    found: dict[int | None, _Timed] = {}
-    for event in dict.fromkeys(event._replace(line=0) for event in events):
-        before = found.get(event.at)
-        took = [one.took_s for one in (before, event) if one is not None and one.took_s is not None]
-        found[event.at] = (before or event)._replace(took_s=sum(took) if took else None, stamp_s=event.stamp_s)
-    lines: dict[int | None, int] = {}
-    for event in events:
-        lines.setdefault(event.at, event.line)
-    merged = [event._replace(line=lines[at]) for at, event in found.items()]
-    return tuple(sorted(merged, key=lambda event: event.at or 0))
+def _stamp(told: Mapping[str, Any], name: str = "t") -> float | None:
+    return _between(told, name, _EARLIEST_S, _LATEST_S)
 
 
-def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, float]]) -> Span | None:
-    """None where no line tells the time."""
-    told = [(event.took_s or 0.0, event.stamp_s) for event in (*run.evaluations, *run.checkpoints)]
-    phases = [(took, stamp) for took, stamp in (*told, *compilations) if stamp is not None and math.isfinite(stamp)]
-    rows = run.iterations
-    known = np.isfinite(rows.stamp_s)
-    begins = [stamp - took for took, stamp in phases]
-    ends = [stamp for _, stamp in phases]
-    if known.any():
-        begins.append(float((rows.stamp_s - rows.time_s)[known].min()))
-        ends.append(float(rows.stamp_s[known].max()))
-    if not begins:
-        return None
-    ends += [fact.value for fact in facts if fact.name in ("clock_s", "end_s") and math.isfinite(fact.value)]
-    started = next((fact.value for fact in facts if fact.name == "started_s"), math.nan)
-    begun = min(begins)
-    return Span(started if started <= begun else begun, begun, max(ends))
+def _clock(told: Mapping[str, Any], name: str = "t") -> float:
+    stamp = _stamp(told, name)
+    return math.nan if stamp is None else stamp
 
 
-def _inside(run: Run, records: Records, begin: float, end: float) -> Inside | None:
-    rows = run.iterations
-    table = _table(records, INSIDE, 3, begin, end)
-    devices = _table(records, DEVICES, 3, begin, end)
-    if not len(rows) or not (len(table) or len(devices)):
-        return None
-    devices = devices[np.argsort(devices[:, 1], kind="stable")]
-    lines = table[:, 0]
-    return Inside(
-        data_s=at_lines(rows.line, lines, table[:, 1]), wait_s=at_lines(rows.line, lines, table[:, 2]),
-        device_s=at_lines(rows.number, devices[:, 1], devices[:, 2]),
-    )  # fmt: skip
+def _flops(told: Mapping[str, Any], name: str) -> float | None:
+    return _between(told, name, 1.0, _LARGEST_FLOPS)
 
 
-def _table(records: Records, name: str, width: int, begin: float, end: float) -> np.ndarray:
-    if name not in records.tables and name not in records.table_rows:
-        return np.zeros((0, width))
-    table = records.table(name, width)
-    return table[(table[:, 0] >= begin) & (table[:, 0] < end)]
-
-
-def _flops_per_token(run: Run, facts: Sequence[Fact], records: Records, begin: float, end: float) -> float | None:
-    """Work and tokens of a step, as the settings tell them or else the steps themselves."""
-    tokens: Floats | float | None = run.settings.number("tokens_per_iter")
-    if tokens is None:
-        rate = run.iterations.reported_tokens_per_s * run.iterations.time_s
-        tokens = float(np.sort(rate)[np.isfinite(rate).sum() // 2]) if np.isfinite(rate).any() else None
-    flops = next((fact.value for fact in reversed(facts) if fact.name == "flops_per_iter"), None)
-    if flops is None:
-        work = np.sort(_table(records, WORK, 2, begin, end)[:, 1])
-        flops = float(work[len(work) // 2]) * TERA if len(work) else None
-    return flops / tokens if flops and tokens else None
-
-
-def rank_of(run: Run) -> Rank | None:
-    """The steps of the run as those of one rank; None where nothing tells which."""
-    if run.rank is None or run.span is None:
-        return None
-    rows = run.iterations
-    wait = run.inside.wait_s if run.inside is not None else np.full(len(rows), np.nan)
-    return Rank(run.rank, run.span.started_s, rows.number, rows.time_s, wait)
+def _loss(told: Mapping[str, Any], name: str) -> float | None:
+    """What is no number is inf, as in every log: nan is what was not noted."""
+    value = _between(told, name, -math.inf, math.inf)
+    lost = isinstance(told.get(name), float) and value is None
+    return math.inf if lost else value
 
 
 READER = Reader(
@@ -388,7 +280,7 @@ READER = Reader(
         "checkpoints and compilation are timed by themselves, so that nothing has to be deduced."
     ),
     example="""\
-{"stepwatch":1,"started":1763264000.120000,"rank":0,"world_size":1,"pid":71,"gpu":"NVIDIA GeForce RTX 4070","driver":null,"clocks_mhz":null,"torch":null,"python":"3.12.1","settings":{"batch_size":12,"tokens_per_iter":12288}}
+{"stepwatch":1,"started":1763264000.120000,"rank":0,"world_size":1,"gpu":null,"settings":{"tokens_per_iter":12288}}
 {"eval":250,"s":5.512300,"t":1763264009.832300,"train_loss":3.3104,"val_loss":3.3521}
 {"checkpoint":250,"s":0.412300,"t":1763264010.244700,"path":"ckpt.pt"}
 {"step":250,"s":0.171824,"t":1763264010.416600,"data_s":0.001210,"loss":3.3017}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recorded import agree, lines_of, numbers, phases, seconds, unaccounted, unwarned
+from tests.record_lines import agree, lines_of, numbers, phases, seconds, unaccounted, unwarned
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch", reason="no torch: the callback for Hugging Face is not tested")

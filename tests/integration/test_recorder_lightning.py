@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.recorded import agree, lines_of, numbers, phases, seconds, unaccounted, unwarned
+from tests.record_lines import agree, lines_of, numbers, phases, seconds, unaccounted, unwarned
 
 torch = pytest.importorskip("torch", reason="no torch: the callback for Lightning is not tested")
 pl = pytest.importorskip("lightning.pytorch", reason="no lightning: its callback is not tested")

@@ -1,4 +1,4 @@
-"""The parts of the pages that are made by running stepwatch: help texts and real answers, between markers."""
+"""The parts of the pages that are made: help texts, real answers and the core of examples, between markers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from tests.house.sentences import ROOT
 
 PAGES = (
     "README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/advice.md", "docs/watch.md",
-    "docs/serve.md", "docs/compare.md", "docs/gpus.md",
+    "docs/serve.md", "docs/compare.md", "docs/gpus.md", "docs/record.md",
 )  # fmt: skip
-_BLOCK = re.compile(r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL)
+_BLOCK = re.compile(
+    r"<!-- (?P<kind>help|output|example):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
+)
+_SHOWN = re.compile(r"^# shown in docs/[\w-]+\.md:\n(?P<code>.*?)^# so far$", re.DOTALL | re.MULTILINE)
+_FOR_LINTERS = re.compile(r"  # (?:noqa|fmt): .*$", re.MULTILINE)
 OUTPUTS = {
     "short": ("examples/short.log", "--gpu", "4070"),
     "resumed": ("examples/resumed.log", "--gpu", "4070"),
@@ -75,7 +79,9 @@ def blocks() -> list[Block]:
 
 
 def fresh_body(block: Block) -> str:
-    """What the block should hold: the command as one would type it, and what it prints."""
+    """What the block should hold: the command as one would type it, and what it prints; or the core of an example."""
+    if block.kind == "example":
+        return f"```python\n{core_of_example(block.name)}```\n"
     shown = "" if block.kind == "help" else f"$ stepwatch {' '.join(block.arguments)}\n"
     return (
         f"```console\n{shown}{answer(*block.arguments)}```\n" if shown else f"```text\n{answer(*block.arguments)}```\n"
@@ -92,6 +98,14 @@ def answer(*arguments: str) -> str:
     if done.returncode not in (0, 3):  # 3: answered, and the answer is no
         raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-800:]}")
     return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n")) + "\n"
+
+
+def core_of_example(name: str) -> str:
+    """The lines of an example that its page shows; a test runs the whole."""
+    found = _SHOWN.search((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8"))
+    if found is None:
+        raise RuntimeError(f"examples/{name}.py does not mark what a page shows of it")
+    return _FOR_LINTERS.sub("", found["code"])
 
 
 def rewritten(page: str) -> str:

@@ -13,16 +13,21 @@ from tests.house.sentences import SOURCE
 import stepwatch
 
 HEAVY = ("babel", "click", "jinja2", "numpy", "rich", "starlette", "uvicorn", "vl_convert")
+FRAMEWORKS = ("lightning", "pytorch_lightning", "torch", "transformers")
 
 
 def loaded_by(statement: str) -> set[str]:
     """The heavy packages that a statement loads in a fresh Python."""
-    code = f"{statement}\nimport sys\nprint(*[name for name in {HEAVY!r} if name in sys.modules])"
+    code = f"{statement}\nimport sys\nprint(*[name for name in {HEAVY + FRAMEWORKS!r} if name in sys.modules])"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_importing_stepwatch_loads_nothing_heavy() -> None:
     assert loaded_by("import stepwatch") == set()
+
+
+def test_the_recorder_loads_no_framework() -> None:
+    assert loaded_by("from stepwatch import Recorder\nRecorder('/dev/null').close()") == set()
 
 
 def test_the_command_line_loads_only_click() -> None:

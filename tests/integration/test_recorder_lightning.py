@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import time
 import warnings
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.house.pages import answer
+from tests.house.sentences import ROOT
 from tests.record_lines import agree, lines_of, numbers, phases, seconds, unaccounted, unwarned
 
 torch = pytest.importorskip("torch", reason="no torch: the callback for Lightning is not tested")
@@ -255,3 +258,14 @@ def test_events_in_any_order_never_reach_the_training(tmp_path: Path) -> None:
         callback.on_train_start(None, None)
         callback.on_train_start(None, None)
     assert [str(one.message)[:36] for one in said] == ["stepwatch: on_train_start was not re"]
+
+
+def test_the_example_runs_and_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with unwarned():
+        runpy.run_path(str(ROOT / "examples" / "record_lightning.py"))
+    lines = lines_of(tmp_path / "run.jsonl")
+    assert numbers(lines, "step") == list(range(40))
+    assert numbers(lines, "eval") == [16, 32]
+    assert numbers(lines, "checkpoint") == [20, 40]
+    assert "for 40 iterations" in answer("explain", str(tmp_path / "run.jsonl"))

@@ -190,7 +190,7 @@ def test_an_evaluation_of_another_callback_is_not_the_step(tmp_path: Path, ours_
     lines = lines_of(path)
     assert numbers(lines, "step") == [0, 1, 2]
     assert agree(seconds(lines, "eval"), trainer.evaluations)
-    assert max(seconds(lines, "step")) < EVALUATION_S
+    assert unaccounted(lines) > -0.001  # else it is in the step as well
 
 
 def test_events_in_any_order_never_reach_the_training(tmp_path: Path) -> None:

@@ -290,6 +290,11 @@ def test_numbers_that_go_in_tens_are_not_filled_up() -> None:
     assert goodput.wall_s == pytest.approx(record.wall_s, abs=1e-4)
 
 
+def test_steps_too_short_for_their_digits_are_explained() -> None:
+    run = the_run(a_record(steps=80, step_s=0.0, noise=0.0).text)
+    assert analyse(run).goodput.iterations == 80
+
+
 def test_start_up_is_not_forecast_again() -> None:
     planted = {"steps": 50, "eval_interval": None, "compile_s": None, "settings": {"max_iters": 100}, "closed": False}
     quick, slow = (analyse(the_run(a_record(before_s=before, **planted).text)) for before in (0.1, 300.0))

@@ -156,6 +156,25 @@ def test_even_ranks_are_said_to_be_even() -> None:
     assert not {"slow_rank", "rank_hiccup", "rank_missing", "rank_ended"} & set(found)
 
 
+def test_noise_alone_makes_no_rank_slow() -> None:
+    for seed in range(20):
+        records = [
+            a_record(steps=50, rank=rank, world_size=8, wait_s=0.01, noise=0.2, seed=100 * seed + rank)
+            for rank in range(8)
+        ]
+        assert not find_ranks(the_run(records)).chronic
+
+
+def test_a_slow_rank_is_found_in_noise() -> None:
+    records = [
+        a_record(steps=400, rank=rank, world_size=4, wait_s=0.01, noise=0.3, seed=rank, step_s=0.2 if rank else 0.26)
+        for rank in range(4)
+    ]
+    ranks = find_ranks(the_run(records))
+    assert (ranks.slowest, ranks.chronic) == (0, True)
+    assert ranks.rows[0].slowest < 0.6  # in many steps another one was slower by chance
+
+
 def test_a_step_that_is_slow_everywhere_is_nobodys_hiccup() -> None:
     ranks = ranks_of([lambda number: 2.0 if number == 30 else 0.2] * 4)
     assert ranks.hiccups == ()

@@ -8,17 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwatch.estimator.simulate import (
-    NOTHING,
-    UNCHANGED,
-    Loop,
-    Prices,
-    Simulated,
-    pooled,
-    product,
-    saving,
-    simulate,
-)
+from stepwatch.advice.witnesses import Z90, borne_out
+from stepwatch.estimator.simulate import NOTHING, UNCHANGED, Loop, Prices, Simulated, product, saving, simulate
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.units import GIGA, HOUR_S, Interval
 
@@ -44,7 +35,6 @@ _FIELDS = {
     "flash": "flash", "fused": "fused", "vocab_size": "vocab_size", "world_size": "world_size",
     "eval_iters": "eval_iters",
 }  # fmt: skip
-Z90 = 1.6449
 # What spilled is moved at least twice in a micro-step, over PCIe 4.0 x16 at best (25 GB/s) and x8 at worst.
 SPILL = ((2, 25 * GIGA), (4, 20 * GIGA), (8, 10 * GIGA))
 BYTES_SAVED_PER_PARAM = 12.0  # weights and Adam's two moments in fp32
@@ -231,7 +221,7 @@ class Case:
         then = self._estimate((("compile", True),))
         if then is not None and "step" in self.measured and not self.spills:
             eager, step = self.prices.step_s.mid, then.step_s
-            gains = pooled(gains, Interval(eager / step.high, eager / step.mid, eager / step.low))
+            gains = borne_out(gains, Interval(eager / step.high, eager / step.mid, eager / step.low))
         return Interval(1 / gains.high, 1 / gains.mid, 1 / gains.low)
 
     def _spill(self, change: Mapping[str, Value]) -> Interval:

@@ -15,7 +15,9 @@ from stepwatch.units import Interval
 if TYPE_CHECKING:
     from stepwatch.estimator.workload import Workload
 
-TOLD_WITHIN = 2.0  # from the low to the high end of a saving by compilation, that a log may be said to tell
+# From the low to the high end of a saving by compilation. In planted runs (seeds 1 to 4) the middle of a wider one is
+# off by more than a tenth.
+TOO_VAGUE = 2.5
 LAUNCH_SHARE = 0.05  # of the step, in which the card waits for launches
 OVERHEAD_LEFT = 0.25  # of that waiting, with CUDA graphs
 PADDING, SMALL_VOCABULARY = 64, 1024
@@ -207,7 +209,7 @@ def untold_gain(case: Case) -> Message | None:
 
 def _told(case: Case, saves: Interval) -> bool:
     """Of a log only what it tells is ranked among what it measured; a plan is an estimate throughout."""
-    return case.analysis is None or saves.high <= TOLD_WITHIN * saves.low
+    return case.analysis is None or saves.high <= TOO_VAGUE * saves.low
 
 
 def do_not_compile(case: Case) -> Advice | None:

@@ -7,17 +7,12 @@ a run that evaluates half as often differs by those evaluations alone, however l
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from itertools import accumulate
 from typing import NamedTuple
 
 from stepwatch.units import Interval
 
 NOTHING = Interval.exactly(0.0)
 UNCHANGED = Interval.exactly(1.0)
-Z90 = 1.6449
-CONTRADICTION = 2.0 / Z90  # of a 90 % half-width: two standard deviations
-_PLACES = 400
 
 
 class Prices(NamedTuple):
@@ -186,29 +181,6 @@ def product(one: Interval, other: Interval) -> Interval:
     down = math.hypot((one.mid - one.low) * other.mid, (other.mid - other.low) * one.mid)
     up = math.hypot((one.high - one.mid) * other.mid, (other.high - other.mid) * one.mid)
     return Interval(max(mid - down, 0.0), mid, mid + up)
-
-
-def pooled(one: Interval, other: Interval) -> Interval:
-    """What two independent witnesses of one positive quantity say together; each is log-normal on either side.
-
-    Where they contradict each other neither is believed: the answer is as wide as both.
-    """
-    below, above = sorted((one, other), key=lambda witness: witness.mid)
-    doubt = math.hypot(math.log(below.high / below.mid), math.log(above.mid / above.low))
-    widest = Interval(min(one.low, other.low), math.sqrt(one.mid * other.mid), max(one.high, other.high))
-    if math.log(above.mid / below.mid) > CONTRADICTION * doubt:
-        return widest
-    step = math.log(widest.high / widest.low) / (_PLACES - 1)
-    places = [widest.low * math.exp(step * place) for place in range(_PLACES)]
-    reached = list(accumulate(math.exp(_log_density(place, one) + _log_density(place, other)) for place in places))
-    return Interval(*(places[bisect_left(reached, share * reached[-1])] for share in (0.05, 0.5, 0.95)))
-
-
-def _log_density(place: float, witness: Interval) -> float:
-    """Of the logarithm, with as much below the middle as above it; no doubt at all is taken as very little."""
-    end = witness.high if place > witness.mid else witness.low
-    deviation = max(abs(math.log(end / witness.mid)) / Z90, 1e-3)
-    return -0.5 * (math.log(place / witness.mid) / deviation) ** 2 - math.log(deviation)
 
 
 def _at_once(one: Interval, other: Interval) -> Interval:

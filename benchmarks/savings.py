@@ -41,9 +41,16 @@ from stepwatch.readers import read
 from stepwatch.sources import from_text
 
 RUNS, SEED = 200, 1
-HELD_OUT_RUNS, HELD_OUT_SEED = 400, 202
+HELD_OUT_RUNS, HELD_OUT_SEED = 1200, 303
 COMPILATION = ("compile", "no_compile")
 WANTED_COVERAGE, WANTED_ERROR = 0.85, 0.10
+# What was seen before, so that nobody takes the table for a first look.
+LOOKS = (
+    "This was the second look at runs that nothing was set by. The first, 400 runs of seed 202, gave `compile` 41 "
+    "times with 88 % inside and a median error of 11.5 %, and `save_apart` 5 times with 80 % and 11.3 %. Nothing was "
+    "changed but the number of runs: over twenty other seeds of 400 runs, `compile` was off by 8.4 % in the median of 829, by 6 to "
+    "14 % seed by seed, so that 40 cases tell little."
+)
 CARD = "4090"
 COMPILE_GAIN, TINY_COMPILE_GAIN, TINY_PARAMS = (1.15, 2.3), (0.9, 1.85), 15e6  # as published for GPTs
 EAGER_START_S = (0.2, 3.0)
@@ -194,8 +201,10 @@ def _computing(record: Record, factor: float, start_s: float) -> Record:
 def both_tables() -> str:
     """The constants of the rules were set with the first runs in view; the others were looked at afterwards only."""
     return (
+        f"{RUNS} runs stand for as many of each kind: drawn freely, for evaluations and checkpoints, and with a step "
+        "that goes with the card and the model, for compilation.\n\n"
         f"In sample: {RUNS} runs, seed {SEED}. The constants of the rules were set with these in view.\n\n"
-        f"{table(measure())}\n\nHeld out: {HELD_OUT_RUNS} runs, seed {HELD_OUT_SEED}.\n\n"
+        f"{table(measure())}\n\nHeld out: {HELD_OUT_RUNS} runs, seed {HELD_OUT_SEED}. {LOOKS}\n\n"
         f"{table(measure(HELD_OUT_RUNS, HELD_OUT_SEED))}"
     )
 

@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 import pytest
-from benchmarks.savings import measure
+from benchmarks.savings import COMPILATION, measure
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log, random_truth
@@ -251,6 +251,12 @@ def test_planted_savings_on_evaluations_hold_the_truth() -> None:
     assert {outcome.rule for outcome in outcomes} == set(EVALUATIONS)
     assert sum(outcome.covers for outcome in outcomes) >= 0.85 * len(outcomes)
     assert median(outcome.error for outcome in outcomes) <= 0.10
+
+
+def test_planted_savings_on_compilation_hold_the_truth() -> None:
+    outcomes = [outcome for outcome in measure(runs=60, seed=7) if outcome.rule in COMPILATION]
+    assert {outcome.rule for outcome in outcomes} == set(COMPILATION)
+    assert sum(outcome.covers for outcome in outcomes) >= 0.85 * len(outcomes)
 
 
 # --- recommended settings ---------------------------------------------------------------------------------------

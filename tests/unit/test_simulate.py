@@ -167,6 +167,15 @@ def test_what_is_not_known_of_a_cheaper_evaluation_widens_the_saving() -> None:
     assert vague.half_width > sure.half_width
 
 
+def test_one_gain_of_step_and_evaluation_is_wrong_in_both_alike() -> None:
+    gain = Interval(0.4, 0.5, 0.7)
+    steps = saving(LOOP, LOOP._replace(step=gain), PRICES)
+    evaluations = saving(LOOP, LOOP._replace(evaluation=gain), PRICES)
+    both = saving(LOOP, LOOP._replace(step=gain, evaluation=gain), PRICES)
+    assert both.low == pytest.approx(steps.low + evaluations.low)
+    assert both.high == pytest.approx(steps.high + evaluations.high)
+
+
 def test_a_later_start_and_lost_time_are_taken_off() -> None:
     after = LOOP._replace(start_s=Interval.exactly(10.0), lost_s=Interval.exactly(5.0))
     assert saving(LOOP, after, PRICES).mid == pytest.approx(30.0 - 10.0 - 5.0)

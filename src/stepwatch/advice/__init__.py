@@ -165,6 +165,8 @@ def _missing(case: Case) -> Iterator[Message]:
         )
     elif case.workload is not None and case.workload.compile is None:
         yield Message("Whether the run compiles is not known: --set compile=True or False.")
+    elif (untold := speed.untold_gain(case)) is not None:
+        yield untold
     if not case.settings.count("eval_interval") and a.evaluations_done:
         yield Message("How often the run evaluates is not known: --set eval_interval=…")
     if a.forecast.max_iters is None:

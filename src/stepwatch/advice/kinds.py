@@ -43,7 +43,12 @@ class Advice(NamedTuple):
 
 def pays(saved_s: Interval, total_s: Interval) -> bool:
     """Worth a change: surely something, and probably more than a minute and a hundredth of the run."""
-    return saved_s.low > 0 and saved_s.mid >= max(LEAST_S, LEAST_SHARE * total_s.mid)
+    return saved_s.low > 0 and worth(saved_s, total_s)
+
+
+def worth(saved_s: Interval, total_s: Interval) -> bool:
+    """Enough to be spoken of, if it is true."""
+    return saved_s.mid >= max(LEAST_S, LEAST_SHARE * total_s.mid)
 
 
 def changing(case: Case, new: Mapping[str, Value]) -> dict[str, tuple[Value | None, Value]]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepwatch.advice.case import Z90, Case
+from stepwatch.advice.case import Case
+from stepwatch.advice.witnesses import Z90
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SLEEP_RATIO

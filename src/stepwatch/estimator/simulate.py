@@ -73,7 +73,7 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
     saved = comonotone(loop.saves, product(prices.checkpoint_s or NOTHING, loop.checkpoint))
     start = prices.start_s if loop.start_s is None else loop.start_s
     if one_model:
-        working = Interval(*(getattr(steps, end) + getattr(evaluated, end) for end in ("low", "mid", "high"))) + saved
+        working = _at_once(steps, evaluated) + saved
     elif prices.pair_s is None or loop.evaluation != UNCHANGED or loop.checkpoint != UNCHANGED:
         working = steps + evaluated + saved
     else:
@@ -100,7 +100,9 @@ def saving(before: Loop, after: Loop, prices: Prices) -> Interval:
     if after.start_s != before.start_s:
         start = (before.start_s or prices.start_s) + (after.start_s or prices.start_s).scaled(-1)
     lost = NOTHING if before.lost_s == after.lost_s else before.lost_s + after.lost_s.scaled(-1)
-    return steps + _evaluations_less(before, after, prices) + start + lost
+    evaluations = _evaluations_less(before, after, prices)
+    one_gain = after.step == after.evaluation and after.step != before.step  # then both are wrong about it alike
+    return (_at_once(steps, evaluations) if one_gain else steps + evaluations) + start + lost
 
 
 def _cheaper(spent_s: Interval, before: Loop, after: Loop) -> Interval:
@@ -179,6 +181,11 @@ def product(one: Interval, other: Interval) -> Interval:
     down = math.hypot((one.mid - one.low) * other.mid, (other.mid - other.low) * one.mid)
     up = math.hypot((one.high - one.mid) * other.mid, (other.high - other.mid) * one.mid)
     return Interval(max(mid - down, 0.0), mid, mid + up)
+
+
+def _at_once(one: Interval, other: Interval) -> Interval:
+    """The sum of two that are low or high together."""
+    return Interval(one.low + other.low, one.mid + other.mid, one.high + other.high)
 
 
 def comonotone(one: Interval, other: Interval) -> Interval:

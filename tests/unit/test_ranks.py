@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.recorded import Record, a_record, several_ranks
 
+from stepwatch.advice import counsel_on_log
 from stepwatch.analysis import analyse
 from stepwatch.analysis.ranks import Ranks, find_ranks
 from stepwatch.cli import main
@@ -236,3 +237,12 @@ def test_the_full_report_shows_the_ranks(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert "The ranks beside each other" in result.stdout
         assert "Rank 2 is the slowest" in " ".join(result.stdout.split())
+
+
+def test_advice_on_data_and_on_a_slow_rank() -> None:
+    records = several_ranks([0.2, 0.2, 0.26], data_s=0.05, settings={"max_iters": 20000})
+    counsel = counsel_on_log(analyse(the_run(records)))
+    assert counsel is not None
+    found = {advice.rule: advice.saves_s for advice in counsel.advice}
+    assert found["look_at_rank"].holds(20000 * 0.06)
+    assert found["feed_faster"].holds(0.75 * 20000 * 0.05)

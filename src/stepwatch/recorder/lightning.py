@@ -117,7 +117,8 @@ class StepwatchCallback(Callback):  # type: ignore[misc]
         events = self._events
         if events is None or events.step is None:
             return
-        self._tokens += (tokens_in(batch) or 0) * trainer.world_size
+        if tokens := tokens_in(batch):
+            self._tokens += tokens * trainer.world_size
         if pl_module.automatic_optimization and trainer.global_step == self._steps_done:
             events.mark = perf_counter()  # gradients are being accumulated
             return
@@ -160,19 +161,19 @@ class StepwatchCallback(Callback):  # type: ignore[misc]
     # --- what there is no event for -----------------------------------------------------------------------------
 
     def _hear_start(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(action: str, *args: Any, **named: Any) -> Any:
-            if action.endswith(_FETCH) and self._waiting_since is None:
+        def heard(action_name: str) -> Any:
+            if action_name.endswith(_FETCH) and self._waiting_since is None:
                 self._waiting_since = perf_counter()
-            return start(action, *args, **named)
+            return start(action_name)
 
         return heard
 
     def _hear_stop(self, stop: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(action: str, *args: Any, **named: Any) -> Any:
-            if action.endswith(_FETCH) and self._waiting_since is not None:
+        def heard(action_name: str) -> Any:
+            if action_name.endswith(_FETCH) and self._waiting_since is not None:
                 self._data_s += perf_counter() - self._waiting_since
                 self._waiting_since = None
-            return stop(action, *args, **named)
+            return stop(action_name)
 
         return heard
 

@@ -31,8 +31,8 @@ def plain_number(value: Any) -> float | None:
     """A number, or that of a tensor which lies in this machine's own memory: no device is waited for."""
     if isinstance(value, (int, float)):
         return float(value)
-    at_hand = str(getattr(value, "device", "")) == "cpu" and getattr(value, "numel", lambda: 0)() == 1
-    return float(value.item()) if at_hand else None
+    at_hand = getattr(getattr(value, "device", None), "type", None) == "cpu"
+    return float(value.item()) if at_hand and value.numel() == 1 else None
 
 
 def tokens_in(batch: Any) -> int | None:

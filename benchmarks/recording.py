@@ -26,12 +26,16 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from stepwatch.analysis import analyse
+from stepwatch.readers import read
 from stepwatch.recorder import Recorder
+from stepwatch.sources import from_file
+from stepwatch.units import Interval
 
 WANTED_ERROR, WANTED_ERROR_S, WANTED_SUM = 0.02, 0.001, 0.01
 KILLS, SEED = 200, 1
 RANKS, SLOW_RANK, SLOWER = 8, 5, 1.6
-_TURNS, _PHASES_A_TURN, _PAIRS = 400, 250, 300
+_TURNS, _PHASES_A_TURN, _PAIRS = 5000, 20, 300  # short turns: few of them are interrupted by what else runs here
 _TMPFS_BYTES = 64 * 1024
 
 
@@ -297,12 +301,30 @@ def _rank(path: str, rank: int, ranks: int, factor: float, steps: int, meeting: 
     recorder.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRank:
+    named: int | None
+    skew: Interval | None
+
+
+def slow_rank() -> SlowRank:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.jsonl"
+        train_on_ranks(path)
+        (run,) = read(from_file(path))
+        ranks = analyse(run).ranks
+    if ranks is None or not ranks.chronic:
+        return SlowRank(named=None, skew=None)
+    return SlowRank(named=ranks.slowest, skew=ranks.skew)
+
+
 def table(count: int = KILLS) -> str:
     rows = [
         *_rows_of_cost(overhead()),
         *_rows_of_sleeps(planted()),
         _row_of_kills(kills(count)),
         _row_of_disk(full_disk()),
+        _row_of_rank(slow_rank()),
     ]
     return "\n".join(["| what | wanted | found |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)])
 
@@ -331,6 +353,15 @@ def _row_of_kills(killed: Kills) -> Row:
 def _row_of_disk(disk: dict[str, int] | None) -> Row:
     found = f"{disk['steps']} of 5000 steps, {disk['warnings']} warning" if disk else "not measured: no tmpfs here"
     return "a disk filled to the brim", "5000 steps, 1 warning", found
+
+
+def _row_of_rank(slow: SlowRank) -> Row:
+    wanted = f"rank {SLOW_RANK}, {100 * (SLOWER - 1):.0f} %"
+    skew = slow.skew
+    found = (
+        f"rank {slow.named}, {100 * skew.mid:.0f} % ({100 * skew.low:.0f} to {100 * skew.high:.0f})" if skew else "none"
+    )
+    return f"of {RANKS} ranks, one slow: named, with its skew", wanted, found
 
 
 def main() -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Event
+from typing import IO, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +32,9 @@ NAME = "ckpt.pt"
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 _NEEDED = ("model", "optimizer", "model_args", "iter_num", "best_val_loss")
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
+_PIECE = 1 << 20  # bytes written in one go
+_PAUSES = 3.0  # times what a piece took: a quarter of one processor at most
+_NICE = 10  # a tenth of the weight of a thread that trains: enough to get done
 _ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function):? (?P<name>[\w.]+\.[\w.]+)")
 
 
@@ -51,11 +57,18 @@ class Keeper:
         self.path = directory / NAME
         self._report = on_written or (lambda saved: None)
         self._snapshot = Snapshot()
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stepwatch-keeper") if background else None
+        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", _step_back) if background else None
         self._writing: Future[None] | None = None
+        self._hurry = Event()
         directory.mkdir(parents=True, exist_ok=True)
         for leftover in directory.glob(f"{NAME}.*.tmp"):
             leftover.unlink(missing_ok=True)
+
+    def expect(self, checkpoint: Mapping[str, Any]) -> None:
+        """Make room in memory for such checkpoints meanwhile: most of what a first save waits for is fresh memory."""
+        if self._writer is not None:
+            self.wait()
+            self._writing = self._writer.submit(self._snapshot.make_room, checkpoint)
 
     def save(self, checkpoint: Mapping[str, Any], at: int) -> float:
         """Copy the checkpoint and have it written; the seconds that the caller waited."""
@@ -68,6 +81,7 @@ class Keeper:
             return time.perf_counter() - began
         copy = self._snapshot.take(checkpoint)
         if self._writer is None:
+            self._hurry.set()
             self._write(copy, at, size)
         else:
             self._writing = self._writer.submit(self._write, copy, at, size)
@@ -77,7 +91,9 @@ class Keeper:
         """Until nothing is being written."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
+            self._hurry.set()
             writing.result()
+            self._hurry.clear()
 
     def close(self) -> None:
         self.wait()
@@ -86,7 +102,7 @@ class Keeper:
 
     def _write(self, checkpoint: dict[str, Any], at: int, size: int) -> None:
         began = time.perf_counter()
-        failed = replace(self.path, checkpoint)
+        failed = replace(self.path, checkpoint, self._hurry)
         self._report(Saved(at, time.perf_counter() - began, size, failed))
 
 
@@ -95,6 +111,12 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._buffers: list[Tensor] = []
+
+    def make_room(self, values: Mapping[str, Any]) -> None:
+        """Buffers for these tensors, touched, so that the system has handed over their memory; nothing is copied."""
+        sizing = _Copying(self._buffers, into=_touch)
+        sizing.of(values)
+        self._buffers = sizing.made
 
     def take(self, values: Mapping[str, Any]) -> dict[str, Any]:
         copying = _Copying(self._buffers)
@@ -107,8 +129,13 @@ class Snapshot:
 class _Copying:
     """One walk through a checkpoint; a tensor that is met twice is copied once and stays shared."""
 
-    def __init__(self, buffers: list[Tensor]) -> None:
+    def __init__(
+        self,
+        buffers: list[Tensor],
+        into: Callable[[Tensor, Tensor], Tensor] = lambda buffer, tensor: buffer.copy_(tensor, non_blocking=True),
+    ) -> None:
         self.old = buffers
+        self.into = into
         self.made: list[Tensor] = []
         self.seen: dict[tuple[object, ...], Tensor] = {}
         self.cards: set[torch.device] = set()
@@ -125,7 +152,7 @@ class _Copying:
     def tensor(self, tensor: Tensor) -> Tensor:
         same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if same not in self.seen or tensor.numel() == 0:
-            self.seen[same] = self.buffer(tensor).copy_(tensor, non_blocking=True)
+            self.seen[same] = self.into(self.buffer(tensor), tensor)
         return self.seen[same]
 
     def buffer(self, tensor: Tensor) -> Tensor:
@@ -143,6 +170,18 @@ class _Copying:
         """Wait until the cards have delivered."""
         for card in self.cards:
             torch.cuda.current_stream(card).synchronize()
+
+
+def _step_back() -> None:
+    """The thread that writes yields the processor to training; elsewhere than on Linux that would slow down both."""
+    if sys.platform == "linux":
+        os.nice(_NICE)
+
+
+def _touch(buffer: Tensor, tensor: Tensor) -> Tensor:
+    """Zeros by numpy: an operation of torch in a second thread starts a second pool of threads, and slows the first."""
+    buffer.reshape(-1).view(torch.uint8).numpy().fill(0)
+    return buffer
 
 
 def _host_memory(tensor: Tensor) -> Tensor:
@@ -182,13 +221,31 @@ def _no_room(directory: Path, size: int) -> str | None:
     return f"no room on the disk: {(size + _MARGIN) / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free"
 
 
-def replace(path: Path, checkpoint: dict[str, Any]) -> str | None:
+class _Gentle:
+    """A file written in pieces with pauses, so that training keeps its processors, until someone waits for it."""
+
+    def __init__(self, stream: FileIO, hurry: Event) -> None:
+        self.stream = stream
+        self.hurry = hurry
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        while view:
+            began = time.perf_counter()
+            view = view[self.stream.write(view[:_PIECE]) :]
+            self.hurry.wait(_PAUSES * (time.perf_counter() - began))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
     """Write a new file beside `path`, then put it in its place; the reason if that failed, and the old file stays."""
     new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with open(new, "wb") as stream:
-            torch.save(checkpoint, stream)
-            stream.flush()
+        with open(new, "wb", buffering=0) as stream:
+            torch.save(checkpoint, cast(IO[bytes], _Gentle(stream, hurry)))
             os.fsync(stream.fileno())
         os.replace(new, path)
         _sync_directory(path.parent)

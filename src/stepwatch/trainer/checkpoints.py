@@ -68,9 +68,12 @@ class Keeper:
         self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", _step_back) if background else None
         self._writing: Future[None] | None = None
         self._hurry = Event()
-        directory.mkdir(parents=True, exist_ok=True)
-        for leftover in directory.glob(f"{NAME}.*.tmp"):
-            leftover.unlink(missing_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for leftover in directory.glob(f"{NAME}.*.tmp"):
+                leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
 
     def expect(self, checkpoint: Mapping[str, Any]) -> None:
         """Make room in memory for such checkpoints meanwhile: most of what a first save waits for is fresh memory."""
@@ -152,6 +155,13 @@ def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
             new.unlink(missing_ok=True)
         return _reason(error)
     return None
+
+
+def _unwritable(directory: Path, error: OSError) -> CheckpointError:
+    reason = {"name": str(directory), "reason": error.strerror or type(error).__name__}
+    return CheckpointError(
+        Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another --out_dir")
+    )
 
 
 def _sync_directory(directory: Path) -> None:

@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "watch": {"analysis", "readers", "run"},
     "recorder": set(),
     "i18n": set(),
+    "trainer": set(),
     "presenters": {
         "advice",
         "analysis",
@@ -77,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "trainer",
         "watch",
         "web",
     },

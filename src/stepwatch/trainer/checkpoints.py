@@ -1,0 +1,282 @@
+"""Checkpoints that training does not wait for, and that are whole whenever the process dies.
+
+Training waits while the tensors are copied to memory; a thread writes the copy to a new file beside ckpt.pt and puts
+it in its place once it is safe on the disk. What is written is nanoGPT's checkpoint: model, optimizer, model_args,
+iter_num, best_val_loss, config.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from threading import Event
+from typing import IO, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from stepwatch.messages import Message
+from stepwatch.trainer.errors import CheckpointError
+from stepwatch.trainer.snapshot import Snapshot, size_of
+
+__all__ = ["CheckpointError", "Keeper", "Saved", "check_shape", "load", "model_state"]
+
+NAME = "ckpt.pt"
+SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "model": dict,
+    "optimizer": dict,
+    "model_args": dict,
+    "iter_num": int,
+    "best_val_loss": (int, float, Tensor),
+}
+_MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
+_PIECE = 1 << 20  # bytes written in one go
+_PAUSES = 3.0  # times what a piece took of the processor: no more than a quarter of one is used
+_NICE = 10  # a tenth of the weight of a thread that trains: enough to get done
+_ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P<name>\w+(?:\.\w+)+)")
+
+
+class Saved(NamedTuple):
+    """What became of one save: how long the writing took, or why it failed and the older file stayed."""
+
+    at: int
+    seconds: float
+    size: int
+    failed: str | None = None
+
+
+class Keeper:
+    """Keeps ckpt.pt of a directory; never two writes at once, and the last good one is always there."""
+
+    def __init__(
+        self, directory: Path, *, background: bool = True, on_written: Callable[[Saved], object] | None = None
+    ) -> None:
+        """on_written is called after each write, from the thread that wrote."""
+        self.path = directory / NAME
+        self._report = on_written or (lambda saved: None)
+        self._snapshot = Snapshot()
+        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", _step_back) if background else None
+        self._writing: Future[None] | None = None
+        self._hurry = Event()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for leftover in directory.glob(f"{NAME}.*.tmp"):
+                leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+
+    def expect(self, checkpoint: Mapping[str, Any]) -> None:
+        """Make room in memory for such checkpoints meanwhile: most of what a first save waits for is fresh memory."""
+        if self._writer is not None:
+            self.wait()
+            self._writing = self._writer.submit(self._snapshot.make_room, checkpoint)
+
+    def save(self, checkpoint: Mapping[str, Any], at: int) -> float:
+        """Copy the checkpoint and have it written; the seconds that the caller waited."""
+        began = time.perf_counter()
+        self.wait()
+        size = size_of(checkpoint)
+        lacking = _no_room(self.path.parent, size)
+        if lacking is not None:
+            self._report(Saved(at, 0.0, size, lacking))
+        elif self._writer is None:
+            self._hurry.set()
+            self._write(dict(checkpoint), at, size)
+        else:
+            self._writing = self._writer.submit(self._write, self._snapshot.take(checkpoint), at, size)
+        return time.perf_counter() - began
+
+    def wait(self) -> None:
+        """Until nothing is being written."""
+        if self._writing is None:
+            return
+        self._hurry.set()
+        try:
+            self._writing.result()
+        finally:
+            self._hurry.clear()
+
+    def close(self) -> None:
+        self.wait()
+        if self._writer is not None:
+            self._writer.shutdown()
+
+    def _write(self, checkpoint: dict[str, Any], at: int, size: int) -> None:
+        began = time.perf_counter()
+        failed = replace(self.path, checkpoint, self._hurry)
+        self._report(Saved(at, time.perf_counter() - began, size, failed))
+
+
+class _Gentle:
+    """A file written in pieces with pauses, so that training keeps its processors, until someone waits for it."""
+
+    def __init__(self, stream: FileIO, hurry: Event) -> None:
+        self.stream = stream
+        self.hurry = hurry
+        self.used_s = time.thread_time()
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        while view:
+            view = view[self.stream.write(view[:_PIECE]) :]
+            self.pause()
+        return len(data)
+
+    def pause(self) -> None:
+        """For what this thread has used of a processor since the last pause; waiting for the disk disturbs nobody."""
+        self.hurry.wait(_PAUSES * (time.thread_time() - self.used_s))
+        self.used_s = time.thread_time()
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
+    """Write a new file beside `path`, then put it in its place; the reason if that failed, and the old file stays."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(new, "wb", buffering=0) as stream:
+            torch.save(checkpoint, cast(IO[bytes], _Gentle(stream, hurry)))
+            os.fsync(stream.fileno())
+        os.replace(new, path)
+        _sync_directory(path.parent)
+    except Exception as error:  # whatever it was, training goes on and the older checkpoint is whole
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        return _reason(error)
+    return None
+
+
+def _unwritable(directory: Path, error: OSError) -> CheckpointError:
+    reason = {"name": str(directory), "reason": error.strerror or type(error).__name__}
+    return CheckpointError(
+        Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another --out_dir")
+    )
+
+
+def _sync_directory(directory: Path) -> None:
+    """A rename is safe once its directory is; Windows cannot open one and needs it not."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _step_back() -> None:
+    """The thread that writes yields the processor to training; elsewhere than on Linux that would slow down both."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.nice(_NICE)
+
+
+def _no_room(directory: Path, size: int) -> str | None:
+    try:
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        return _reason(error)
+    if free >= size + _MARGIN:
+        return None
+    return f"no room on the disk: {(size + _MARGIN) / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free"
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, also where torch wrapped it."""
+    inner = error if isinstance(error, OSError) else error.__context__
+    if isinstance(inner, OSError):
+        return (inner.strerror or type(inner).__name__).lower()
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A checkpoint, ours or nanoGPT's, as numbers and nothing that could run."""
+    try:
+        with open(path, "rb") as stream:
+            begins = stream.read(2)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not begins:
+        raise _refused(Message("“{name:word}” is empty", {"name": str(path)}))
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # a damaged file makes torch raise nearly anything
+        raise _refused(_what_it_is(path, begins, str(error))) from error
+    _check_content(path, loaded)
+    return cast(dict[str, Any], loaded)
+
+
+def _what_it_is(path: Path, begins: bytes, told: str) -> Message:
+    asked = _ASKED_FOR.search(told)
+    if asked is not None:
+        return Message(
+            "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
+            {"name": str(path), "asked": asked["name"]},
+        )
+    if begins == b"PK":
+        return Message("“{name:word}” is cut off or damaged", {"name": str(path)})
+    return Message("“{name:word}” is no checkpoint", {"name": str(path)})
+
+
+def _check_content(path: Path, loaded: Any) -> None:
+    if not isinstance(loaded, dict):
+        raise _refused(Message("“{name:word}” is no checkpoint", {"name": str(path)}))
+    lacking = [key for key, kind in _KINDS.items() if not isinstance(loaded.get(key), kind)]
+    lacking += [f"model_args.{key}" for key in SHAPE if not lacking and key not in loaded["model_args"]]
+    if lacking:
+        raise _refused(
+            Message(
+                "“{name:word}” is no whole checkpoint: it lacks {keys:word}",
+                {"name": str(path), "keys": ", ".join(lacking)},
+            )
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    if isinstance(error, FileNotFoundError):
+        return _refused(Message("there is no file “{name:word}”", {"name": str(path)}))
+    reason = {"name": str(path), "reason": error.strerror or type(error).__name__}
+    return _refused(Message("“{name:word}” cannot be read: {reason:word}", reason))
+
+
+def _refused(what: Message) -> CheckpointError:
+    return CheckpointError(
+        what, Message("name the directory of another run with --out_dir, or begin anew with --init_from=scratch")
+    )
+
+
+def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights by the names of the plain model: a compiled one puts a prefix in front of each."""
+    return {name.removeprefix("_orig_mod."): tensor for name, tensor in loaded["model"].items()}
+
+
+def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """What was asked for must be what the checkpoint has; a shorter block_size the model can be cut to."""
+    differing = [
+        f"{key} {model_args[key]} ≠ {wanted[key]}"
+        for key in SHAPE
+        if key in wanted and not _fits(key, model_args[key], wanted[key])
+    ]
+    if differing:
+        raise CheckpointError(
+            Message(
+                "the checkpoint has another shape than the settings: {differing:list}",
+                {"differing": ", ".join(differing)},
+            ),
+            Message("leave these settings out to go on with the checkpoint's own, or begin anew: --init_from=scratch"),
+        )
+
+
+def _fits(key: str, has: Any, wanted: Any) -> bool:
+    return bool(has == wanted or (key == "block_size" and wanted < has))

@@ -52,7 +52,7 @@ class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
     `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
-    decimals, of which eight count, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
+    decimals, of which eight count, `{name?}` one that may be nan or inf, which is inf, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
     `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the drawing
     of a progress bar, `{**}` the rest of the line, `{{` a brace. With `anywhere` the shape begins where its first
     letters are first found in the line, and a date and time in front of it become `stamp_s`.
@@ -60,10 +60,12 @@ class Template:
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
+        self.first = shape.partition("{")[0].encode()
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~:|/]+)\})?", shape):
-            if literal:
-                self.pieces.append(("", literal.replace("{{", "{").encode()))
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:|/]+)\})?", shape):
+            letters = literal.replace("{{", "{").encode()
+            # Eight at a time: what does not fit the first ones is done with.
+            self.pieces += [("", letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
             if name:
                 self.pieces.append((name, b""))
 
@@ -71,7 +73,7 @@ class Template:
         """The lines (of those given) that fit, and the numbers in them by field name."""
         cursor = block.starts[lines]
         if self.anywhere:
-            lines, cursor = _find_literal(block, lines, self.pieces[0][1])
+            lines, cursor = _find_literal(block, lines, self.first)
         begins = cursor
         found: dict[str, Floats] = {}
         for name, literal in self.pieces:
@@ -90,8 +92,8 @@ class Template:
             elif name.endswith("/"):
                 fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
-                how = {"commas": name.endswith(","), "long": name.endswith("+"), "loose": name.endswith("~")}
-                fits, cursor, found[name.rstrip(",+~")] = _read_number(block, cursor, **how)
+                how = {_KINDS_OF_NUMBERS[name[-1]]: True} if name[-1] in _KINDS_OF_NUMBERS else {}
+                fits, cursor, found[name.rstrip(",+~?")] = _read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -109,7 +111,7 @@ def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
     """For each line the number behind the first place of these letters; nan where they are not, inf if no plain one."""
     rows, places = _find_literal(block, lines, literal)
     fits, places = _skip_literal(block, places, literal)
-    plain, places, values = _read_number(block, places)
+    plain, places, values = _read_number(block, places, long=True)
     after = block.octets[places]
     ended = (after == ord(" ")) | (places == block.ends[rows])
     found = np.full(len(lines), np.nan)
@@ -222,7 +224,7 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     if clock:
         fits, _, values = _read_clock(block, cursor)
         return rows, np.where(fits, values, np.nan)
-    fits, end, values = _read_number(block, cursor)
+    fits, end, values = _read_number(block, cursor, long=True)
     if not fits.all():
         end[~fits], values[~fits] = _read_decimals(block, cursor[~fits])
     fits = ~np.isnan(values) & ((block.octets[end] | 32) != ord("e"))
@@ -233,6 +235,9 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
 
 
 _FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
+_KINDS_OF_NUMBERS = {",": "commas", "+": "long", "~": "loose", "?": "unknown"}
+_LONGEST = 15  # digits that a float holds exactly
+_UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")], np.uint64)
 _MOSTLY = 0.9
 _MOST_WORD_PARTS = 8
 _SPACES = np.uint64(0x2020202020202020)
@@ -290,24 +295,19 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
 
 
 def _read_number(
-    block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False
+    block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False, unknown: bool = False
 ) -> tuple[Mask, Ints, Floats]:
     """A decimal number of at most seven digits on either side of the point, `E+00` after it; no other fits.
 
-    A long one may have 14 digits before the point and none behind it; a loose one any number of decimals.
+    A long one may have 15 digits in all; a loose one any number of decimals; an unknown one may be nan or inf.
     """
+    begin = cursor
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
-    whole, count = _read_digits(block, cursor)
-    fits = (count > 0) & (count < 8)
+    whole, count = _read_digits(block, cursor, long=long)
+    most = _LONGEST if long else 7
+    fits = (count > 0) & (count <= most)
     cursor = cursor + count
-    full = count == 8
-    if long and full.any():
-        more, further = _read_digits(block, cursor)
-        further = np.where(full, further, 0)
-        fits |= full & (further < 7)
-        whole = np.where(full, whole * _TENS[further] + more, whole)
-        cursor = cursor + further
     while commas:
         more, three = _read_digits(block, cursor + 1)
         group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
@@ -315,14 +315,14 @@ def _read_number(
             break
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
-    point = (block.octets[cursor] == ord(".")) & fits & ~(full & long)
+    point = (block.octets[cursor] == ord(".")) & fits
     value: Floats = whole
     places: Ints = np.zeros(len(cursor), np.int64)
     if point.any():
         cursor = cursor + point
-        fraction, places = _read_digits(block, cursor)
+        fraction, places = _read_digits(block, cursor, long=long)
         places = np.where(point, places, 0)
-        fits &= ((places < 8) | loose) & (point <= (places > 0))
+        fits &= ((places <= most - count * long) | loose) & (point <= (places > 0))
         value = np.asarray(whole * _TENS[places] + np.where(point, fraction, 0.0))
         cursor = cursor + places
         further = places
@@ -340,11 +340,33 @@ def _read_number(
     fits &= np.abs(places) < len(_TENS)
     down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
     value = value / _TENS[down] * _TENS[up] if places.any() else value
-    return fits, cursor, np.where(negative, -value, value)
+    value = np.where(negative, -value, value)
+    if unknown and not fits.all():
+        fits, cursor, value = _with_unknown(block, begin, fits, cursor, value)
+    return fits, cursor, value
 
 
-def _read_digits(block: Block, cursor: Ints) -> tuple[Floats, Ints]:
-    """The digits at the cursor as one number, and how many there are (8: at least eight)."""
+def _with_unknown(block: Block, begin: Ints, fits: Mask, cursor: Ints, value: Floats) -> tuple[Mask, Ints, Floats]:
+    """`nan`, `inf`, with a sign or without, are inf."""
+    sign = block.octets[begin]
+    signed = (sign == ord("-")) | (sign == ord("+"))
+    word = block.words[begin + signed] & np.uint64(0xFFFFFF)
+    named = ~fits & np.isin(word, _UNKNOWN)
+    return fits | named, np.where(named, begin + signed + 3, cursor), np.where(named, np.inf, value)
+
+
+def _read_digits(block: Block, cursor: Ints, *, long: bool = False) -> tuple[Floats, Ints]:
+    """The digits at the cursor as one number, and how many there are (8, long 16: at least so many)."""
+    value, count = _read_eight(block, cursor)
+    full = np.flatnonzero(count == 8) if long else ()
+    if len(full):
+        more, further = _read_eight(block, cursor[full] + 8)
+        value[full] = value[full] * _TENS[further] + more
+        count[full] += further
+    return value, count
+
+
+def _read_eight(block: Block, cursor: Ints) -> tuple[Floats, Ints]:
     word = block.words[cursor] ^ _ZEROS
     past = ((word + _PAST_NINE) | word) & _HIGH_BITS  # the high bit of every byte that is no digit
     first = past & (~past + np.uint64(1))

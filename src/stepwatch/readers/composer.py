@@ -41,9 +41,9 @@ _FIRST_LETTERS = np.array(
     sorted({int.from_bytes(key[:8].encode(), "little") for key in (*_KEYS, *_OTHER_KEYS)}), np.uint64
 )
 _PROGRESS = {
-    "batch": Template("[batch={number}/{last}]:"),
-    "epoch": Template("[epoch={epoch}][batch={number}/{last}]:"),
-    "token": Template("[token={number}/{last}]:"),
+    "batch": Template("[batch={number+}/{last+}]:"),
+    "epoch": Template("[epoch={epoch}][batch={number+}/{last+}]:"),
+    "token": Template("[token={number+}/{last+}]:"),
 }
 _HEAD = Pattern(
     r"\[(?:epoch=(?P<epoch>\d{1,9})\]\[)?(?P<unit>batch|sample|token)=(?P<number>\d{1,18})(?:/(?P<last>\d{1,18}))?\]:?\s*$"

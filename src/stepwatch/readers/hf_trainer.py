@@ -256,7 +256,7 @@ def _position(pairs: Mapping[str, str]) -> tuple[float, float]:
 
 
 _LOSSES = tuple(
-    Template(f"{{{{'loss': {quote}{{loss}}{quote}, {norm}'learning_rate': {{*}} 'epoch': {quote}{{epoch}}{quote}}}")
+    Template(f"{{{{'loss': {quote}{{loss?}}{quote}, {norm}'learning_rate': {{*}} 'epoch': {quote}{{epoch}}{quote}}}")
     for quote in ("", "'") for norm in ("'grad_norm': {*} ", "")
 )  # fmt: skip
 FORMAT = TrainerFormat(

@@ -41,10 +41,10 @@ Iter 200: Saved adapter weights to adapters/adapters.safetensors and adapters/00
     ),
     templates=(
         Template(
-            "Iter {number}: Train loss {loss}, Learning Rate {*} It/sec {per_s}, Tokens/sec {tokens_per_s},"
+            "Iter {number}: Train loss {loss?}, Learning Rate {*} It/sec {per_s}, Tokens/sec {tokens_per_s},"
             " Trained Tokens {*} Peak mem {*} GB"
         ),
-        Template("Iter {number}: Train loss {loss}, It/sec {per_s}, Tokens/sec {tokens_per_s}"),
+        Template("Iter {number}: Train loss {loss?}, It/sec {per_s}, Tokens/sec {tokens_per_s}"),
     ),
     evaluations=(Pattern(rf"Iter (?P<at>\d+): Val loss (?P<val_loss>{LOSS}), Val took (?P<took_s>{NUMBER})s"),),
     checkpoints=(Pattern(r"Iter (?P<at>\d+): Saved (?:adapter )?weights to "),),

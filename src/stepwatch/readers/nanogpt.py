@@ -22,8 +22,8 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
 from stepwatch.settings import KINDS, read_value
 
 TEMPLATES = (
-    Template("iter {number}: loss {loss}, time {time_ms}ms, mfu {mfu}%"),
-    Template("iter {number}: loss {loss}, time {time_ms}ms"),
+    Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%"),
+    Template("iter {number}: loss {loss?}, time {time_ms}ms"),
 )
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 
 import numpy as np
@@ -126,6 +129,20 @@ def settings_of(source: Source) -> Settings:
     return runs[0].settings
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """What is read holds no cycles: to look for them among millions of events takes longer than to make these."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_without_collection()
 def _parse(source: Source, reader: Reader) -> tuple[Run, ...]:
     records = Records()
     text = source.text

@@ -47,15 +47,24 @@ class Block(NamedTuple):
         words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, 0, (1,))
         return cls(words, padded, starts, ends)
 
+    def without(self, lines: Ints, others: Ints) -> Ints:
+        """The lines that are not among the others."""
+        if not len(others):
+            return lines
+        left = np.ones(len(self.starts), bool)
+        left[others] = False
+        return lines[left[lines]]
+
 
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
     `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
-    decimals, of which eight count, `{name?}` one that may be nan or inf, which is inf, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
-    `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the drawing
-    of a progress bar, `{**}` the rest of the line, `{{` a brace. With `anywhere` the shape begins where its first
-    letters are first found in the line, and a date and time in front of it become `stamp_s`.
+    decimals, of which eight count, `{name?}` one that may be nan or inf, which is inf, `{name:}` a clock such as
+    `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}`
+    anything up to the next space or the end, `{|}` the drawing of a progress bar, `{**}` the rest of the line, `{{`
+    a brace. With `anywhere` the shape begins where its first letters are first found in the line, and a date and
+    time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
@@ -105,6 +114,14 @@ class Template:
             if stamps is not None:
                 found["stamp_s"] = stamps
         return lines, found
+
+
+def some_of(lines: Ints) -> Ints:
+    """A few stretches of the lines: what fits none of them is hardly worth a try on all."""
+    if len(lines) <= 2 * _STRETCHES * _STRETCH:
+        return lines
+    begins = np.linspace(0, len(lines) - _STRETCH, _STRETCHES).astype(np.int64)
+    return np.asarray(lines[(begins[:, None] + np.arange(_STRETCH)).ravel()])
 
 
 def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
@@ -182,6 +199,20 @@ def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
     return fits & (parts > 0), cursor, seconds
 
 
+def _read_duration(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+    """`1d 2h 3m 4s`, or the last of these parts."""
+    seconds, goes_on = np.zeros(len(cursor)), np.ones(len(cursor), bool)
+    begin = cursor
+    for _ in range(4):
+        value, count = _read_digits(block, cursor)
+        unit = _SECONDS_OF_UNITS[block.octets[cursor + count]]
+        goes_on &= (count > 0) & (count < 8) & (unit > 0)
+        seconds = np.where(goes_on, seconds + value * unit, seconds)
+        cursor = cursor + (count + 1) * goes_on
+        cursor = cursor + (goes_on & (block.octets[cursor] == ord(" ")))
+    return cursor > begin, cursor, seconds
+
+
 def _read_rate(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats, Floats]:
     """`2.10s/it` or `5.00it/s`: the seconds of one, and the number as it is printed."""
     fits, cursor, printed = _read_number(block, cursor)
@@ -212,7 +243,7 @@ def places_behind(text: bytes, literal: bytes) -> Ints:
 def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = False) -> tuple[Ints, Floats]:
     """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
 
-    A printed nan is inf, as everywhere; what is no number is nan. With `clock`, `h:mm:ss` in seconds.
+    A printed nan is inf, as everywhere; what is no number is nan. With `clock`, `h:mm:ss` or `1h 2m 3s` in seconds.
     """
     if literal not in text:  # at the speed of a text search
         return np.zeros(0, np.int64), np.zeros(0)
@@ -220,10 +251,12 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     rows = np.searchsorted(block.starts, places, side="right") - 1
     first = np.diff(rows, prepend=-1) > 0
     rows, cursor = rows[first], places[first]
-    cursor = cursor + ((block.octets[cursor] == ord("'")) | (block.octets[cursor] == ord('"')))
+    cursor = cursor + np.isin(block.octets[cursor], _QUOTES)
     if clock:
         fits, _, values = _read_clock(block, cursor)
-        return rows, np.where(fits, values, np.nan)
+        in_parts, end, parts = _read_duration(block, cursor)
+        in_parts &= np.isin(block.octets[end], _QUOTES)
+        return rows, np.where(fits, values, np.where(in_parts, parts, np.nan))
     fits, end, values = _read_number(block, cursor, long=True)
     if not fits.all():
         end[~fits], values[~fits] = _read_decimals(block, cursor[~fits])
@@ -235,9 +268,13 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
 
 
 _FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
+_SECONDS_OF_UNITS = np.zeros(256)
+_SECONDS_OF_UNITS[list(b"dhms")] = (86400, 3600, 60, 1)
 _KINDS_OF_NUMBERS = {",": "commas", "+": "long", "~": "loose", "?": "unknown"}
 _LONGEST = 15  # digits that a float holds exactly
 _UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")], np.uint64)
+_QUOTES = np.frombuffer(b"'\"", np.uint8)
+_STRETCHES, _STRETCH = 8, 32
 _MOSTLY = 0.9
 _MOST_WORD_PARTS = 8
 _SPACES = np.uint64(0x2020202020202020)

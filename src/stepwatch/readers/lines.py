@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.columns import Block, Template, some_of
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
@@ -131,14 +131,12 @@ class LineFormat:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
         for template in self.templates:
-            if not len(left):
-                break
+            if not len(template.match(block, some_of(left))[0]):
+                continue
             lines, found = _timed(*template.match(block, left))
             if len(lines):
                 self._add_columns(records, lines + first_line, found)
-                unfit = np.ones(len(block.starts), bool)
-                unfit[lines] = False
-                left = left[unfit[left]]
+                left = block.without(left, lines)
         left = self._read_by_column(text, block, left, first_line, records)
         for index in self._words.among(text, block, left):
             line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")

@@ -165,9 +165,7 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
 def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
     begin = cursor
     for _ in range(_MOST_WORD_PARTS):
-        word = block.words[np.minimum(cursor, ends)] ^ _SPACES
-        space = (word - _ONES) & ~word & _HIGH_BITS  # the lowest bit that is set is that of the first space
-        count = np.bitwise_count((space & (~space + np.uint64(1))) - np.uint64(1)) >> 3
+        count = _bytes_before(block.words[np.minimum(cursor, ends)], _SPACES)
         cursor = cursor + count
         if (count < 8).all():
             break
@@ -177,13 +175,25 @@ def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
 
 def _skip_bar(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
     """Over what tqdm draws, to the digits behind it: `|███   | 12/100` goes on at the 12."""
-    edges = np.flatnonzero(block.octets == ord("|"))[: len(block.octets) - PADDING]
-    edges = edges[block.octets[edges + 1] == ord(" ")] + 2
-    ending = edges[(block.octets[edges] - np.uint8(48)) < 10]
-    places = np.append(ending, len(block.octets))
-    stop = places[np.searchsorted(ending, cursor)]
+    rows, at, stop = np.arange(len(cursor)), cursor, ends.copy()
+    for _ in range(_MOST_BAR_PARTS):
+        count = _bytes_before(block.words[np.minimum(at, ends[rows])], _BARS)
+        at = np.minimum(at + count, ends[rows])
+        drawn = (count < 8) & (block.octets[at + 1] == ord(" ")) & (block.octets[at + 2] - np.uint8(48) < 10)
+        stop[rows[drawn]] = at[drawn] + 2
+        goes_on = ~drawn & (at < ends[rows])
+        if not goes_on.any():
+            break
+        rows, at = rows[goes_on], (at + (count < 8))[goes_on]
     fits = stop < ends
     return fits, np.where(fits, stop, cursor)
+
+
+def _bytes_before(words: Words, wanted: np.uint64) -> Ints:
+    """How many of eight bytes stand before the first that is the wanted one, which is given eight times."""
+    words = words ^ wanted
+    zero = (words - _ONES) & ~words & _HIGH_BITS  # the lowest bit that is set is that of the first
+    return (np.bitwise_count((zero & (~zero + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
 
 
 def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
@@ -277,6 +287,8 @@ _QUOTES = np.frombuffer(b"'\"", np.uint8)
 _STRETCHES, _STRETCH = 8, 32
 _MOSTLY = 0.9
 _MOST_WORD_PARTS = 8
+_MOST_BAR_PARTS = 200
+_BARS = np.uint64(0x7C7C7C7C7C7C7C7C)
 _SPACES = np.uint64(0x2020202020202020)
 _ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40

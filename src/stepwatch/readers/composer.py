@@ -62,9 +62,9 @@ _SETTINGS = {
 _DTYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "amp_fp8": "float8"}
 _WORDS = Words((
     b"Train loss/train/total", b"Train throughput/", b"Train time", b"Train trainer/device_train", b"[epoch=",
-    b"[batch=", b"[sample=", b"[token=", b"[Eval ", b"Eval metrics/", b"max_seq_len: ", b"d_model: ", b"n_heads: ", b"n_layers: ",
-    b"vocab_size: ", b"precision: ", b"max_duration: ", b"microbatch_size: ", b"train_batch_size: ", b"eval_interval: ",
-    *SURROUNDINGS,
+    b"[batch=", b"[sample=", b"[token=", b"[Eval ", b"Eval metrics/", b"max_seq_len: ", b"d_model: ", b"n_heads: ",
+    b"n_layers: ", b"vocab_size: ", b"precision: ", b"max_duration: ", b"microbatch_size: ", b"train_batch_size: ",
+    b"eval_interval: ", *SURROUNDINGS,
 ))  # fmt: skip
 _MARKS = Pattern(
     rb"(?m)^[^\n]{0,200}?\bTrain (?:throughput/(?:device/)?(?:batches|samples)_per_sec|time/(?:train|total|val)"

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, numbers_after
+from stepwatch.readers.columns import Block, Template, numbers_after, some_of
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
@@ -126,7 +126,8 @@ def _keep_told(text: bytes, block: Block, lines: Ints, first_line: int, quote: b
         for name in ("global_step/max_steps", "current_steps", "total_steps", "elapsed_time", "train_speed(s/it)",
                      *_TOKEN_COUNTS)
     }  # fmt: skip
-    here = [name for name, key in keys.items() if key in text]
+    sample = b"".join([text[block.starts[line] : block.ends[line]] for line in some_of(lines).tolist()])
+    here = [name for name, key in keys.items() if key in sample]
     if not here:
         return
     found = {name: _after(block, text, lines, keys[name]) for name in here if name != "elapsed_time"}

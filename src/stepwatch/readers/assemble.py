@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     events = records.sorted_events()
     cuts = [*starts_of_runs(iterations, events), _END]
     rows = np.searchsorted(iterations.line, cuts).tolist()
-    told = np.searchsorted(list(map(LINE_OF, events)), cuts).tolist()
+    told = [bisect_left(events, cut, key=LINE_OF) for cut in cuts]
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
     shown = np.searchsorted([unread.line for unread in records.unread], cuts).tolist()
     runs = []
@@ -236,7 +237,7 @@ def _unwrapped(stamps: np.ndarray) -> np.ndarray:
 
 def _evaluations(found: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
     """Each evaluation once, by rising number; ranks and excerpts repeat them."""
-    if bool((np.diff([event.at for event in found]) > 0).all()):
+    if bool((np.diff(np.fromiter(map(itemgetter(1), found), np.int64)) > 0).all()):
         return tuple(found)
     by_number: dict[int, Evaluation] = {}
     for event in found:

@@ -250,6 +250,35 @@ def places_behind(text: bytes, literal: bytes) -> Ints:
     return np.cumsum(lengths[:-1] + len(literal))
 
 
+def _first_places(block: Block, text: bytes, literal: bytes) -> tuple[Ints, Ints]:
+    """The lines that hold the literal, and where it first ends in each."""
+    places = places_behind(text, literal)
+    rows = np.searchsorted(block.starts, places, side="right") - 1
+    first = np.diff(rows, prepend=-1) > 0
+    return rows[first], places[first]
+
+
+def _at_their_ends(block: Block, text: bytes, literal: bytes) -> tuple[Ints, Ints] | None:
+    """As the first places, where these are as far from the end in nearly all lines, as in bars; else None."""
+    model = len(block.starts) // 2
+    begin, end = int(block.starts[model]), int(block.ends[model])
+    found = text.find(literal, begin, end)
+    if found < 0:
+        return None
+    rows = np.flatnonzero(block.ends - block.starts >= end - found)
+    places = block.ends[rows] - (end - found)
+    alike, behind = _skip_literal(block, places, literal)
+    if alike.sum() <= _MOSTLY * len(block.starts):
+        return None
+    others = np.ones(len(block.starts), bool)
+    others[rows[alike]] = False
+    singly = [(row, text.find(literal, block.starts[row], block.ends[row])) for row in np.flatnonzero(others).tolist()]
+    more = np.array([pair for pair in singly if pair[1] >= 0], np.int64).reshape(-1, 2)
+    rows = np.concatenate((rows[alike], more[:, 0]))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], np.concatenate((behind[alike], more[:, 1] + len(literal)))[order]
+
+
 def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = False) -> tuple[Ints, Floats]:
     """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
 
@@ -257,10 +286,7 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     """
     if literal not in text:  # at the speed of a text search
         return np.zeros(0, np.int64), np.zeros(0)
-    places = places_behind(text, literal)
-    rows = np.searchsorted(block.starts, places, side="right") - 1
-    first = np.diff(rows, prepend=-1) > 0
-    rows, cursor = rows[first], places[first]
+    rows, cursor = _at_their_ends(block, text, literal) or _first_places(block, text, literal)
     cursor = cursor + np.isin(block.octets[cursor], _QUOTES)
     if clock:
         fits, _, values = _read_clock(block, cursor)

@@ -51,7 +51,7 @@ class LightningFormat(LineFormat):
         if records.held or (first_line == 0 and lightning_csv.sniff(text)):
             records.held += text
             return
-        if _STOPPED in text:
+        if b"`" in text and _STOPPED in text:  # one byte is found faster
             records.keep_row("stopped", first_line + text.count(b"\n", 0, text.find(_STOPPED)))
         super().parse(text, first_line, records)
 
@@ -125,7 +125,7 @@ class _BarRows:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self.bars = records.table("bar", 7)
+        self.bars = np.asfortranarray(records.table("bar", 7))  # read by columns
         losses = records.table("loss", 2)
         self.losses = at_lines(self.bars[:, 0], losses[:, 0], losses[:, 1])
         self.passes = _passes(records.table("val", 6))

@@ -78,14 +78,23 @@ def matched_by(shape: str, text: str, *, anywhere: bool = False) -> tuple[list[i
     return lines.tolist(), {name: column.tolist() for name, column in found.items()}
 
 
-@pytest.mark.parametrize("text", ["1", "1234567", "12345678", "123456789", "12345678901234"])
-def test_a_long_number_may_have_fourteen_digits(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["1", "1234567", "12345678", "123456789", "123456789012345", "12345678.5", "1234567.12345678", "-12345678901234.5",
+     "0.12345678901234", "999999999999999", "9.99999999999999"],
+)  # fmt: skip
+def test_a_long_number_may_have_fifteen_digits(text: str) -> None:
     assert matched_by("at {time+}ms", f"at {text}ms\n") == ([0], {"time": [float(text)]})
 
 
-@pytest.mark.parametrize("text", ["123456789012345", "12345678.5", "1234567890123456789"])
+@pytest.mark.parametrize("text", ["1234567890123456", "12345678.12345678", "0.123456789012345", "1234567890123456789"])
 def test_a_longer_one_is_left_to_the_patterns(text: str) -> None:
     assert matched_by("at {time+}ms", f"at {text}ms\n")[0] == []
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "+nan"])
+def test_a_number_that_may_be_unknown_is_infinite_then(text: str) -> None:
+    assert matched_by("loss {loss?} |", f"loss {text} |\nloss 2.5 |\nloss no |\n") == ([0, 1], {"loss": [np.inf, 2.5]})
 
 
 @pytest.mark.parametrize("word", ["a", "abcdefg", "abcdefgh", "2.1063e-04", "(+0.12z)|", "x" * 60])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 
 import numpy as np
@@ -150,6 +151,20 @@ def settings_of(source: Source) -> Settings:
     return runs[0].settings
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """What is read holds no cycles: to look for them among millions of events takes longer than to make these."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_without_collection()
 def _parse(source: Source, reader: Reader) -> tuple[Run, ...]:
     records = Records()
     text = source.text

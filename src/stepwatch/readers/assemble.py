@@ -6,11 +6,14 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LINE_OF, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -36,7 +39,7 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     events = records.sorted_events()
     cuts = [*starts_of_runs(iterations, events), _END]
     rows = np.searchsorted(iterations.line, cuts).tolist()
-    told = np.searchsorted([event.line for event in events], cuts).tolist()
+    told = [bisect_left(events, cut, key=LINE_OF) for cut in cuts]
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
     shown = np.searchsorted([unread.line for unread in records.unread], cuts).tolist()
     runs = []
@@ -48,6 +51,15 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
         runs.append(replace(run, unread=unread, unread_count=missed[i + 1] - missed[i]))
     return tuple(runs)
+
+
+class _Kinds(NamedTuple):
+    """Events, each kind for itself."""
+
+    facts: list[Fact]
+    evaluations: list[Evaluation]
+    checkpoints: list[Checkpoint]
+    faults: list[Fault]
 
 
 # --- where a new run begins -------------------------------------------------------------------------------------
@@ -64,7 +76,7 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event]) -> list[floa
 
 def _header_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
     """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
-    headers = [event for event in events if isinstance(event, Fact) and event.header]
+    headers = [fact for fact in _by_kind(events).facts if fact.header]
     rows_before = np.searchsorted(iterations.line, [event.line for event in headers]).tolist()
     starts: dict[int, float] = {}
     said: set[tuple[str, object]] = set()
@@ -132,7 +144,7 @@ def _identities(iterations: Iterations, end: int) -> set[tuple[int, float]]:
 
 def _lines_of_starts(iterations: Iterations, events: Sequence[Event], rows: set[int]) -> set[float]:
     """The line of each row, or of the evaluation or the header just above that belongs to it."""
-    lines = [event.line for event in events]
+    lines = list(map(LINE_OF, events)) if rows else []
     starts = set()
     for row in rows:
         line, above = int(iterations.line[row]), int(iterations.line[row - 1])
@@ -149,6 +161,16 @@ def _belongs(event: Event, number: int) -> bool:
     return isinstance(event, Fact) and event.header
 
 
+def _by_kind(events: Sequence[Event]) -> _Kinds:
+    """In their order, a stretch of one kind at a time: there may be millions of evaluations."""
+    kinds = _Kinds([], [], [], [])
+    lists: dict[type, list[Any]] = dict(zip((Fact, Evaluation, Checkpoint, Fault), kinds, strict=True))
+    for kind, stretch in groupby(events, type):
+        if kind in lists:
+            lists[kind].extend(stretch)
+    return kinds
+
+
 # --- one run ----------------------------------------------------------------------------------------------------
 
 
@@ -160,7 +182,8 @@ class _Piece:
     def run(self, reader: Reader, source: str) -> Run:
         # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
         last = int(self.iterations.line.max(initial=-1)) if len(self.iterations) else float("inf")
-        facts = [event for event in self.events if isinstance(event, Fact) and event.line <= last]
+        kinds = _by_kind(self.events)
+        facts = [fact for fact in kinds.facts if fact.line <= last]
         named = {fact.name: fact.value for fact in facts}
         ranks = _ranks(self._before_first_row())
         iterations, reordered = _in_order(self.iterations)
@@ -169,9 +192,9 @@ class _Piece:
             timing=_timing(named, reader),
             holds=named.get("holds", reader.holds),
             iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
-            evaluations=_evaluations(self.events),
-            checkpoints=_checkpoints(self.events, self.iterations),
-            faults=tuple(event for event in self.events if isinstance(event, Fault)),
+            evaluations=_evaluations(kinds.evaluations),
+            checkpoints=_checkpoints(self.events, self.iterations) if kinds.checkpoints else (),
+            faults=tuple(kinds.faults),
             settings=_settings(facts, ranks, self.iterations),
             source=source,
             gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
@@ -188,7 +211,7 @@ class _Piece:
 
     def _before_first_row(self) -> list[Event]:
         first = int(self.iterations.line.min()) if len(self.iterations) else float("inf")
-        return [event for event in self.events if event.line < first]
+        return list(self.events[: bisect_left(self.events, first, key=LINE_OF)])
 
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
@@ -214,12 +237,13 @@ def _unwrapped(stamps: np.ndarray) -> np.ndarray:
     return whole
 
 
-def _evaluations(events: Sequence[Event]) -> tuple[Evaluation, ...]:
+def _evaluations(found: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
     """Each evaluation once, by rising number; ranks and excerpts repeat them."""
+    if bool((np.diff(np.fromiter(map(itemgetter(1), found), np.int64)) > 0).all()):
+        return tuple(found)
     by_number: dict[int, Evaluation] = {}
-    for event in events:
-        if isinstance(event, Evaluation):
-            by_number.setdefault(event.at, event)
+    for event in found:
+        by_number.setdefault(event.at, event)
     return tuple(by_number[at] for at in sorted(by_number))
 
 

@@ -36,9 +36,9 @@ step   251 | loss: 6.147204 | lr 2.1147e-04 | norm: 0.9013 | dt: 416.59ms | tok/
         rf" dt: (?P<time_ms>{NUMBER})ms(?: \||,) tok/sec: (?P<tokens_per_s>{NUMBER})"
     ),
     templates=(
-        Template(f"step{{ }}{{number}} | loss: {{loss}} | lr {{*}} | norm: {{_norm}} | {_TIME_AND_RATE}"),
-        Template(f"step{{ }}{{number}} | loss: {{loss}} | norm: {{_norm}} | {_TIME_AND_RATE}"),
-        Template(f"step{{ }}{{number}} | loss: {{loss}} | {_TIME_AND_RATE}"),
+        Template(f"step{{ }}{{number}} | loss: {{loss?}} | lr {{*}} | norm: {{_norm?}} | {_TIME_AND_RATE}"),
+        Template(f"step{{ }}{{number}} | loss: {{loss?}} | norm: {{_norm?}} | {_TIME_AND_RATE}"),
+        Template(f"step{{ }}{{number}} | loss: {{loss?}} | {_TIME_AND_RATE}"),
     ),
     evaluations=(Pattern(rf"validation loss: (?P<val_loss>{LOSS})\s*$"),),
     facts=(
@@ -70,8 +70,8 @@ def _finish(first_line: int, records: Records) -> None:
         elif fact.name == "non_decayed" and decayed:
             records.events.append(Fact(line=fact.line, name="n_params", value=decayed + fact.value))
     ranks = [fact for fact in facts if fact.name == "rank"]
-    records.events = [event for event in records.events if event not in ranks] if ranks else records.events
     if ranks:
+        records.events = [event for event in records.events if not (isinstance(event, Fact) and event.name == "rank")]
         cards = 1 + max(fact.value for fact in ranks)
         records.events.append(Fact(line=ranks[0].line, name="world_size", value=cards))
 

@@ -47,25 +47,35 @@ class Block(NamedTuple):
         words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, 0, (1,))
         return cls(words, padded, starts, ends)
 
+    def without(self, lines: Ints, others: Ints) -> Ints:
+        """The lines that are not among the others."""
+        if not len(others):
+            return lines
+        left = np.ones(len(self.starts), bool)
+        left[others] = False
+        return lines[left[lines]]
+
 
 class Template:
     """A line shape such as `iter {number}: loss {loss}, time {time}ms`, matched on whole lines.
 
     `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
-    decimals, of which eight count, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
-    `5.0it/s`, in seconds, `{name@}` seconds since 1970 with a fraction, `{name?}` a member of a JSON object that may be
-    missing, `,"name":1.5` (nan), `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the
-    drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of a JSON object, `{{` a brace. With
-    `anywhere` the shape begins where its first letters are first found in the line, and a date and time in front of it
-    become `stamp_s`.
+    decimals, of which eight count, `{name?}` one that may be nan or inf, which is inf, `{name:}` a clock such as
+    `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or `5.0it/s`, in seconds, `{name@}` seconds since 1970 with a
+    fraction, `{name&}` a member of a JSON object that may be missing, `,"name":1.5` (nan), `{ }` any number of spaces,
+    `{*}` anything up to the next space or the end, `{|}` the drawing of a progress bar, `{**}` the rest of the line,
+    `{>}` the rest of a JSON object, `{{` a brace. With `anywhere` the shape begins where its first letters are first
+    found in the line, and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
+        self.first = shape.partition("{")[0].encode()
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~:|/@?>]+)\})?", shape):
-            if literal:
-                self.pieces.append(("", literal.replace("{{", "{").encode()))
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:|/@&>]+)\})?", shape):
+            letters = literal.replace("{{", "{").encode()
+            # Eight at a time: what does not fit the first ones is done with.
+            self.pieces += [("", letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
             if name:
                 self.pieces.append((name, b""))
 
@@ -73,7 +83,7 @@ class Template:
         """The lines (of those given) that fit, and the numbers in them by field name."""
         cursor = block.starts[lines]
         if self.anywhere:
-            lines, cursor = _find_literal(block, lines, self.pieces[0][1])
+            lines, cursor = _find_literal(block, lines, self.first)
         begins = cursor
         found: dict[str, Floats] = {}
         for name, literal in self.pieces:
@@ -91,15 +101,15 @@ class Template:
                 fits, cursor = _ends_object(block, cursor, block.ends[lines]), block.ends[lines]
             elif name.endswith("@"):
                 fits, cursor, found[name.rstrip("@")] = _read_epoch(block, cursor)
-            elif name.endswith("?"):
-                fits, cursor, found[name.rstrip("?")] = _read_member(block, cursor, name.rstrip("?"))
+            elif name.endswith("&"):
+                fits, cursor, found[name.rstrip("&")] = _read_member(block, cursor, name.rstrip("&"))
             elif name.endswith(":"):
                 fits, cursor, found[name.rstrip(":")] = _read_clock(block, cursor)
             elif name.endswith("/"):
                 fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
-                how = {"commas": name.endswith(","), "long": name.endswith("+"), "loose": name.endswith("~")}
-                fits, cursor, found[name.rstrip(",+~")] = _read_number(block, cursor, **how)
+                how = {_KINDS_OF_NUMBERS[name[-1]]: True} if name[-1] in _KINDS_OF_NUMBERS else {}
+                fits, cursor, found[name.rstrip(",+~?")] = _read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -113,11 +123,19 @@ class Template:
         return lines, found
 
 
+def some_of(lines: Ints) -> Ints:
+    """A few stretches of the lines: what fits none of them is hardly worth a try on all."""
+    if len(lines) <= 2 * _STRETCHES * _STRETCH:
+        return lines
+    begins = np.linspace(0, len(lines) - _STRETCH, _STRETCHES).astype(np.int64)
+    return np.asarray(lines[(begins[:, None] + np.arange(_STRETCH)).ravel()])
+
+
 def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
     """For each line the number behind the first place of these letters; nan where they are not, inf if no plain one."""
     rows, places = _find_literal(block, lines, literal)
     fits, places = _skip_literal(block, places, literal)
-    plain, places, values = _read_number(block, places)
+    plain, places, values = _read_number(block, places, long=True)
     after = block.octets[places]
     ended = (after == ord(" ")) | (places == block.ends[rows])
     found = np.full(len(lines), np.nan)
@@ -154,9 +172,7 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
 def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
     begin = cursor
     for _ in range(_MOST_WORD_PARTS):
-        word = block.words[np.minimum(cursor, ends)] ^ _SPACES
-        space = (word - _ONES) & ~word & _HIGH_BITS  # the lowest bit that is set is that of the first space
-        count = np.bitwise_count((space & (~space + np.uint64(1))) - np.uint64(1)) >> 3
+        count = _bytes_before(block.words[np.minimum(cursor, ends)], _SPACES)
         cursor = cursor + count
         if (count < 8).all():
             break
@@ -166,13 +182,25 @@ def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
 
 def _skip_bar(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
     """Over what tqdm draws, to the digits behind it: `|███   | 12/100` goes on at the 12."""
-    edges = np.flatnonzero(block.octets == ord("|"))[: len(block.octets) - PADDING]
-    edges = edges[block.octets[edges + 1] == ord(" ")] + 2
-    ending = edges[(block.octets[edges] - np.uint8(48)) < 10]
-    places = np.append(ending, len(block.octets))
-    stop = places[np.searchsorted(ending, cursor)]
+    rows, at, stop = np.arange(len(cursor)), cursor, ends.copy()
+    for _ in range(_MOST_BAR_PARTS):
+        count = _bytes_before(block.words[np.minimum(at, ends[rows])], _BARS)
+        at = np.minimum(at + count, ends[rows])
+        drawn = (count < 8) & (block.octets[at + 1] == ord(" ")) & (block.octets[at + 2] - np.uint8(48) < 10)
+        stop[rows[drawn]] = at[drawn] + 2
+        goes_on = ~drawn & (at < ends[rows])
+        if not goes_on.any():
+            break
+        rows, at = rows[goes_on], (at + (count < 8))[goes_on]
     fits = stop < ends
     return fits, np.where(fits, stop, cursor)
+
+
+def _bytes_before(words: Words, wanted: np.uint64) -> Ints:
+    """How many of eight bytes stand before the first that is the wanted one, which is given eight times."""
+    words = words ^ wanted
+    zero = (words - _ONES) & ~words & _HIGH_BITS  # the lowest bit that is set is that of the first
+    return (np.bitwise_count((zero & (~zero + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
 
 
 def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
@@ -186,6 +214,20 @@ def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
         seconds = np.where(goes_on, seconds * 60 + more, seconds)
         cursor, parts = cursor + 3 * goes_on, parts + goes_on
     return fits & (parts > 0), cursor, seconds
+
+
+def _read_duration(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+    """`1d 2h 3m 4s`, or the last of these parts."""
+    seconds, goes_on = np.zeros(len(cursor)), np.ones(len(cursor), bool)
+    begin = cursor
+    for _ in range(4):
+        value, count = _read_digits(block, cursor)
+        unit = _SECONDS_OF_UNITS[block.octets[cursor + count]]
+        goes_on &= (count > 0) & (count < 8) & (unit > 0)
+        seconds = np.where(goes_on, seconds + value * unit, seconds)
+        cursor = cursor + (count + 1) * goes_on
+        cursor = cursor + (goes_on & (block.octets[cursor] == ord(" ")))
+    return cursor > begin, cursor, seconds
 
 
 def _read_rate(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats, Floats]:
@@ -242,22 +284,50 @@ def places_behind(text: bytes, literal: bytes) -> Ints:
     return np.cumsum(lengths[:-1] + len(literal))
 
 
-def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = False) -> tuple[Ints, Floats]:
-    """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
-
-    A printed nan is inf, as everywhere; what is no number is nan. With `clock`, `h:mm:ss` in seconds.
-    """
-    if literal not in text:  # at the speed of a text search
-        return np.zeros(0, np.int64), np.zeros(0)
+def _first_places(block: Block, text: bytes, literal: bytes) -> tuple[Ints, Ints]:
+    """The lines that hold the literal, and where it first ends in each."""
     places = places_behind(text, literal)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     first = np.diff(rows, prepend=-1) > 0
-    rows, cursor = rows[first], places[first]
-    cursor = cursor + ((block.octets[cursor] == ord("'")) | (block.octets[cursor] == ord('"')))
+    return rows[first], places[first]
+
+
+def _at_their_ends(block: Block, text: bytes, literal: bytes) -> tuple[Ints, Ints] | None:
+    """As the first places, where these are as far from the end in nearly all lines, as in bars; else None."""
+    model = len(block.starts) // 2
+    begin, end = int(block.starts[model]), int(block.ends[model])
+    found = text.find(literal, begin, end)
+    if found < 0:
+        return None
+    rows = np.flatnonzero(block.ends - block.starts >= end - found)
+    places = block.ends[rows] - (end - found)
+    alike, behind = _skip_literal(block, places, literal)
+    if alike.sum() <= _MOSTLY * len(block.starts):
+        return None
+    others = np.ones(len(block.starts), bool)
+    others[rows[alike]] = False
+    singly = [(row, text.find(literal, block.starts[row], block.ends[row])) for row in np.flatnonzero(others).tolist()]
+    more = np.array([pair for pair in singly if pair[1] >= 0], np.int64).reshape(-1, 2)
+    rows = np.concatenate((rows[alike], more[:, 0]))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], np.concatenate((behind[alike], more[:, 1] + len(literal)))[order]
+
+
+def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = False) -> tuple[Ints, Floats]:
+    """The lines that hold the literal, and the number (quoted or not) behind its first place in each.
+
+    A printed nan is inf, as everywhere; what is no number is nan. With `clock`, `h:mm:ss` or `1h 2m 3s` in seconds.
+    """
+    if literal not in text:  # at the speed of a text search
+        return np.zeros(0, np.int64), np.zeros(0)
+    rows, cursor = _at_their_ends(block, text, literal) or _first_places(block, text, literal)
+    cursor = cursor + np.isin(block.octets[cursor], _QUOTES)
     if clock:
         fits, _, values = _read_clock(block, cursor)
-        return rows, np.where(fits, values, np.nan)
-    fits, end, values = _read_number(block, cursor)
+        in_parts, end, parts = _read_duration(block, cursor)
+        in_parts &= np.isin(block.octets[end], _QUOTES)
+        return rows, np.where(fits, values, np.where(in_parts, parts, np.nan))
+    fits, end, values = _read_number(block, cursor, long=True)
     if not fits.all():
         end[~fits], values[~fits] = _read_decimals(block, cursor[~fits])
     fits = ~np.isnan(values) & ((block.octets[end] | 32) != ord("e"))
@@ -268,8 +338,17 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
 
 
 _FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
+_SECONDS_OF_UNITS = np.zeros(256)
+_SECONDS_OF_UNITS[list(b"dhms")] = (86400, 3600, 60, 1)
+_KINDS_OF_NUMBERS = {",": "commas", "+": "long", "~": "loose", "?": "unknown"}
+_LONGEST = 15  # digits that a float holds exactly
+_UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")], np.uint64)
+_QUOTES = np.frombuffer(b"'\"", np.uint8)
+_STRETCHES, _STRETCH = 8, 32
 _MOSTLY = 0.9
 _MOST_WORD_PARTS = 8
+_MOST_BAR_PARTS = 200
+_BARS = np.uint64(0x7C7C7C7C7C7C7C7C)
 _SPACES = np.uint64(0x2020202020202020)
 _ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
@@ -325,24 +404,19 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
 
 
 def _read_number(
-    block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False
+    block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False, unknown: bool = False
 ) -> tuple[Mask, Ints, Floats]:
     """A decimal number of at most seven digits on either side of the point, `E+00` after it; no other fits.
 
-    A long one may have 14 digits before the point and none behind it; a loose one any number of decimals.
+    A long one may have 15 digits in all; a loose one any number of decimals; an unknown one may be nan or inf.
     """
+    begin = cursor
     negative = block.octets[cursor] == ord("-")
     cursor = cursor + negative
-    whole, count = _read_digits(block, cursor)
-    fits = (count > 0) & (count < 8)
+    whole, count = _read_digits(block, cursor, long=long)
+    most = _LONGEST if long else 7
+    fits = (count > 0) & (count <= most)
     cursor = cursor + count
-    full = count == 8
-    if long and full.any():
-        more, further = _read_digits(block, cursor)
-        further = np.where(full, further, 0)
-        fits |= full & (further < 7)
-        whole = np.where(full, whole * _TENS[further] + more, whole)
-        cursor = cursor + further
     while commas:
         more, three = _read_digits(block, cursor + 1)
         group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
@@ -350,14 +424,14 @@ def _read_number(
             break
         whole = np.where(group, whole * 1000 + more, whole)
         cursor = cursor + 4 * group
-    point = (block.octets[cursor] == ord(".")) & fits & ~(full & long)
+    point = (block.octets[cursor] == ord(".")) & fits
     value: Floats = whole
     places: Ints = np.zeros(len(cursor), np.int64)
     if point.any():
         cursor = cursor + point
-        fraction, places = _read_digits(block, cursor)
+        fraction, places = _read_digits(block, cursor, long=long)
         places = np.where(point, places, 0)
-        fits &= ((places < 8) | loose) & (point <= (places > 0))
+        fits &= ((places <= most - count * long) | loose) & (point <= (places > 0))
         value = np.asarray(whole * _TENS[places] + np.where(point, fraction, 0.0))
         cursor = cursor + places
         further = places
@@ -375,11 +449,33 @@ def _read_number(
     fits &= np.abs(places) < len(_TENS)
     down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
     value = value / _TENS[down] * _TENS[up] if places.any() else value
-    return fits, cursor, np.where(negative, -value, value)
+    value = np.where(negative, -value, value)
+    if unknown and not fits.all():
+        fits, cursor, value = _with_unknown(block, begin, fits, cursor, value)
+    return fits, cursor, value
 
 
-def _read_digits(block: Block, cursor: Ints) -> tuple[Floats, Ints]:
-    """The digits at the cursor as one number, and how many there are (8: at least eight)."""
+def _with_unknown(block: Block, begin: Ints, fits: Mask, cursor: Ints, value: Floats) -> tuple[Mask, Ints, Floats]:
+    """`nan`, `inf`, with a sign or without, are inf."""
+    sign = block.octets[begin]
+    signed = (sign == ord("-")) | (sign == ord("+"))
+    word = block.words[begin + signed] & np.uint64(0xFFFFFF)
+    named = ~fits & np.isin(word, _UNKNOWN)
+    return fits | named, np.where(named, begin + signed + 3, cursor), np.where(named, np.inf, value)
+
+
+def _read_digits(block: Block, cursor: Ints, *, long: bool = False) -> tuple[Floats, Ints]:
+    """The digits at the cursor as one number, and how many there are (8, long 16: at least so many)."""
+    value, count = _read_eight(block, cursor)
+    full = np.flatnonzero(count == 8) if long else ()
+    if len(full):
+        more, further = _read_eight(block, cursor[full] + 8)
+        value[full] = value[full] * _TENS[further] + more
+        count[full] += further
+    return value, count
+
+
+def _read_eight(block: Block, cursor: Ints) -> tuple[Floats, Ints]:
     word = block.words[cursor] ^ _ZEROS
     past = ((word + _PAST_NINE) | word) & _HIGH_BITS  # the high bit of every byte that is no digit
     first = past & (~past + np.uint64(1))

@@ -12,7 +12,6 @@ the second. New versions print the last step's own time.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
 from stepwatch.readers.reader import CHECKPOINT, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import strip_prefix
+from stepwatch.readers.words import Words
 from stepwatch.run import Evaluation, Fact, Floats, Timing
 
 _KEYS = (
@@ -35,15 +35,16 @@ _TEMPLATES = {key: Template(f"\t Train {key}: {{value}}") for key in _KEYS}
 _PASSED_OVER = tuple(
     Template(f"\t Train throughput/{key}{{**}}") for key in ("device/batches", "device/tokens", "device/flops", "flops")
 )
+_THROUGHPUT = "throughp"
 _TRAIN = np.uint64(int.from_bytes(b"\t Train ", "little"))
 _OTHER_KEYS = ("trainer/device_train_microbatch_size", "time_seconds/train", "time_minutes/train", "time_days/train")
-_FIRST_LETTERS = np.array(
-    sorted({int.from_bytes(key[:8].encode(), "little") for key in (*_KEYS, *_OTHER_KEYS)}), np.uint64
-)
+_FIRST_LETTERS = {
+    key[:8]: np.uint64(int.from_bytes(key[:8].encode(), "little")) for key in (*_KEYS, *_OTHER_KEYS)
+}  # fmt: skip
 _PROGRESS = {
-    "batch": Template("[batch={number}/{last}]:"),
-    "epoch": Template("[epoch={epoch}][batch={number}/{last}]:"),
-    "token": Template("[token={number}/{last}]:"),
+    "batch": Template("[batch={number+}/{last+}]:"),
+    "epoch": Template("[epoch={epoch}][batch={number+}/{last+}]:"),
+    "token": Template("[token={number+}/{last+}]:"),
 }
 _HEAD = Pattern(
     r"\[(?:epoch=(?P<epoch>\d{1,9})\]\[)?(?P<unit>batch|sample|token)=(?P<number>\d{1,18})(?:/(?P<last>\d{1,18}))?\]:?\s*$"
@@ -59,12 +60,12 @@ _SETTINGS = {
     "global_train_batch_size": "global_train_batch_size", "max_duration": "max_iters", "eval_interval": "eval_interval",
 }  # fmt: skip
 _DTYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "amp_fp8": "float8"}
-_OWN_WORDS = (
-    rb"Train (?:loss/train/total|throughput/|time|trainer/device_train)", rb"\[(?:epoch|batch|sample|token)=",
-    rb"\[Eval |Eval metrics/", rb"(?:max_seq_len|d_model|n_heads|n_layers|vocab_size|precision|max_duration): ",
-    rb"(?:microbatch_size|train_batch_size|eval_interval): ",
-)  # fmt: skip
-_WORDS = Pattern(b"|".join((*_OWN_WORDS, *map(re.escape, SURROUNDINGS))))
+_WORDS = Words((
+    b"Train loss/train/total", b"Train throughput/", b"Train time", b"Train trainer/device_train", b"[epoch=",
+    b"[batch=", b"[sample=", b"[token=", b"[Eval ", b"Eval metrics/", b"max_seq_len: ", b"d_model: ", b"n_heads: ",
+    b"n_layers: ", b"vocab_size: ", b"precision: ", b"max_duration: ", b"microbatch_size: ", b"train_batch_size: ",
+    b"eval_interval: ", *SURROUNDINGS,
+))  # fmt: skip
 _MARKS = Pattern(
     rb"(?m)^[^\n]{0,200}?\bTrain (?:throughput/(?:device/)?(?:batches|samples)_per_sec|time/(?:train|total|val)"
     rb"|loss/train/total): [-+]?[\d.naif]+\s*?$"
@@ -120,34 +121,34 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
-    left = _of_use(block, np.flatnonzero(block.ends > block.starts))
-    unread = np.zeros(len(block.starts), bool)
-    unread[left] = True
+    left, by_letters = _of_use(block, np.flatnonzero(block.ends > block.starts))
     for key, template in _TEMPLATES.items():
-        lines, found = template.match(block, left[unread[left]])
-        unread[lines] = False
+        lines, found = template.match(block, by_letters[key[:8]])
         if len(lines):
             records.kept.append(_Values(key, lines + first_line, found["value"]))
+            by_letters[key[:8]] = block.without(by_letters[key[:8]], lines)
+    for template in _PASSED_OVER:
+        lines = by_letters[_THROUGHPUT]
+        by_letters[_THROUGHPUT] = block.without(lines, template.match(block, lines)[0])
     for unit, template in _PROGRESS.items():
-        lines, found = template.match(block, left[unread[left]])
-        unread[lines] = False
+        lines, found = template.match(block, left)
         if len(lines):
+            left = block.without(left, lines)
             epoch = found.get("epoch", np.ones(len(lines)))
             records.kept.append(_Heads(unit, lines + first_line, epoch, found["number"], found["last"]))
-    for template in _PASSED_OVER:
-        unread[template.match(block, left[unread[left]])[0]] = False
-    left = left[unread[left]]
-    for index, begin, end in zip(left.tolist(), block.starts[left].tolist(), block.ends[left].tolist(), strict=True):
-        if _WORDS.compiled.search(text, begin, end):
-            _read(text[begin:end][:_LONGEST_LINE].decode("utf-8", "replace"), index + first_line, records)
+    left = np.sort(np.concatenate((left, *by_letters.values())))
+    for index in _WORDS.among(text, block, left):
+        line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
+        _read(line, index + first_line, records)
 
 
-def _of_use(block: Block, lines: np.ndarray) -> np.ndarray:
-    """Without the many lines of records whose keys say nothing of time: a look at eight letters."""
+def _of_use(block: Block, lines: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Lines of no record, and those of records by eight letters of their key, where it says something of time."""
     begins = block.starts[lines]
-    ours = block.words[begins] != _TRAIN
-    ours |= np.isin(block.words[np.minimum(begins + 8, len(block.words) - 1)], _FIRST_LETTERS)
-    return np.asarray(lines[ours])
+    ours = block.words[begins] == _TRAIN
+    letters = block.words[np.minimum(begins[ours] + 8, len(block.words) - 1)]
+    told = lines[ours]
+    return lines[~ours], {key: told[letters == number] for key, number in _FIRST_LETTERS.items()}
 
 
 def _read(line: str, number: int, records: Records) -> None:

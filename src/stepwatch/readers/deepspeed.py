@@ -9,9 +9,11 @@ these, so that they count for little when the format is looked for.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -265,8 +267,9 @@ def _placed(unplaced: Sequence[Evaluation | Checkpoint], facts: Sequence[Fact], 
             placed.append(event._replace(at=at))
             continue
         if length:
-            at = int(length * sum(line < event.line for line in begun))
-        loss = next((value for line, value in losses if event.line < line <= event.line + _LINES_TO_LOSS), None)
+            at = int(length * bisect_left(begun, event.line))
+        below = bisect_right(losses, event.line, key=itemgetter(0))
+        loss = next((value for line, value in losses[below : below + 1] if line <= event.line + _LINES_TO_LOSS), None)
         placed.append(event._replace(at=at, val_loss=loss))
     return placed
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, numbers_after
+from stepwatch.readers.columns import Block, Template, numbers_after, some_of
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
@@ -126,7 +126,8 @@ def _keep_told(text: bytes, block: Block, lines: Ints, first_line: int, quote: b
         for name in ("global_step/max_steps", "current_steps", "total_steps", "elapsed_time", "train_speed(s/it)",
                      *_TOKEN_COUNTS)
     }  # fmt: skip
-    here = [name for name, key in keys.items() if key in text]
+    sample = b"".join([text[block.starts[line] : block.ends[line]] for line in some_of(lines).tolist()])
+    here = [name for name, key in keys.items() if key in sample]
     if not here:
         return
     found = {name: _after(block, text, lines, keys[name]) for name in here if name != "elapsed_time"}
@@ -139,7 +140,11 @@ def _keep_told(text: bytes, block: Block, lines: Ints, first_line: int, quote: b
     if "elapsed_time" in here:
         elapsed = _after(block, text, lines, keys["elapsed_time"], clock=True)
         if "global_step/max_steps" in here:
-            elapsed, error = _swift_clock(text, block, lines, found.get("train_speed(s/it)", unknown), step)
+            elapsed = _with_days(text, block, lines, elapsed)
+            speed = found.get("train_speed(s/it)", unknown)
+            elapsed, error = _swift_clock(
+                text, text[block.starts[lines[0]] : block.ends[lines[0]]], elapsed, speed, step
+            )
     records.keep("told", lines + first_line, step, last, elapsed, error, tokens)
 
 
@@ -149,19 +154,18 @@ def _last(text: bytes, key: bytes) -> float:
     return float(found[1]) if found else math.nan
 
 
-def _swift_clock(text: bytes, block: Block, lines: Ints, speed: Floats, step: Floats) -> tuple[Floats, Floats]:
+def _swift_clock(text: bytes, line: bytes, whole: Floats, speed: Floats, step: Floats) -> tuple[Floats, Floats]:
     """ms-swift's mean speed by the steps of this process, where it has more digits than its clock."""
-    error = _last_digit(text[block.starts[lines[0]] : block.ends[lines[0]]]) * step
+    error = _last_digit(line) * step
     fine = not bool((error >= WHOLE_SECONDS / 10).any())
     if not fine and b"%|" in text:  # the bars tell more than its whole seconds
-        return np.full(len(lines), np.nan), error
+        return np.full(len(whole), np.nan), error
     if fine:
-        some = np.linspace(0, len(lines) - 1, _SOME_LINES).astype(np.int64)
-        whole = _clocks(text, block, lines[some])
-        exact = speed * (step - _steps_before(step[some], whole, speed[some]))
-        if np.nanmax(np.abs(exact[some] - whole), initial=0.0) <= 1.5:
+        some = np.linspace(0, len(whole) - 1, _SOME_LINES).astype(np.int64)
+        exact = speed * (step - _steps_before(step[some], whole[some], speed[some]))
+        if np.nanmax(np.abs(exact[some] - whole[some]), initial=0.0) <= 1.5:
             return exact, error
-    return _clocks(text, block, lines), np.full(len(lines), WHOLE_SECONDS)
+    return whole, np.full(len(whole), WHOLE_SECONDS)
 
 
 def _steps_before(step: Floats, elapsed: Floats, speed: Floats) -> float:
@@ -173,8 +177,11 @@ def _steps_before(step: Floats, elapsed: Floats, speed: Floats) -> float:
     return 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step, initial=0.0)) else start
 
 
-def _clocks(text: bytes, block: Block, lines: Ints) -> Floats:
-    return np.array([_elapsed(text[block.starts[line] : block.ends[line]]) for line in lines.tolist()])
+def _with_days(text: bytes, block: Block, lines: Ints, elapsed: Floats) -> Floats:
+    """Clocks of another form than the usual ones."""
+    for row in np.flatnonzero(np.isnan(elapsed)).tolist():
+        elapsed[row] = _elapsed(text[block.starts[lines[row]] : block.ends[lines[row]]])
+    return elapsed
 
 
 def _elapsed(line: bytes) -> float:
@@ -256,7 +263,7 @@ def _position(pairs: Mapping[str, str]) -> tuple[float, float]:
 
 
 _LOSSES = tuple(
-    Template(f"{{{{'loss': {quote}{{loss}}{quote}, {norm}'learning_rate': {{*}} 'epoch': {quote}{{epoch}}{quote}}}")
+    Template(f"{{{{'loss': {quote}{{loss?}}{quote}, {norm}'learning_rate': {{*}} 'epoch': {quote}{{epoch}}{quote}}}")
     for quote in ("", "'") for norm in ("'grad_norm': {*} ", "")
 )  # fmt: skip
 FORMAT = TrainerFormat(

@@ -7,9 +7,8 @@ Numbers count steps over all epochs.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.words import Words
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
 
 _FINAL = Pattern(
@@ -35,7 +35,7 @@ _EPOCH = Pattern(r"Epoch (?P<epoch>\d{1,9})/(?P<last>\d{1,9})\s*$")
 _SAVE = Pattern(r"Epoch (?P<epoch>\d{1,9}): .{0,300}?\bsaving model to ")
 _PARAMETERS = Pattern(r"Total params: (?P<count>[\d,]{1,20})")
 _NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s.{0,200}loss: ")
-_WORDS = Pattern(b"|".join((rb"s/step|/sample|Epoch |loss: |Total params", *map(re.escape, SURROUNDINGS))))
+_WORDS = Words((b"s/step", b"/sample", b"Epoch ", b"loss: ", b"Total params", *SURROUNDINGS))
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
 _UNITS = {"us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0}
 _PROGRESS = Template("{ }{n}/{total} {**}")
@@ -126,41 +126,33 @@ def _shown(loss: float) -> float:
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
     left = np.flatnonzero(block.ends > block.starts)
-    progress, found = _PROGRESS.match(block, left)
-    left = _without(left, progress[found["n"] != found["total"]])
-    left = _keep_usual(block, left, first_line, records)
     lines, found = _HEADER.match(block, left)
     if len(lines):
         records.kept.append(_Epochs(lines + first_line, found["epoch"], found["last"]))
-        left = _without(left, lines)
-    for index, begin, end in zip(left.tolist(), block.starts[left].tolist(), block.ends[left].tolist(), strict=True):
-        line = text[begin:end]
-        if _WORDS.search(line):
-            _read(line[:_LONGEST_LINE].decode("utf-8", "replace"), index + first_line, records)
+        left = block.without(left, lines)
+    progress, found = _PROGRESS.match(block, left)
+    left = block.without(left, progress[found["n"] != found["total"]])
+    for template, unit in _USUAL:
+        left = _keep_usual(block, *template.match(block, left), unit, left, first_line, records)
+    for index in _WORDS.among(text, block, left):
+        line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
+        _read(line, index + first_line, records)
 
 
-def _keep_usual(block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:
-    """Keeps the last lines of the usual shapes; the lines that are left."""
-    parts = [(*template.match(block, left), unit) for template, unit in _USUAL]
-    lines = np.concatenate([lines for lines, _, _ in parts])
+def _keep_usual(
+    block: Block, lines: np.ndarray, found: dict[str, np.ndarray], unit: float, left: np.ndarray, first_line: int,
+    records: Records,
+) -> np.ndarray:  # fmt: skip
+    """Keeps the last lines of a usual shape; the lines that are left."""
     if not len(lines):
         return left
-    units = np.concatenate([np.full(len(lines), unit) for lines, _, unit in parts])
-    total, elapsed, time = (
-        np.concatenate([found[name] for _, found, _ in parts]) for name in ("total", "elapsed", "time")
-    )
-    order = np.argsort(lines)
-    lines, units, total, elapsed, time = (column[order] for column in (lines, units, total, elapsed, time))
+    total, elapsed, time = (found[name] for name in ("total", "elapsed", "time"))
     loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
     fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
-    unknown = np.full(len(lines), np.nan)
-    finals = _Finals(lines + first_line, total, elapsed, time * units, units, loss, val_loss, unknown)
+    units, unknown = np.full(len(lines), unit), np.full(len(lines), np.nan)
+    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, unknown)
     records.kept.append(_Finals(*(column[fits] for column in finals)))
-    return _without(left, lines[fits])
-
-
-def _without(lines: np.ndarray, others: np.ndarray) -> np.ndarray:
-    return np.setdiff1d(lines, others, assume_unique=True) if len(others) else lines
+    return block.without(left, lines[fits])
 
 
 def _read(line: str, number: int, records: Records) -> None:
@@ -249,11 +241,15 @@ def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
     rows = ~np.isnan(finals.val_loss)
-    lines, numbers, losses, stamps = (
-        column[rows].tolist() for column in (finals.line.astype(np.int64), at, finals.val_loss, finals.stamp_s)
-    )
-    told = [None if math.isnan(stamp) else stamp for stamp in stamps]
-    records.events += map(Evaluation._make, zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False))
+    lines, numbers, losses = (column[rows].tolist() for column in (finals.line.astype(np.int64), at, finals.val_loss))
+    stamps = finals.stamp_s[rows]
+    unknown = np.isnan(stamps)
+    told: Iterable[float | None] = repeat(None)
+    if not unknown.all():
+        told = [None if nan else stamp for stamp, nan in zip(stamps.tolist(), unknown.tolist(), strict=True)]
+    # One for each epoch, which may be all that the log has: made without a call for each.
+    made = partial(tuple.__new__, Evaluation)
+    records.events += map(made, zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False))
     for save in (part for part in records.kept if isinstance(part, _Saved)):
         row = min(int(np.searchsorted(finals.line, save.line)), len(finals.line) - 1)
         records.events.append(Checkpoint(line=save.line, at=save.epoch * int(finals.total[row])))

@@ -7,7 +7,6 @@ one by one. A clock in front of a line is kept.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +15,11 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.columns import Block, Template, some_of
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.words import Words
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
 
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
@@ -131,16 +131,14 @@ class LineFormat:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
         for template in self.templates:
-            if not len(left):
-                break
+            if not len(template.match(block, some_of(left))[0]):
+                continue
             lines, found = _timed(*template.match(block, left))
             if len(lines):
                 self._add_columns(records, lines + first_line, found)
-                unfit = np.ones(len(block.starts), bool)
-                unfit[lines] = False
-                left = left[unfit[left]]
+                left = block.without(left, lines)
         left = self._read_by_column(text, block, left, first_line, records)
-        for index in self._worth_reading(text, block, left):
+        for index in self._words.among(text, block, left):
             line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
             self._read(line, index + first_line, records)
         records.flush_rows()
@@ -155,22 +153,8 @@ class LineFormat:
         records.place(after=self.events_first, offset=self.events_offset)
 
     @cached_property
-    def _words(self) -> re.Pattern[bytes]:
-        words = {self.mark, *self.words, *SURROUNDINGS}
-        return re.compile(b"|".join(map(re.escape, sorted(words, key=len, reverse=True))))
-
-    def _worth_reading(self, text: bytes, block: Block, left: np.ndarray) -> list[int]:
-        """Of the lines that are left, those with a word that some pattern needs: a search over each stretch."""
-        if not len(left):
-            return []
-        edges = np.flatnonzero(np.diff(left) > 1)
-        begins = block.starts[left[np.concatenate(([0], edges + 1))]].tolist()
-        ends = block.ends[left[np.append(edges, len(left) - 1)]].tolist()
-        stretches = zip(begins, ends, strict=True)
-        found = [match.start() for begin, end in stretches for match in self._words.finditer(text, begin, end)]
-        rows = np.searchsorted(block.starts, found, side="right") - 1
-        worth: list[int] = rows[np.diff(rows, prepend=-1) > 0].tolist()
-        return worth
+    def _words(self) -> Words:
+        return Words((self.mark, *self.words, *SURROUNDINGS))
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
         columns = {name: found[group] * scale for group, (name, scale) in GROUPS.items() if group in found}
@@ -247,7 +231,9 @@ class LineFormat:
     def _read_facts(self, rest: str, line: str, number: int, records: Records) -> bool:
         told = False
         for fact in self.facts:
-            found = fact.pattern.search(rest) or fact.pattern.search(line)  # a row of a table looks like a prefix
+            found = fact.pattern.search(rest)
+            if found is None and len(rest) < len(line):  # a row of a table looks like a prefix
+                found = fact.pattern.search(line)
             if found is None:
                 continue
             told = True

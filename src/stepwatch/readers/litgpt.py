@@ -13,7 +13,7 @@ from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.run import Timing
 
-_LINE = "iter {number} step {_step} | loss train: {loss}, val: {*} | iter time: {time_ms}"
+_LINE = "iter {number} step {_step} | loss train: {loss?}, val: {*} | iter time: {time_ms}"
 FORMAT = LineFormat(
     name="litgpt",
     timing=Timing.SPANS_STEP,
@@ -37,7 +37,7 @@ Epoch 1 | iter 404 step 101 | loss train: 4.208, val: 4.241 | iter time: 96.77 m
     templates=(
         Template("Epoch {_epoch} | " + _LINE + " ms{**}"),
         Template(_LINE + " ms{**}"),
-        Template("iter {number} step {_step}: loss {loss}, iter time: {time_ms}ms{**}"),
+        Template("iter {number} step {_step}: loss {loss?}, iter time: {time_ms}ms{**}"),
     ),
     evaluations=(
         Pattern(

@@ -47,10 +47,10 @@ Writing checkpoint at step 5000""",
     ),
     templates=(
         Template(
-            "step{ }{number}/{last} | loss{ }{loss} {*} norm{ }{_norm} {*} lr {*} | {time_ms} ms |"
-            " {mfu_pct}% bf16 MFU | {tokens_per_s} tok/s"
+            "step{ }{number}/{last} | loss{ }{loss?} {*} norm{ }{_norm?} {*} lr {*} | {time_ms} ms |"
+            " {mfu_pct}% bf16 MFU | {tokens_per_s+} tok/s"
         ),
-        Template("step{ }{number}/{last}: train loss {loss} ({time_ms} ms, {tokens_per_s} tok/s)"),
+        Template("step{ }{number}/{last}: train loss {loss?} ({time_ms} ms, {tokens_per_s+} tok/s)"),
     ),
     evaluations=(Pattern(rf"val loss (?P<val_loss>{LOSS})\s*$"),),
     checkpoints=(Pattern(r"Writing checkpoint at step (?P<at>\d+)"),),

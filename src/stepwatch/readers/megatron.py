@@ -189,7 +189,7 @@ def _with_events_inside(
 
 
 _ITERATION = "iteration { }{number}/{ }{last} | "
-_REST = " | learning rate: {_lr} | global batch size:{ }{_batch} | lm loss: {loss} | {**}"
+_REST = " | learning rate: {_lr} | global batch size:{ }{_batch} | lm loss: {loss?} | {**}"
 
 FORMAT = _Megatron(
     name="megatron",

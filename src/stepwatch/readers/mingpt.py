@@ -27,7 +27,7 @@ iter_dt 84.11ms; iter 10: train loss 3.20195
 iter_dt 83.97ms; iter 20: train loss 2.87361""",
     mark=b"iter_dt ",
     iteration=Pattern(rf"iter_dt (?P<time_ms>{NUMBER})ms; iter (?P<number>\d+): (?:train )?loss (?P<loss>{LOSS})"),
-    templates=(Template("iter_dt {time_ms}ms; iter {number}: train loss {loss}"),),
+    templates=(Template("iter_dt {time_ms}ms; iter {number}: train loss {loss?}"),),
     evaluations=(Pattern(rf"test (?:final )?(?:score|loss):? (?:\d+/\d+ = )?(?P<val_loss>{NUMBER})"),),
     checkpoints=(Pattern(r"saving model\b"),),
     facts=(

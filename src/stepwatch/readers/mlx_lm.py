@@ -7,20 +7,63 @@ second and the tokens so far: their quotient is the time.
 
 from __future__ import annotations
 
-from itertools import islice, pairwise
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
+from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
-from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+from stepwatch.readers.words import Words
+from stepwatch.run import Checkpoint, Evaluation, Fact, Ints, Timing
 
-_LINES = LineFormat(
+_ROWS = tuple(
+    Template(f"{{ }}{{number}}  {{ }}{{loss?}} {arrow} {{ }}{{tokens_per_s,}} {{ }}{{tokens,}}k{{ }}")
+    for arrow in ("\u25bc", "\u25b2")
+)
+_ROW = Pattern(
+    rb"[ \t]*(?P<number>\d+) {2,}(?P<loss>[\d.]+|nan|inf) (?:\xe2\x96\xbc|\xe2\x96\xb2) +(?P<tokens_per_s>[\d,]+)"
+    rb" +(?P<tokens>[\d.,]+)k[ \t]*$"
+)
+_VALUE = Pattern(rb"[ \t]*(?P<at>\d+) {2,}val (?P<val_loss>[\d.]+|nan|inf) +(?P<took_s>[\d.]+)s[ \t]*$")
+_SAVE = Pattern(rb"[ \t]*save +(?P<at>\d+)_adapters\.safetensors")
+_LAST = Pattern(rb"\W*batch \xc2\xb7 iters +(?P<batch_size>[\d,]+) \xc2\xb7 (?P<max_iters>[\d,]+)")
+_WORDS = Words((b"\xe2\x96\xbc", b"\xe2\x96\xb2", b"_adapters.saf", b" val ", b"iters "))
+_ARROWS = Pattern(rb"\xe2\x96\xbc|\xe2\x96\xb2")
+_MOST_SNIFFED = 60
+_FINE_TOKENS = 5000.0  # printed to the hundred: a smaller number since the last row is too coarse to divide
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mlx(LineFormat):
+    """The lines, and the table in their place."""
+
+    def sniff(self, head: bytes) -> float:
+        rows = (True for line in head.split(b"\n") if _ARROWS.search(line) and _ROW.match(line))
+        return super().sniff(head) + sum(islice(rows, _MOST_SNIFFED))
+
+    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+        for template in _ROWS:
+            lines, found = template.match(block, left)
+            if len(lines):
+                columns = (found[name] for name in ("number", "loss", "tokens_per_s"))
+                records.keep("row", lines + first_line, *columns, 1e3 * found["tokens"])
+                left = block.without(left, lines)
+        for index in _WORDS.among(text, block, left):
+            _read_table(text[block.starts[index] : block.ends[index]], index + first_line, records)
+        return left
+
+    def finish(self, first_line: int, records: Records) -> None:
+        super().finish(first_line, records)
+        _mend_last(records)
+        _add(records)
+
+
+_LINES = _Mlx(
     name="mlx-lm",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
@@ -41,10 +84,10 @@ Iter 200: Saved adapter weights to adapters/adapters.safetensors and adapters/00
     ),
     templates=(
         Template(
-            "Iter {number}: Train loss {loss}, Learning Rate {*} It/sec {per_s}, Tokens/sec {tokens_per_s},"
+            "Iter {number}: Train loss {loss?}, Learning Rate {*} It/sec {per_s}, Tokens/sec {tokens_per_s},"
             " Trained Tokens {*} Peak mem {*} GB"
         ),
-        Template("Iter {number}: Train loss {loss}, It/sec {per_s}, Tokens/sec {tokens_per_s}"),
+        Template("Iter {number}: Train loss {loss?}, It/sec {per_s}, Tokens/sec {tokens_per_s}"),
     ),
     evaluations=(Pattern(rf"Iter (?P<at>\d+): Val loss (?P<val_loss>{LOSS}), Val took (?P<took_s>{NUMBER})s"),),
     checkpoints=(Pattern(r"Iter (?P<at>\d+): Saved (?:adapter )?weights to "),),
@@ -58,55 +101,22 @@ Iter 200: Saved adapter weights to adapters/adapters.safetensors and adapters/00
     words=(b"Val took", b"Saved ", b"Loading pre", b"Starting training", b"Trainable param", b"Node 0 of"),
 )
 
-_ROW = Pattern(
-    rb"(?m)^[ \t]*(?P<number>\d+) {2,}(?P<loss>[\d.]+|nan|inf) (?:\xe2\x96\xbc|\xe2\x96\xb2) +(?P<tokens_per_s>[\d,]+)"
-    rb" +(?P<tokens>[\d.,]+)k[ \t]*$"
-)
-_VALUE = Pattern(rb"(?m)^[ \t]*(?P<at>\d+) {2,}val (?P<val_loss>[\d.]+|nan|inf) +(?P<took_s>[\d.]+)s[ \t]*$")
-_SAVE = Pattern(rb"(?m)^[ \t]*save +(?P<at>\d+)_adapters\.safetensors")
-_LAST = Pattern(rb"(?m)^\W*batch \xc2\xb7 iters +(?P<batch_size>[\d,]+) \xc2\xb7 (?P<max_iters>[\d,]+)")
-_ARROWS = (b"\xe2\x96\xbc", b"\xe2\x96\xb2")
-_MOST_SNIFFED = 60
-_FINE_TOKENS = 5000.0  # printed to the hundred: a smaller number since the last row is too coarse to divide
 
-
-class _Row(NamedTuple):
-    number: int
-    line: int
-    loss: float
-    tokens_per_s: float
-    tokens: float
-
-
-def sniff(head: bytes) -> float:
-    return _LINES.sniff(head) + sum(1.0 for _ in islice(_ROW.finditer(head), _MOST_SNIFFED))
-
-
-def parse(text: bytes, first_line: int, records: Records) -> None:
-    _LINES.parse(text, first_line, records)
-    if any(arrow in text for arrow in _ARROWS) or b"_adapters.saf" in text or b" val " in text or b"iters " in text:
-        _parse_table(text, first_line, records)
-
-
-def _parse_table(text: bytes, first_line: int, records: Records) -> None:
-    def line_of(place: int) -> int:
-        return first_line + text.count(b"\n", 0, place)
-
-    for row in _ROW.finditer(text):
+def _read_table(line: bytes, number: int, records: Records) -> None:
+    row, value, save, told = (pattern.match(line) for pattern in (_ROW, _VALUE, _SAVE, _LAST))
+    if row:
         loss, per_s, tokens = (_number(row[name]) for name in ("loss", "tokens_per_s", "tokens"))
         loss = loss if np.isfinite(loss) else np.inf
-        records.kept.append(_Row(int(row["number"]), line_of(row.start("number")), loss, per_s, 1e3 * tokens))
-    for value in _VALUE.finditer(text):
-        line = line_of(value.start("at"))
+        records.keep_row("row", number, float(row["number"]), loss, per_s, 1e3 * tokens)
+    if value and np.isfinite(_number(value["took_s"])):
         took, loss = _number(value["took_s"]), _number(value["val_loss"])
-        if np.isfinite(took):
-            records.events.append(Evaluation(line=line, at=int(value["at"]), val_loss=loss, took_s=took))
-    for save in _SAVE.finditer(text):
-        records.events.append(Checkpoint(line=line_of(save.start("at")), at=int(save["at"])))
-    for told in _LAST.finditer(text):
+        records.events.append(Evaluation(line=number, at=int(value["at"]), val_loss=loss, took_s=took))
+    if save:
+        records.events.append(Checkpoint(line=number, at=int(save["at"])))
+    if told:
         for name, header in (("max_iters", True), ("batch_size", False)):
             count = int(_number(told[name]))
-            records.events.append(Fact(line=line_of(told.start(name)), name=name, value=count, header=header))
+            records.events.append(Fact(line=number, name=name, value=count, header=header))
 
 
 def _number(text: bytes) -> float:
@@ -114,14 +124,6 @@ def _number(text: bytes) -> float:
         return float(text.replace(b",", b""))
     except ValueError:  # two points
         return np.nan
-
-
-def finish(first_line: int, records: Records) -> None:
-    _LINES.finish(first_line, records)
-    _mend_last(records)
-    for before, row in pairwise([None, *records.kept]):
-        _add(row, before, records)
-    records.kept.clear()
 
 
 def _mend_last(records: Records) -> None:
@@ -136,19 +138,21 @@ def _mend_last(records: Records) -> None:
         last[-1] *= usual / gaps[-1]
 
 
-def _add(row: _Row, before: _Row | None, records: Records) -> None:
-    """A row of the table: the tokens of its steps by its tokens per second."""
-    follows = before is not None and row.number > before.number and row.tokens >= before.tokens
-    steps = row.number - before.number if follows and before is not None else row.number
-    tokens = row.tokens - before.tokens if follows and before is not None else row.tokens
-    if tokens < _FINE_TOKENS:
-        steps, tokens = row.number, row.tokens
-    if not (steps > 0 and tokens > 0 and row.tokens_per_s > 0):
-        return
-    records.add_row(
-        number=row.number, line=row.line, loss=row.loss, reported_tokens_per_s=row.tokens_per_s,
-        time_s=tokens / row.tokens_per_s / steps,
-    )  # fmt: skip
+def _add(records: Records) -> None:
+    """Rows of the table: the tokens of their steps by their tokens per second."""
+    line, number, loss, per_s, tokens = records.table("row", 5).T
+    for tables in (records.tables, records.table_rows):
+        tables.pop("row", None)
+    steps, spent = np.diff(number, prepend=np.nan), np.diff(tokens, prepend=np.nan)
+    follows = (steps > 0) & (spent >= _FINE_TOKENS)
+    steps, spent = np.where(follows, steps, number), np.where(follows, spent, tokens)
+    known = (steps > 0) & (spent > 0) & (per_s > 0)
+    if known.any():
+        line, number, loss, per_s, time = (
+            column[known] for column in (line, number, loss, per_s, spent / np.where(known, per_s * steps, 1.0))
+        )
+        whole = {"number": number.astype(np.int64), "line": line.astype(np.int64)}
+        records.add_rows(**whole, loss=loss, reported_tokens_per_s=per_s, time_s=time)
 
 
-READER = Reader(_LINES.name, _LINES.timing, _LINES.holds, _LINES.about, _LINES.example, sniff, parse, finish)
+READER = _LINES.reader()

@@ -43,7 +43,7 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
     ),
     templates=(
         Template("step:{number}/{last} train_time:{time_ms+}ms step_avg:{**}"),
-        Template("step:{number}/{last} train_loss:{loss} train_time:{time_ms+}ms step_avg:{**}"),
+        Template("step:{number}/{last} train_loss:{loss?} train_time:{time_ms+}ms step_avg:{**}"),
         Template("step:{number}/{last} train_time:{time_s}s step_avg:{**}"),
     ),
     # The cost of a validation is not told: `took` is the clock when it began, and taken back at the end.

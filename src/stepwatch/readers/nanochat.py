@@ -15,7 +15,7 @@ from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
 
-_LOSS_TO_RATE = "loss: {loss} | lrm: {_lrm} | dt: {time_ms}ms | tok/sec: {tokens_per_s,} |"
+_LOSS_TO_RATE = "loss: {loss?} | lrm: {_lrm} | dt: {time_ms}ms | tok/sec: {tokens_per_s,} |"
 
 FORMAT = LineFormat(
     name="nanochat",

@@ -22,8 +22,8 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
 from stepwatch.settings import KINDS, read_value
 
 TEMPLATES = (
-    Template("iter {number}: loss {loss}, time {time_ms}ms, mfu {mfu}%"),
-    Template("iter {number}: loss {loss}, time {time_ms}ms"),
+    Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%"),
+    Template("iter {number}: loss {loss?}, time {time_ms}ms"),
 )
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
@@ -134,9 +134,7 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
         if len(lines):
             _add_columns(records, lines + first_line, found)
-            unfit = np.ones(len(block.starts), bool)
-            unfit[lines] = False
-            left = left[unfit[left]]
+            left = block.without(left, lines)
     _parse_lines(text, block, left, first_line, records, more_follows)
     records.flush_rows()
 

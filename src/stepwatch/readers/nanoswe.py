@@ -25,7 +25,7 @@ FORMAT = LineFormat(
     iteration=Pattern(
         rf"step (?P<number>\d+) \| loss (?P<loss>{LOSS}) \| lrm \S+ \| dt_ms (?P<time_ms>{NUMBER})(?:\s|$)"
     ),
-    templates=(Template("step {number} | loss {loss} | lrm {_lrm} | dt_ms {time_ms}", anywhere=True),),
+    templates=(Template("step {number} | loss {loss?} | lrm {_lrm} | dt_ms {time_ms}", anywhere=True),),
     checkpoints=(Pattern(r"saved checkpoint model_(?P<at>\d+)\b"),),
     facts=(
         Told(Pattern(r"^system info:(?P<system_info>)"), header=True),

@@ -23,7 +23,7 @@ from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
 from stepwatch.units import TERA
 
-STEP = Template('{{"step":{number},"s":{s},"t":{t@}{data_s?}{wait_s?}{loss?}{tokens?}{>}')
+STEP = Template('{{"step":{number},"s":{s},"t":{t@}{data_s&}{wait_s&}{loss&}{tokens&}{>}')
 DEVICE = Template('{{"device":{number},"s":{s}{>}')
 
 _SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)')

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Iterations, Un
 
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
+LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
 LARGEST_KEPT = 1e12  # no step and no second is beyond it
 INSIDE, DEVICES, WORK = "inside", "device", "work"
 BESIDE = (INSIDE, DEVICES, WORK)
@@ -127,7 +129,7 @@ class Records:
         self.unplaced.clear()
 
     def sorted_events(self) -> Sequence[Event]:
-        return sorted(self.events, key=lambda event: event.line)
+        return sorted(self.events, key=LINE_OF)
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -39,7 +39,10 @@ class Clock(NamedTuple):
     @property
     def covers(self) -> Ints:
         """Iterations that each row's time is about."""
-        return np.diff(self.number, prepend=self.number[0] - max(self.done, 1))
+        covers = np.empty_like(self.number)
+        covers[:1] = max(self.done, 1)
+        np.subtract(self.number[1:], self.number[:-1], out=covers[1:])
+        return covers
 
 
 class Pause(NamedTuple):

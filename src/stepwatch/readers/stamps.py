@@ -18,6 +18,7 @@ _SYSLOG = Pattern(
 _CLOCK = Pattern(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
 _EPOCH = Pattern(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
 _CLOCKS = (_DATE_TIME, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
+_BEGINNING = Pattern(r"[\[(]?(?:\d|[IWEF]\d|[A-Z][a-z]{2},? )")  # of any clock; most lines have none
 _AFTER_CLOCK = Pattern(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
 
 # Launchers, loggers and copies put these in front of a line. Only what cannot be the program's own words.
@@ -89,11 +90,12 @@ def strip_prefix(line: str) -> tuple[str, str]:
 
 
 def _end_of_piece(line: str, begin: int) -> int:
-    bracket = line.startswith(("[", "("), begin)
-    for pattern in _CLOCKS:
-        found = pattern.match(line, begin + bracket)
-        if found:
-            after = _AFTER_CLOCK.match(line, found.end())
-            return after.end() if after else found.end()
+    if _BEGINNING.match(line, begin):
+        bracket = line.startswith(("[", "("), begin)
+        for pattern in _CLOCKS:
+            found = pattern.match(line, begin + bracket)
+            if found:
+                after = _AFTER_CLOCK.match(line, found.end())
+                return after.end() if after else found.end()
     piece = _PIECES.match(line, begin)
     return piece.end() if piece else begin

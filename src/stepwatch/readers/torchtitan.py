@@ -190,7 +190,7 @@ def _of_all_cards(rows: Iterations, facts: Sequence[Event]) -> Iterations:
     return replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)
 
 
-_HEAD = "step:{ }{number}  loss:{ }{loss}  "
+_HEAD = "step:{ }{number}  loss:{ }{loss?}  "
 _MEMORY = "memory:{ }{_gib}GiB({_share}%)  "
 
 FORMAT = _Torchtitan(
@@ -219,7 +219,7 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     ),
     templates=(
         Template(
-            _HEAD + "grad_norm:{ }{_norm}  " + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%",
+            _HEAD + "grad_norm:{ }{_norm?}  " + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%",
             anywhere=True,
         ),
         Template(_HEAD + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%", anywhere=True),

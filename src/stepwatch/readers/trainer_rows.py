@@ -54,7 +54,7 @@ class TrainerRows:
 
     def _total_told(self) -> set[float]:
         facts = {float(f.value) for f in self.records.events if isinstance(f, Fact) and f.name == "max_iters"}
-        return facts | {last for last in self.told[:, 2].tolist() if last > 0}
+        return facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
 
     def _training_bars(self, bars: np.ndarray) -> np.ndarray:
         """Of the bars without a title those of the training: the evaluation draws some too, with another total."""

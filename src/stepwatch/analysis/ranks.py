@@ -165,11 +165,11 @@ def slow_rank(a: Analysis) -> Iterator[Finding]:
     severity = WARNING if ranks.skew.mid >= CLEAR_SKEW else NOTICE
     if facts["waited"] is None:
         yield Finding("slow_rank", severity, Message(
-            "Rank {rank:n} is the slowest in {share:pct} of the steps: it takes {each:time} longer than the others, {skew:pct} of their time, {lost:time} in all. Look at its card: heat, a power limit, another job, a slower link or more data than the others.",
+            "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all. Look for heat, a power limit, another job, a slower link, or more data than the others have.",
             facts))  # fmt: skip
     else:
         yield Finding("slow_rank", severity, Message(
-            "Rank {rank:n} is the slowest in {share:pct} of the steps: it takes {each:time} longer than the others, {skew:pct} of their time, {lost:time} in all; the others waited {waited:time} each. Look at its card: heat, a power limit, another job, a slower link or more data than the others.",
+            "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all; the others waited {waited:time} each. Look for heat, a power limit, another job, a slower link, or more data than the others have.",
             facts))  # fmt: skip
 
 
@@ -197,11 +197,11 @@ def ranks_even(a: Analysis) -> Iterator[Finding]:
     facts = {"count": len(own), "apart": float(own.max() / max(own.min(), 1e-9) - 1)}
     if facts["apart"] >= CLEAR_SKEW:
         yield Finding("ranks_even", INFO, Message(
-            "The middle steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time.",
+            "The median steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time.",
             facts))  # fmt: skip
     elif ranks.waits_known:
         yield Finding("ranks_even", INFO, Message(
-            "The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up.", facts))  # fmt: skip
+            "The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up all the time.", facts))  # fmt: skip
     else:
         yield Finding("ranks_even", INFO, Message(
             "The steps of the {count:n} ranks are equally long, within {apart:pct}; but what they waited for each other was not recorded, so that a slow one could not be seen. Time the collective with the recorder's wait().",

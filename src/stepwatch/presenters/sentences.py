@@ -204,7 +204,7 @@ def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
 
 # --- the ranks of a run -----------------------------------------------------------------------------------------
 
-RANKS = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Slowest in"))
+RANKS = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Steps as the slowest"))
 MOST_RANKS = 64
 
 

@@ -3,11 +3,12 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FRAMEWORKS := $(VENV)/.frameworks
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test lint accuracy catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser demo test lint accuracy catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -29,6 +30,14 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m compileall -q src  # some environments forbid Python to do it when it first needs to
 	@touch $(STAMP)
 
+# The trainer and the callbacks are tried with the real libraries. Where these cannot be had their tests are skipped, loudly.
+frameworks: $(FRAMEWORKS)  ## Install torch, transformers and lightning for the tests, where that is possible.
+
+$(FRAMEWORKS): $(STAMP)
+	@echo "installing torch, transformers and lightning"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,frameworks]' && touch $(FRAMEWORKS) \
+	  || echo "torch, transformers and lightning cannot be installed here: the tests that need them will be skipped" >&2
+
 # The tests of the page drive a real browser. Where it cannot be had they are skipped, loudly.
 browser:  ## Install Debian's Chromium for the tests of the page, where that is possible.
 	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null; then \
@@ -41,7 +50,7 @@ browser:  ## Install Debian's Chromium for the tests of the page, where that is 
 demo: setup  ## Explain an example log.
 	$(BIN)/stepwatch explain examples/nanogpt-4070.log --gpu 4070
 
-test: setup browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
+test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
 	$(BIN)/python -m pytest -p tests.no_skip -rs
 
 lint: setup  ## Check style and types only.

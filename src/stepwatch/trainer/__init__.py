@@ -1,1 +1,1 @@
-"""nanoGPT's training loop with an honest log: files in reading order are config, model, optimizer, evaluation, loop."""
+"""The training loop of nanoGPT with an honest log: data, model, checkpoints. Nothing but its commands imports it."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stepwatch.plan import Plan, plan
     from stepwatch.presenters import Presenter
     from stepwatch.readers import read
+    from stepwatch.recorder import Recorder
     from stepwatch.report import Report
     from stepwatch.run import Run
     from stepwatch.settings import Origin, Settings
@@ -43,6 +44,7 @@ __all__ = [
     "Origin",
     "Plan",
     "Presenter",
+    "Recorder",
     "Report",
     "Run",
     "Settings",
@@ -73,6 +75,7 @@ _ROOMS = {
     "plan": ("Plan", "plan"),
     "presenters": ("Presenter",),
     "readers": ("read",),
+    "recorder": ("Recorder",),
     "report": ("Report",),
     "run": ("Run",),
     "settings": ("Origin", "Settings"),

@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "comparison": {"analysis", "settings"},
     "explanation": {"analysis", "gpus", "report", "run", "settings"},
     "watch": {"analysis", "readers", "run"},
+    "recorder": set(),
     "i18n": set(),
     "trainer": set(),
     "presenters": {

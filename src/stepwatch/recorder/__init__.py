@@ -1,0 +1,317 @@
+"""A stopwatch inside anyone's loop: with it nothing is deduced, every part is seen.
+
+    from stepwatch import Recorder
+
+    with Recorder("run.jsonl", tokens_per_step=batch_size * block_size) as recorder:
+        for batch in recorder.steps(loader):
+            loss = train_on(batch)
+
+It never raises into the loop and never waits for the device. `stepwatch explain run.jsonl` reads what it wrote.
+"""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import operator
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from threading import get_ident
+from time import perf_counter
+from typing import Any, TypeVar
+
+from stepwatch.recorder.device import Device, cuda_in_use
+from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings, rank_of_process
+from stepwatch.recorder.lines import Lines, Trouble
+from stepwatch.recorder.phases import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, WAIT, Phase
+
+__all__ = ["Phase", "Recorder"]
+
+T = TypeVar("T")
+_STEPS_TO_FIND_CUDA = 100
+_PHASES = ("step", "evaluation", "checkpoint", "data", "wait", "compile", "steps", "note", "describe", "close")
+_LAST = ("t", "s", "step", "eval")  # names a note may not take
+
+
+class Recorder:
+    """Times the phases of a training loop and writes them to a file, line by line.
+
+    Ranks write a file each: `run.jsonl`, `run.rank1.jsonl`, …; rank and number of ranks are those of torchrun.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], settings: Any = None, *, tokens_per_step: int | None = None,
+        flops_per_step: float | None = None, first_step: int = 0, rank: int | None = None,
+        world_size: int | None = None, rotate_bytes: int | None = None,
+    ) -> None:  # fmt: skip
+        self._trouble = Trouble()
+        self.stack: list[Phase] = []
+        self.thread, self._process = get_ident(), os.getpid()
+        self._epoch = time.time() - perf_counter()
+        self._next = self._first = first_step
+        self.data_s = self.wait_s = 0.0
+        """Between the phases: parts of the step that follows."""
+        self._device: Device | None = None
+        self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
+        self._closed = False
+        own_rank, ranks = rank_of_process()
+        self.rank = own_rank if rank is None else rank
+        self.world_size = ranks if world_size is None else world_size
+        self._settings = plain_settings(settings)
+        for name, value in (("tokens_per_iter", tokens_per_step), ("flops_per_iter", flops_per_step)):
+            if value is not None:
+                self._settings[name] = value
+        self._machine = machine()  # asking the driver takes a while, which is not the training's
+        self._started = time.time()
+        self.path = _path_of_rank(os.fspath(path), self.rank)
+        self._lines = Lines(self.path, self._trouble, self._header, rotate_bytes=rotate_bytes)
+        atexit.register(self.close)
+
+    # --- phases -------------------------------------------------------------------------------------------------
+
+    def step(self, number: Any = None, **notes: Any) -> Phase:
+        """One turn of the loop. `tokens` and `flops` where they differ from step to step."""
+        if number is not None and type(number) is not int:
+            number = self._checked(number)
+        return Phase(self, STEP, number, notes or None)
+
+    def evaluation(self, **notes: Any) -> Phase:
+        return Phase(self, EVALUATION, None, notes or None)
+
+    def checkpoint(self, path: object = None, **notes: Any) -> Phase:
+        return Phase(self, CHECKPOINT, None, {"path": str(path), **notes} if path is not None else notes or None)
+
+    def data(self) -> Phase:
+        """Waiting for the next batch; part of the step that uses it."""
+        return Phase(self, DATA, None, None)
+
+    def wait(self) -> Phase:
+        """Waiting for other ranks, in a collective or at a barrier; part of the step."""
+        return Phase(self, WAIT, None, None)
+
+    def compile(self, **notes: Any) -> Phase:
+        return Phase(self, COMPILE, None, notes or None)
+
+    def steps(self, loader: Iterable[T]) -> Iterator[T]:
+        """The batches of a loader: getting one is data, what the loop does with it is the step."""
+        batches = iter(loader)
+        while True:
+            with self.data():
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            with self.step():
+                yield batch
+
+    def note(self, *wrong: Any, **notes: Any) -> None:
+        """Keeps figures with the innermost phase that is open: loss=3.2 within a step."""
+        inner = next((phase for phase in reversed(self.stack) if phase.kind not in PARTS_OF_STEP), None)
+        if inner is None:
+            self.complain("note", "note() outside of a phase is not recorded")
+        else:
+            inner.note(*wrong, **notes)
+
+    def describe(self, **settings: Any) -> None:
+        """Settings that became known after the start, for example n_params=124e6."""
+        known = plain_settings(settings)
+        self._settings.update(known)
+        if known:
+            self._append({"settings": known, "t": self._now()})
+
+    def wrote_checkpoint(
+        self, at: int, *, waited_s: float, background_s: float | None = None, path: str | None = None
+    ) -> None:
+        """A save that was timed elsewhere, for example by a writer in the background."""
+        entry: dict[str, Any] = {CHECKPOINT: at, "s": round(waited_s, 6), "t": self._now()}
+        entry |= {"path": path} if path is not None else {}
+        entry |= {"background_s": round(background_s, 6)} if background_s is not None else {}
+        self._append(entry)
+
+    def close(self) -> None:
+        """Ends the record; also done when the program ends."""
+        if self._closed or os.getpid() != self._process:  # a forked worker is not the loop
+            return
+        self._write_device_times()
+        self._append({"end": self._next - self._first, "t": self._now()})
+        self._closed = True
+        self._lines.close()
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A slip in a name is no reason to end a training of days."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        near = difflib.get_close_matches(name, _PHASES, 1)
+        self.complain(name, f"the recorder has no {name}()" + (f"; {near[0]}() is meant?" if near else ""))
+        return lambda *_, **__: Phase(self, NOTHING, None, None)
+
+    # --- the stopwatch ------------------------------------------------------------------------------------------
+
+    def leave(self, phase: Phase, ended: float, whole: bool) -> None:
+        """Writes the line of a phase that is over, and tells the phase around it what is not its own."""
+        stack, kind = self.stack, phase.kind
+        if stack and stack[-1] is phase and get_ident() == self.thread:
+            del stack[-1]
+            phase.open = False
+        elif not self._taken_from_stack(phase):
+            return
+        elapsed = ended - phase.begun
+        if kind is DATA or kind is WAIT:
+            self._add_part(phase, elapsed - phase.others_s)
+            return
+        if stack:
+            if any(outer.kind is kind for outer in stack):
+                self._join(phase)
+                return
+            stack[-1].others_s += elapsed
+        if whole and kind is STEP:
+            self._write_step(phase, elapsed - phase.others_s, ended)
+        elif whole and kind is not NOTHING:
+            self._write(phase, elapsed - phase.others_s, ended)
+
+    def _checked(self, number: Any) -> int | None:
+        try:
+            return operator.index(number)
+        except TypeError:
+            self.complain("step", f"step() takes a number, not {number!r:.40}")
+            return None
+
+    def complain(self, kind: str, text: str) -> None:
+        self._trouble.say(kind, text)
+
+    def _taken_from_stack(self, phase: Phase) -> bool:
+        """Phases that were entered later and never left, as after a caught exception, go with it."""
+        was_open, phase.open = phase.open, False
+        if get_ident() != self.thread:
+            self._write_from_aside(phase, perf_counter() - phase.begun)
+            return False
+        if not was_open or phase not in self.stack:
+            self.complain("order", f"a {phase.kind} was left that was not entered, or after the phase around it")
+            return False
+        while self.stack.pop() is not phase:
+            self.complain("order", f"a phase inside a {phase.kind} did not end")
+        return True
+
+    def _add_part(self, part: Phase, own: float) -> None:
+        """Of the phase around it; between the phases, of the step that follows."""
+        around: Phase | Recorder = self.stack[-1] if self.stack else self
+        if part.others_s and self.stack:
+            self.stack[-1].others_s += part.others_s
+        if part.kind is DATA:
+            around.data_s += own
+        else:
+            around.wait_s += own
+
+    def _join(self, inner: Phase) -> None:
+        """A phase inside one of its kind is part of that, with its notes; only what lies between is taken off it."""
+        outer = next(outer for outer in reversed(self.stack) if outer.kind == inner.kind)
+        if inner.notes:
+            outer.note(**inner.notes)
+        around = self.stack[-1]
+        around.others_s += inner.others_s
+        around.data_s += inner.data_s
+        around.wait_s += inner.wait_s
+
+    def _write(self, phase: Phase, own: float, ended: float) -> None:
+        if phase.kind is STEP:
+            self._write_step(phase, own, ended)
+            return
+        inside = next((outer.number for outer in reversed(self.stack) if outer.kind is STEP), None)
+        entry = b'{"%b":%d,"s":%.6f,"t":%.6f' % (
+            phase.kind.encode(), self._next if inside is None else inside, own, self._epoch + ended
+        )  # fmt: skip
+        self._lines.append(entry + (self._noted(phase.notes) if phase.notes else b"}\n"), ended)
+
+    def _write_step(self, phase: Phase, own: float, ended: float) -> None:
+        number = phase.number if phase.number is not None else self._next
+        self._next = number + 1
+        rest = self._noted(phase.notes) if phase.notes else b"}\n"
+        if phase.wait_s or self.wait_s:
+            rest = b',"wait_s":%.6f%b' % (phase.wait_s + self.wait_s, rest)
+        if phase.data_s or self.data_s:
+            rest = b',"data_s":%.6f%b' % (phase.data_s + self.data_s, rest)
+        own += self.data_s + self.wait_s
+        self.data_s = self.wait_s = 0.0
+        self._lines.append(b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest), ended)
+        if phase.event is not None and self._device is not None:
+            self._device.passed(number, phase.event, self._mark())
+            self._write_device_times()
+
+    def _noted(self, notes: dict[str, Any]) -> bytes:
+        """The rest of a line: figures first checked, since a tensor asked for its value would wait for the device."""
+        figures = {name: value.item() if type(value).__module__ == "numpy" else value for name, value in notes.items()}
+        plain = {
+            name: value
+            for name, value in figures.items()
+            if name not in _LAST and isinstance(value, (bool, int, float, str))
+        }
+        left_out = [name for name in notes if name not in plain and notes[name] is not None]
+        if left_out:
+            self.complain(
+                "value", f"{left_out[0]} is not a plain number and is not recorded: use .item() where it is due"
+            )
+        return b"," + line_of(plain)[1:] if plain else b"}\n"
+
+    def _write_from_aside(self, phase: Phase, elapsed: float) -> None:
+        """A phase of another thread runs beside the loop, which does not wait for it."""
+        if phase.kind is CHECKPOINT:
+            path = (phase.notes or {}).get("path")
+            self.wrote_checkpoint(self._next, waited_s=0.0, background_s=elapsed, path=path)
+        elif phase.kind not in PARTS_OF_STEP:
+            self.complain("thread", f"a {phase.kind} in another thread than the loop's is not recorded")
+
+    # --- the device ---------------------------------------------------------------------------------------------
+
+    def begin_on_device(self, step: Phase) -> None:
+        """Looks for CUDA in the first steps, until the training has begun to use it."""
+        if self._device is None:
+            self._tries -= 1
+            self._device = Device() if cuda_in_use() else None
+            self.asks_device = self._device is not None or self._tries > 0
+        step.event = self._mark()
+
+    def _mark(self) -> Any:
+        try:
+            return self._device.mark() if self._device is not None else None
+        except Exception as error:
+            self._no_device(error)
+            return None
+
+    def _write_device_times(self) -> None:
+        try:
+            for number, seconds in self._device.finished() if self._device is not None else ():
+                self._lines.append(b'{"device":%d,"s":%.6f}\n' % (number, seconds), perf_counter())
+        except Exception as error:
+            self._no_device(error)
+
+    def _no_device(self, error: Exception) -> None:
+        self._device, self.asks_device = None, False
+        self.complain("device", f"the device's own times cannot be had: {error}")
+
+    # --- lines --------------------------------------------------------------------------------------------------
+
+    def _header(self, continued: bool) -> bytes:
+        entries = {
+            "stepwatch": VERSION, "started": round(self._started, 6), "rank": self.rank,
+            "world_size": self.world_size, "pid": self._process, **self._machine, "settings": self._settings,
+        }  # fmt: skip
+        return line_of(entries | ({"continued": True} if continued else {}))
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        self._lines.append(line_of(entry), perf_counter())
+
+    def _now(self) -> float:
+        return round(self._epoch + perf_counter(), 6)
+
+
+def _path_of_rank(path: str, rank: int) -> str:
+    stem, suffix = os.path.splitext(path)
+    return path if not rank else f"{stem}.rank{rank}{suffix}"

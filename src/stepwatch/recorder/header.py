@@ -1,0 +1,103 @@
+"""What a record begins with: the machine, the versions and the settings. Nothing is imported that is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+VERSION = 1
+_LARGEST_TEXT = 500
+
+
+def rank_of_process() -> tuple[int, int]:
+    """This process among those that torchrun, accelerate or srun started."""
+    for rank, size in (
+        ("RANK", "WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_NTASKS"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ):
+        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def machine() -> dict[str, Any]:
+    """Card, driver and clocks as torch or the driver tell them; unknown is None."""
+    found: dict[str, Any] = {"gpu": None, "driver": None, "clocks_mhz": None}
+    torch = sys.modules.get("torch")
+    version = str(getattr(torch, "__version__", "")) or None
+    if torch is not None:
+        found["gpu"] = _asked_of_torch(torch)
+    if torch is None or found["gpu"] is not None or not _is_cpu_build(torch):
+        found.update({name: value for name, value in _asked_of_driver().items() if value is not None})
+    return {**found, "torch": version, "python": platform.python_version()}
+
+
+def _asked_of_torch(torch: Any) -> str | None:
+    """The card in use; not before the training has begun to use it, since asking would begin it."""
+    try:
+        return str(torch.cuda.get_device_name()) if torch.cuda.is_initialized() else None
+    except Exception:
+        return None
+
+
+def _is_cpu_build(torch: Any) -> bool:
+    return getattr(getattr(torch, "version", None), "cuda", None) is None
+
+
+def _asked_of_driver() -> dict[str, Any]:
+    """The card that this process would use, where there is one."""
+    try:
+        import pynvml  # type: ignore[import-untyped,unused-ignore]
+
+        pynvml.nvmlInit()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(_index_of_card())
+            return {
+                "gpu": _text(pynvml.nvmlDeviceGetName(handle)), "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
+                "clocks_mhz": {
+                    "sm": pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
+                    "memory": pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+                },
+            }  # fmt: skip
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:  # no driver, no library, a card that does not tell: all the same to a record
+        return {}
+
+
+def _index_of_card() -> int:
+    """LOCAL_RANK counts among the visible cards; a list of UUIDs tells nothing of the order."""
+    local = int(os.environ.get("LOCAL_RANK") or 0)
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    chosen = visible[local] if local < len(visible) else str(local)
+    return int(chosen) if chosen.isdigit() else local
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def plain_settings(settings: Any) -> dict[str, Any]:
+    """Those of a mapping, a namespace or a dataclass that are plain values."""
+    if settings is None:
+        return {}
+    entries = settings if isinstance(settings, Mapping) else getattr(settings, "__dict__", {})
+    return {
+        str(name): value[:_LARGEST_TEXT] if isinstance(value, str) else value
+        for name, value in entries.items()
+        if isinstance(value, (bool, int, float, str)) and not str(name).startswith("_")
+    }
+
+
+def line_of(entries: Mapping[str, Any]) -> bytes:
+    """One JSON object without spaces; nan and inf, which JSON lacks, as text."""
+    plain = {
+        name: str(value) if isinstance(value, float) and value - value != 0 else value
+        for name, value in entries.items()
+    }
+    return json.dumps(plain, separators=(",", ":"), default=str).encode("utf-8", "replace") + b"\n"

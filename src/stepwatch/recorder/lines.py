@@ -1,0 +1,195 @@
+"""The recorder's file: appended line by line, never an error, never long in the way of the training.
+
+Each line is one write to the system, so that a killed process loses at most the line it was writing. A write that
+fails is counted and said once. A disk on which a write takes long gets its lines from a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import stat
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from time import perf_counter, time
+
+SLOW_WRITE_S = 0.1
+_MOST_BEHIND = 100_000
+_LOOKS_EVERY_BYTES = 32_768  # some hundred lines between two looks at whether the file is still in its place
+_CLOSING_S = 5.0
+
+
+class Trouble:
+    """Says each kind of trouble once. A warning that the program turned into an error stays a warning."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, kind: str, text: str) -> None:
+        if kind in self._said:
+            return
+        self._said.add(kind)
+        with contextlib.suppress(Exception):
+            warnings.warn(f"stepwatch: {text}", RuntimeWarning, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """How many calls above a warning the program stands that uses the recorder: its line is the one to show."""
+    here, level = os.path.dirname(__file__), 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+class Lines:
+    """A file that lines are appended to; `head` is what it, and every further piece of it, begins with."""
+
+    def __init__(
+        self, path: str, trouble: Trouble, head: Callable[[bool], bytes], *, rotate_bytes: int | None = None,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:  # fmt: skip
+        self.path, self._trouble, self._head, self._rotate_bytes = path, trouble, head, rotate_bytes
+        self._os_write = write
+        self._descriptor, self._until_look, self._lost = -1, 0, 0
+        self._torn = self._closed = False
+        self._behind: queue.SimpleQueue[bytes | None] | None = None
+        self._thread: threading.Thread | None = None
+        self._open(continued=False)
+
+    def append(self, line: bytes, now: float) -> None:
+        """Never raises. `line` ends with a newline; `now` is perf_counter's."""
+        if self._behind is not None:
+            self._append_behind(self._behind, line)
+            return
+        self._write(line)
+        if perf_counter() - now > SLOW_WRITE_S:
+            self._go_behind()
+
+    def close(self) -> None:
+        if self._behind is not None and self._thread is not None:
+            self._behind.put(None)
+            self._thread.join(timeout=_CLOSING_S)
+        self._shut()
+        self._closed = True
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def _write(self, line: bytes) -> None:
+        try:
+            if (self._lost or self._torn) and not self._told_of_loss():
+                self._lost += 1
+                return
+            written = self._os_write(self._descriptor, line)
+        except OSError as error:
+            self._lose(error.strerror)
+            return
+        if written != len(line):
+            self._torn = True
+            self._lose("the disk is full")
+        self._until_look -= written
+        if self._until_look < 0:
+            self._look()
+
+    def _lose(self, reason: str | None) -> None:
+        self._lost += 1
+        if self._descriptor >= 0:
+            self._trouble.say("write", f"{self.path} cannot be written ({reason}): the training goes on")
+        elif self._closed:
+            self._trouble.say("closed", f"{self.path} is closed: nothing more is recorded")
+
+    def _told_of_loss(self) -> bool:
+        """Ends a torn line and says how many are missing. Whole or not at all: else the next would be glued to it."""
+        told = b'{"lost":%d,"t":%.6f}\n' % (self._lost, time()) if self._lost else b""
+        told = b"\n" + told if self._torn else told
+        written = self._os_write(self._descriptor, told)
+        if written != len(told):
+            self._torn = True
+            return False
+        self._lost, self._torn = 0, False
+        return True
+
+    # --- the file -----------------------------------------------------------------------------------------------
+
+    def _open(self, continued: bool) -> None:
+        try:
+            folder = os.path.dirname(self.path)
+            if folder:
+                os.makedirs(folder, exist_ok=True)
+            # Without O_NONBLOCK a pipe that nobody reads would hold up the training here.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+            self._descriptor = os.open(self.path, flags, 0o666)
+            state = os.fstat(self._descriptor)
+            self._torn = stat.S_ISREG(state.st_mode) and state.st_size > 0 and not _ends_whole(self.path)
+        except OSError as error:
+            self._shut()
+            self._trouble.say("open", f"{self.path} cannot be opened ({error.strerror}): nothing is recorded")
+            return
+        self._until_look = min(_LOOKS_EVERY_BYTES, self._rotate_bytes or _LOOKS_EVERY_BYTES)
+        self._write(self._head(continued))
+
+    def _shut(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _look(self) -> None:
+        """A piece that is full is put aside; a file that was moved or removed is begun anew."""
+        self._until_look = _LOOKS_EVERY_BYTES
+        try:
+            state, there = os.fstat(self._descriptor), os.stat(self.path) if os.path.exists(self.path) else None
+        except OSError:
+            return
+        moved = there is None or not os.path.samestat(state, there)
+        if self._rotate_bytes is not None and not moved:
+            self._until_look = min(_LOOKS_EVERY_BYTES, max(self._rotate_bytes - state.st_size, 0))
+            moved = state.st_size >= self._rotate_bytes and self._put_aside()
+        if moved:
+            self._shut()
+            self._open(continued=True)
+
+    def _put_aside(self) -> bool:
+        """run.jsonl becomes run.jsonl.1, that becomes .2, as logrotate does; nothing is removed."""
+        last = 1
+        while os.path.exists(f"{self.path}.{last}"):
+            last += 1
+        try:
+            for number in range(last, 1, -1):
+                os.rename(f"{self.path}.{number - 1}", f"{self.path}.{number}")
+            os.rename(self.path, f"{self.path}.1")
+        except OSError as error:
+            self._rotate_bytes = None
+            self._trouble.say("rotate", f"{self.path} cannot be put aside ({error.strerror}): it goes on growing")
+            return False
+        return True
+
+    # --- a slow disk --------------------------------------------------------------------------------------------
+
+    def _go_behind(self) -> None:
+        self._trouble.say("slow", f"{self.path} is slow to write: lines follow behind, and a kill may lose some")
+        self._behind = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._write_behind, args=(self._behind,), name="stepwatch-recorder", daemon=True
+        )
+        self._thread.start()
+
+    def _append_behind(self, lines: queue.SimpleQueue[bytes | None], line: bytes) -> None:
+        if lines.qsize() < _MOST_BEHIND:
+            lines.put(line)
+        else:
+            self._trouble.say("behind", f"{self.path} is too slow to write: lines are left out")
+
+    def _write_behind(self, lines: queue.SimpleQueue[bytes | None]) -> None:
+        while (line := lines.get()) is not None:
+            self._write(line)
+
+
+def _ends_whole(path: str) -> bool:
+    """Whether the file that is gone on with ends with a whole line: a killed process may have torn its last one."""
+    with open(path, "rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) == b"\n"

@@ -193,7 +193,9 @@ def _check(config: TrainConfig) -> None:
 
 
 def _is_sensible(name: str, value: float) -> bool:
-    return math.isfinite(value) and value >= 0 and not (name in _POSITIVE and value == 0) and not (name in _SHARES and value >= 1)
+    if not math.isfinite(value) or value < 0:
+        return False
+    return not (name in _POSITIVE and value == 0) and not (name in _SHARES and value >= 1)
 
 
 def _no_value(name: str, raw: str) -> UsageError:

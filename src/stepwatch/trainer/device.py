@@ -67,7 +67,7 @@ def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
 
 
 def _without_cuda(device: torch.device, config: TrainConfig) -> Device:
-    remarks = ()
+    remarks: tuple[str, ...] = ()
     if config.dtype not in (None, "float32"):
         remarks = (f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does",)
     return Device(device=device, dtype="float32", compile=bool(config.compile), name=device.type, remarks=remarks)

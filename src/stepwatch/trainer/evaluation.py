@@ -47,7 +47,7 @@ class Evaluator:
     def _summed(self, split: str, drawn: Tensor) -> Tensor:
         """The losses of this rank's share, added up on the device; the next batch is gathered meanwhile."""
         batches = self._batches[split]
-        mine = drawn.split(self.batch_size)[self._ranks.rank :: self._ranks.world_size]
+        mine = torch.split(drawn, self.batch_size)[self._ranks.rank :: self._ranks.world_size]
         total = torch.zeros((), device=self._device.device)
         for starts in mine[:1]:
             batches.prefetch(starts)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from stepwatch import __version__
 from stepwatch.trainer.eta import said
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Log:
     # --- the beginning ------------------------------------------------------------------------------------------
 
     def begin(self, device: Device, config: TrainConfig) -> None:
-        self.say(f"stepwatch {__version__} trains; times are of the step alone; {device.said()}")
+        self.say(f"stepwatch {_version()} trains; times are of the step alone; {device.said()}")
         for name, value in config.plain().items():
             self.say(f"{name} = {value!r}")
         for remark in device.remarks:
@@ -94,9 +94,16 @@ class Log:
     def advance(self, done: int, loss: float | None) -> None:
         if self._bar is not None:
             bar, task = self._bar
-            bar.update(task, completed=done, **({} if loss is None else {"description": f"loss {loss:.4f}"}))
+            bar.update(task, completed=done, description=None if loss is None else f"loss {loss:.4f}")
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar[0].stop()
             self._bar = None
+
+
+def _version() -> str:
+    try:
+        return version("stepwatch")
+    except PackageNotFoundError:  # run from its source tree
+        return "(source)"

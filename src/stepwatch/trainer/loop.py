@@ -85,9 +85,7 @@ class Loop:
         place = self.device.device
         self.batches = MicroBatches(training.data.batches("train", place), self.config.batch_size, self.ranks)
         splits = {split: training.data.batches(split, place) for split in self.config.splits}
-        self.evaluator = Evaluator(
-            self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw
-        )
+        self.evaluator = Evaluator(self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw)
         self.saved: deque[Saved] = deque()  # written in the background, not yet told
         self.waited: dict[int, float] = {}
         self.keeper = Keeper(directory, on_written=self.saved.append) if self.ranks.is_first else None
@@ -331,7 +329,7 @@ class Health:
         both = torch.stack((own, self._bad))
         self._ranks.add_up(both)
         told, self._spoilt = both.tolist()
-        return told
+        return float(told)
 
     def is_spoilt(self) -> bool:
         """Asks the device, and the other ranks, unless nothing happened since it was asked last."""

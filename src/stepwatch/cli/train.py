@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from stepwatch.cli.options import language_option, speaking
-from stepwatch.errors import InputError, StepwatchError, UsageError
+from stepwatch.errors import InputError, StepwatchError, UnreadableInput, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.sources import from_file
@@ -68,10 +68,17 @@ def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
     flags = config_from_flags([argument for argument in arguments if argument.startswith("-")])
     if not files:
         return train_config(flags)
-    told, left_out = config_from_file(from_file(files[0]).text.decode("utf-8", "replace"))
+    told, left_out = config_from_file(_text_of(files[0]))
     if left_out:
         log.say(f"note: left out of {Path(files[0]).name}, since it is read and not executed: {', '.join(left_out)}")
     return train_config(told, flags)
+
+
+def _text_of(name: str) -> str:
+    try:
+        return from_file(name).text.decode("utf-8", "replace")
+    except UnreadableInput as error:
+        raise UnreadableInput(error.what, Message("check the path of the config")) from error
 
 
 def _as_stepwatch_error(error: Exception) -> StepwatchError | None:

@@ -36,9 +36,9 @@ class Pace:
         self._checkpoints.append(seconds)
 
     def eta(self, steps: int, evaluations: int, checkpoints: int) -> tuple[float, float, float] | None:
-        """(middle, low, high) in seconds: nine of ten ends should lie between; None before the first step."""
+        """(middle, low, high) in seconds: nine of ten ends should lie between; None without a step made or to make."""
         blocks = list(self._blocks) or self._open
-        if not blocks:
+        if not blocks or not steps:
             return None
         middle = steps * statistics.median(blocks)
         for count, seconds in ((evaluations, self._evaluations), (checkpoints, self._checkpoints)):

@@ -47,9 +47,9 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
         log.say(f"note: {remark}")
     if config.wandb_log:
         log.say("note: wandb_log is not done here; the figures are in the log and in run.jsonl")
-    training = prepare(config, device, ranks, log)
     directory = Path(config.out_dir)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)  # where that fails, better now than after an hour
+    training = prepare(config, device, ranks, log)
     with _recorder(training, directory) as recorder:
         if device.compile:
             with recorder.compile():

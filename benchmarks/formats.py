@@ -579,9 +579,19 @@ def _by_header(reader: Reader) -> Written:
         yield f"Epoch {epoch}/1000000\n{last_line}", 1
 
 
+def _recorded(reader: Reader) -> Written:
+    """The recorder's: a header, then each step with all that it may hold, and its device time behind it."""
+    yield reader.example.split("\n")[0], 0
+    for number in count():
+        end = 1_763_264_000.12 + 0.1718 * number
+        inside = f'"data_s":0.001210,"wait_s":0.000{number % 1000:03d},"loss":{3 + 1 / (number + 1):.4f}'
+        yield f'{{"step":{number},"s":0.171{number % 1000:03d},"t":{end:.6f},{inside}}}', 1
+        yield f'{{"device":{number},"s":0.170{number % 1000:03d}}}', 0
+
+
 _WRITERS: dict[str, Callable[[Reader], Written]] = {
     "modded-nanogpt": _running, "hf-trainer": _with_bars, "axolotl": _with_bars, "lightning": _by_epoch,
-    "composer": _records_of_lines, "keras": _by_header,
+    "composer": _records_of_lines, "keras": _by_header, "stepwatch": _recorded,
 }  # fmt: skip
 
 

@@ -10,14 +10,15 @@ from typing import NamedTuple
 from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import READERS, read
+from stepwatch.readers import READERS, joined_ranks, read
 from stepwatch.run import Run
-from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, head_of
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, RECORD, Source, from_file, from_pieces, head_of
 from stepwatch.sources.directories import event_files, wandb_files
+from stepwatch.sources.records import leader_of
 
 MOST_FILES = 20_000
 DEEPEST = 12
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES, _MARK_BYTES = 1 << 16, 1 << 10
 # train.log, train.log.1, train.log.2.gz: the highest number is the oldest.
 _ROTATED = Pattern(r"(?P<base>.+?)(?:\.(?P<number>\d{1,4}))?(?P<packed>\.gz)?")
 _NO_LOGS = frozenset({
@@ -51,7 +52,7 @@ def runs_in(path: str, *, format_name: str | None = None, limit: int = LARGEST_E
             failed.append((name, error))
     if not found:
         raise failed[0][1] if len(failed) == 1 else _nothing(path, passed_over)
-    return Collection(tuple(_in_order(found)), passed_over, tuple(failed), more)
+    return Collection(tuple(_in_order(list(joined_ranks(found)))), passed_over, tuple(failed), more)
 
 
 def _nothing(path: str, looked_at: int) -> NoIterations:
@@ -74,12 +75,7 @@ def _in_order(runs: list[Run]) -> list[Run]:
 
 def _joined(pieces: list[str], limit: int) -> Source:
     """The pieces of a rotated log as one text, the oldest first."""
-    if len(pieces) == 1:
-        return from_file(pieces[0], limit=limit)
-    texts = [from_file(piece, limit=limit).text for piece in pieces]
-    return Source(
-        os.path.basename(pieces[-1]), b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
-    )
+    return from_file(pieces[0], limit=limit) if len(pieces) == 1 else from_pieces(pieces, limit=limit)
 
 
 def _logs(top: str) -> tuple[list[list[str]], int, bool]:
@@ -90,7 +86,7 @@ def _logs(top: str) -> tuple[list[list[str]], int, bool]:
         if wandb_files(place) is not None or event_files(place):
             logs.append([place])
             continue
-        for pieces in _rotated(names):
+        for pieces in _rotated(list(_without_ranks(place, names))):
             looked += len(pieces)
             if looked > MOST_FILES:
                 return logs, passed_over, True
@@ -110,6 +106,20 @@ def _places(top: str) -> Iterator[tuple[str, list[str]]]:
         if place.count(os.sep) >= deepest or wandb_files(place) is not None:
             directories.clear()
         yield place, sorted(name for name in names if not name.startswith("."))
+
+
+def _without_ranks(place: str, names: list[str]) -> Iterator[str]:
+    """The names, without the records of other ranks, which are read with the one of rank 0."""
+    there = set(names)
+    for name in names:
+        leader = leader_of(_base(name))
+        if leader not in there or not head_of(os.path.join(place, leader), _MARK_BYTES).startswith(RECORD):
+            yield name
+
+
+def _base(name: str) -> str:
+    found = _ROTATED.fullmatch(name)
+    return found["base"] if found else name
 
 
 def _rotated(names: list[str]) -> list[list[str]]:

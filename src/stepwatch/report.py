@@ -132,4 +132,8 @@ def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, i
         "unread_lines": analysis.run.unread_count,
         **texts,
     }  # fmt: skip
+    if analysis.ranks is not None:
+        from stepwatch.analysis.ranks import ranks_json
+
+        document["ranks"] = ranks_json(analysis.ranks)
     return document

@@ -98,6 +98,36 @@ class Unread(NamedTuple):
 Event = Evaluation | Checkpoint | Fact | Fault | Unread
 
 
+class Span(NamedTuple):
+    """The time that a recorder watched, by the clock of its machine."""
+
+    started_s: float
+    """The start of the process, or of what is left of its record."""
+    begun_s: float
+    """When the first of its phases began."""
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """What a recorder saw inside the steps, a value for each row of the iterations; unknown is nan."""
+
+    data_s: Floats
+    wait_s: Floats
+    """For other ranks."""
+    device_s: Floats
+
+
+class Rank(NamedTuple):
+    """The steps of one of the processes that train together."""
+
+    rank: int
+    started_s: float
+    number: Ints
+    time_s: Floats
+    wait_s: Floats
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One process start and all that its log says."""
@@ -127,6 +157,18 @@ class Run:
     reordered: bool = False
     unread: tuple[Unread, ...] = ()
     unread_count: int = 0
+    span: Span | None = None
+    """Where every part was timed by itself, by a recorder: nothing then has to be deduced."""
+    compile_s: float | None = None
+    """Compilation that was timed by itself."""
+    inside: Inside | None = None
+    rank: int | None = None
+    ranks: tuple[Rank, ...] = ()
+    """Of a run of several processes all that left a record, this one too."""
+    closed: bool = False
+    """The record was ended by the program itself."""
+    lost_lines: int = 0
+    """Lines of the record that could not be written."""
     left_out: int = 0
     """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
 

@@ -127,7 +127,7 @@ class Live:
         self._levels = _Levels()
         self._watching = False
         self._told_row = -1
-        self._late = self._slow = False
+        self._late = self._slow = self._done = False
         self._runs = 0
 
     # --- what comes in --------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Live:
         restarted, self._runs = len(self._reader.past) > self._runs, len(self._reader.past)
         if restarted:
             self._levels = _Levels()
-            self._told_row, self._slow = -1, False
+            self._told_row, self._slow, self._done = -1, False, False
             if self._watching:
                 self._tell(Event(RESTART, now_s, Message("A new run begins.")))
         try:
@@ -258,10 +258,10 @@ class Live:
             self._tell_stalls(a, now_s)
             if self._slow != was_slow:
                 self._tell(_change_of_speed(a, now_s, last, slow=self._slow))
-            if a.forecast.done and self._told_row < last:
+            if a.forecast.done and not self._done:
                 end = Message("The run reached its last iteration, {end:n}.", {"end": a.forecast.max_iters})
                 self._tell(Event(DONE, now_s, end, iteration=last))
-        self._told_row = last
+        self._told_row, self._done = last, a.forecast.done
 
     def _tell_stalls(self, a: Analysis, now_s: float) -> None:
         if a.phases.baseline is None or self._slow:
@@ -374,7 +374,7 @@ def _step_known(a: Analysis) -> bool:
 def _recent_step_s(a: Analysis) -> float | None:
     """The middle of the latest iterations, stalls included: a stretch of them is the speed of now."""
     rows = np.flatnonzero(a.phases.of(Phase.STEP, Phase.STALL))[-RECENT_ROWS:]
-    return median(a.run.iterations.time_s[rows]) if len(rows) else None
+    return median(a.run.iterations.time_s[rows]) * a.costs.device_ratio if len(rows) else None
 
 
 def _slow_row(a: Analysis) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from stepwatch.analysis import begun
@@ -18,6 +19,7 @@ from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run
 
 if TYPE_CHECKING:
+    from stepwatch.analysis.ranks import Ranks
     from stepwatch.estimator.estimate import Estimate
     from stepwatch.gpus import Gpu
 
@@ -38,6 +40,8 @@ class Analysis:
     forecast: Forecast
     expected: Estimate | None = None
     """What the estimator expects of this run on this card, where the log tells enough."""
+    ranks: Ranks | None = None
+    """The processes of the run beside each other, where several left a record."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -68,16 +72,31 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     phases = find_phases(run)
     expected = find_expected(run, gpu)
     costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected))
+    if run.span is not None:
+        costs = _recorded().with_recorded(run, phases, costs)
     regimes = find_regimes(run, phases)
     split = split_rows(run, phases, costs)
-    goodput = find_goodput(run, phases, costs, split)
+    goodput = (find_goodput if run.span is None else _recorded().recorded_goodput)(run, phases, costs, split)
     throughput = find_throughput(run, phases, costs, goodput, gpu, gpu_origin)
     forecast = find_forecast(run, phases, costs, goodput, expected)
     bare = Analysis(
         run=run, phases=phases, costs=costs, regimes=regimes, split=split, goodput=goodput, throughput=throughput,
-        forecast=forecast, expected=expected,
+        forecast=forecast, expected=expected, ranks=_ranks(run) if run.ranks else None,
     )  # fmt: skip
     return replace(bare, findings=find_findings(bare))
+
+
+def _recorded() -> ModuleType:
+    """Only a recorder's file needs it, and start-up counts."""
+    from stepwatch.analysis import recorded
+
+    return recorded
+
+
+def _ranks(run: Run) -> Ranks:
+    from stepwatch.analysis.ranks import find_ranks
+
+    return find_ranks(run)
 
 
 def _analyse_header(run: Run, gpu: Gpu | None, gpu_origin: str | None) -> Analysis:

@@ -49,6 +49,8 @@ class Costs(NamedTuple):
     """Mean over median of the normal rows: sums need the mean."""
     pair_s: Interval | None
     """Evaluation and checkpoint together, as measured where every evaluation saves."""
+    device_ratio: float = 1.0
+    """How much longer a step is on the device than in the times of a host that does not wait for it."""
 
 
 class _Location(NamedTuple):

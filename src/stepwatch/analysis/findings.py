@@ -37,7 +37,20 @@ class Finding(NamedTuple):
 def find_findings(analysis: Analysis) -> tuple[Finding, ...]:
     if not len(analysis.run.iterations):
         return (Finding("only_begun", NOTICE, ONLY_BEGUN),)
-    return tuple(finding for rule in RULES for finding in rule(analysis))
+    return tuple(finding for rule in _rules_for(analysis) for finding in rule(analysis))
+
+
+def _rules_for(analysis: Analysis) -> Iterator[Callable[[Analysis], Iterator[Finding]]]:
+    """Those of ranks and recorders are loaded where they have something to judge."""
+    yield from RULES
+    if analysis.run.span is not None:
+        from stepwatch.analysis import recorded
+
+        yield from recorded.RULES
+    if analysis.ranks is not None:
+        from stepwatch.analysis import ranks
+
+        yield from ranks.RULES
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------
@@ -52,7 +65,9 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
         "at": int(a.run.iterations.number[row]), "time": float(a.run.iterations.time_s[row] * a.phases.covers[row]),
         "compile": a.costs.compile_s, "eval": a.costs.eval_s,
     }  # fmt: skip
-    if a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
+    if a.run.compile_s is not None:
+        text = "Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed."
+    elif a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
         text = "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed."
     elif a.costs.compile_s.mid <= 0:
         text = (
@@ -177,8 +192,13 @@ def stalls(a: Analysis) -> Iterator[Finding]:
             facts["count"],
         ))  # fmt: skip
     awake = ~asleep
+    if a.run.inside is not None:
+        from stepwatch.analysis.recorded import explained_stalls
+
+        awake &= ~explained_stalls(a, rows)  # findings of their own
     if a.phases.periodic is not None:
         on_period = awake & (numbers % a.phases.periodic == 0)
+    if a.phases.periodic is not None and on_period.any():
         facts = {
             "period": a.phases.periodic,
             "ratio": median(ratio[on_period]),
@@ -368,6 +388,8 @@ def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
 def few_iterations(a: Analysis) -> Iterator[Finding]:
     """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes."""
     numbers = a.run.iterations.number[a.phases.normal]
+    if a.run.span is not None:
+        return
     if a.run.evaluations or not 1 <= len(numbers) <= FEW_ROWS or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
         return
     if len(a.run.iterations) > 1 and int(np.diff(a.run.iterations.number).max()) >= FAR_APART:

@@ -59,7 +59,7 @@ def find_forecast(
         return Forecast(
             per_thousand_s=_span(run, phases, costs, step, last, last + 1000)[0], last_iteration=last, basis=basis
         )
-    if last >= end:
+    if last >= end or (run.closed and last + 1 >= end):  # a loop over range(end) does not run the last one
         return Forecast(
             done=True, total_s=goodput.interval_s, remaining_s=Interval.exactly(0.0), last_iteration=last, max_iters=end
         )
@@ -95,7 +95,7 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
         return costs.step_s
     times = run.iterations.time_s[phases.normal]
     recent = median(times[-RECENT_ROWS:])
-    mid = recent * costs.mean_ratio * _clock_factor(goodput)
+    mid = recent * costs.mean_ratio * max(_clock_factor(goodput), costs.device_ratio)
     wander = _wander(times)
     statistical = 1.6449 * 1.2533 * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
     slack = math.hypot(wander, statistical)
@@ -108,7 +108,7 @@ def _clock_factor(goodput: Goodput) -> float:
     """Where the lines have a clock, what it shows beyond the printed times goes on as well."""
     if not goodput.by_clock or goodput.parts_s["step"] <= 0:
         return 1.0
-    return min(1 + goodput.parts_s["unexplained"] / goodput.parts_s["step"], 1.5)
+    return min(1 + (goodput.parts_s["unexplained"] - goodput.before_s) / goodput.parts_s["step"], 1.5)
 
 
 def _wander(times: np.ndarray) -> float:

@@ -39,6 +39,8 @@ class Goodput(NamedTuple):
     doubts: tuple[str, ...] = ()
     unsynchronised: float = 0.0
     """How much longer than printed an iteration may be, since the printed time does not wait for the device."""
+    before_s: float = 0.0
+    """Of the unexplained part, what lay before the first recorded phase: it does not come again."""
 
 
 def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:

@@ -110,6 +110,8 @@ def find_phases(run: Run) -> Phases:
     if first is not None:
         phase[first] = Phase.FIRST
         certainty[first] = Certainty.SEEN
+    if run.span is not None:  # a recorder timed the step alone, whatever it was doing
+        certainty[:] = Certainty.SEEN
     unlogged, trailing = _unlogged(run, phase, interval, inferred)
     return Phases(
         phase=phase, certainty=certainty, baseline=baseline, eval_interval=interval, eval_interval_inferred=inferred,
@@ -204,6 +206,8 @@ def _first_row(run: Run) -> int | None:
     if not len(iterations) or run.timing is Timing.SPANS_RUN:
         return None
     number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
+    if run.span is not None:
+        return 0 if number == 0 or run.has_header else None
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
     if run.format != "nanogpt":  # others count from 1, or print averages from the first interval on
@@ -378,7 +382,8 @@ def _mark_stalls(
     on_hundred = (run.iterations.number % DDP_PERIOD == 0) & spikes & (ratio < DDP_LARGEST_RATIO)
     hundreds = (run.iterations.number % DDP_PERIOD == 0) & (phase == Phase.STEP)
     if (
-        int(on_hundred.sum()) >= 3
+        run.span is None
+        and int(on_hundred.sum()) >= 3
         and on_hundred.sum() >= 0.75 * hundreds.sum()
         and (spikes & ~on_hundred).sum() <= on_hundred.sum()
     ):

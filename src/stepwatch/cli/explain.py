@@ -26,7 +26,7 @@ from stepwatch.explanation import explain
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS, Presenter
-from stepwatch.readers import read
+from stepwatch.readers import joined_ranks, read
 from stepwatch.report import Report
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
@@ -145,7 +145,7 @@ def _read_all(
             complain(error, language)
     if not runs:
         sys.exit(1)
-    return runs, failed
+    return list(joined_ranks(runs)), failed
 
 
 def is_collection(name: str) -> bool:

@@ -14,6 +14,7 @@ from stepwatch.report import Report
 MOST_SLOW_ROWS = 12
 
 _OWN_SECTION = frozenset({"first_iteration", "mfu_sentinel", "evaluation_spikes", "silent_evaluations", "several_runs"})
+_ABOUT_RANKS = frozenset({"slow_rank", "rank_hiccup", "ranks_even", "rank_missing", "rank_ended"})
 _ABOUT_SPEED = frozenset({"mfu_other_card", "mfu_smoothed", "impossible_figure", "unsynchronised", "busy_when_logging"})
 
 
@@ -29,6 +30,7 @@ def sections(report: Report, a: Analysis) -> Iterator[Section]:
         section("first", Message("Why the first one takes longer"), _about(a, {"first_iteration", "mfu_sentinel"})),
         section("speed", Message("How fast it really is"), _speed(a)),
         section("time", Message("Where the time went"), _time(a)),
+        section("ranks", Message("The ranks beside each other"), _ranks(a)),
         section("forecast", Message("How long it will take"), _forecast(a)),
         section("noticed", Message("What else was noticed"), _noticed(report, a)),
         section("changes", Message("What to change"), _changes(report, a)),
@@ -109,12 +111,19 @@ def time_by_part(a: Analysis) -> Table:
     return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", tuple(rows))
 
 
+def _ranks(a: Analysis) -> Iterator[Block]:
+    rows = tuple(tuple((cell,) for cell in row) for row in sentences.rank_cells(a))
+    if rows:
+        yield from _about(a, _ABOUT_RANKS)
+        yield Table(sentences.RANKS, "rrrr", rows)
+
+
 def _forecast(a: Analysis) -> Iterator[Block]:
     yield Text((sentences.forecast(a), *sentences.forecast_notes(a)))
 
 
 def _noticed(report: Report, a: Analysis) -> Iterator[Block]:
-    said = _OWN_SECTION | _ABOUT_SPEED
+    said = _OWN_SECTION | _ABOUT_SPEED | _ABOUT_RANKS
     found = (finding for finding in sentences.ranked(report, a) if finding.code not in said)
     yield Bullets(tuple(_told(finding) for finding in found))
 

@@ -103,6 +103,10 @@ def headline(a: Analysis) -> Message:
         if len(a.run.iterations) == 1:
             return Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
         return Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
+    if _stalls_are_told(a):
+        return Message(
+            "A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.", facts
+        )
     if share_of(a, "stall") > WORTH_SAYING:
         return Message(
             "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, "
@@ -112,6 +116,12 @@ def headline(a: Analysis) -> Message:
     if len(a.regimes.regimes) > 1:
         return _headline_of_regimes(a)
     return _headline_of_evaluations(a, facts) or _headline_without(a, facts)
+
+
+def _stalls_are_told(a: Analysis) -> bool:
+    """Whether a record tells of every slow iteration what it waited for."""
+    codes = {finding.code for finding in a.findings}
+    return bool(codes & {"late_data", "late_ranks"}) and not codes & {"stall", "sleep", "periodic_slowness"}
 
 
 def _headline_of_a_beginning(a: Analysis, step: Interval, gpu: str) -> Message:
@@ -190,6 +200,23 @@ def _headline_without(a: Analysis, facts: dict[str, object]) -> Message:
             "A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.", facts
         )
     return Message("A normal iteration takes {step:time}, and none in this log is slow.", facts)
+
+
+# --- the ranks of a run -----------------------------------------------------------------------------------------
+
+RANKS = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Slowest in"))
+MOST_RANKS = 64
+
+
+def rank_cells(a: Analysis) -> Iterator[tuple[Message, ...]]:
+    """A row for each rank: its own time of a step, what it waited for others, and how often it was the slowest."""
+    for row in (a.ranks.rows if a.ranks is not None else ())[:MOST_RANKS]:
+        yield (
+            Message("{rank:n}", {"rank": row.rank}),
+            Message("{time:time}", {"time": row.own_s}) if row.own_s is not None else Message("–"),
+            Message("{time:time}", {"time": row.wait_s}) if row.wait_s is not None else Message("–"),
+            Message("{share:pct}", {"share": row.slowest}),
+        )
 
 
 # --- what each part costs ---------------------------------------------------------------------------------------

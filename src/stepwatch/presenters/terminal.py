@@ -164,6 +164,7 @@ class _Page(NamedTuple):
         for change in sentences.changes(self.report.counsel_of(a)):
             yield from self.bullet(" ".join(map(self.say, change)))
         yield from self.levels(a)
+        yield from self.ranks(a)
         yield from self.slow(a)
         yield from self.settings(a)
         end = self.next(a, full=True)
@@ -181,6 +182,15 @@ class _Page(NamedTuple):
         yield from self.heading(Message("Levels of speed"))
         for text in sentences.regime_sentences(a):
             yield from self.bullet(self.say(text))
+
+    def ranks(self, a: Analysis) -> Iterator[Line]:
+        if a.ranks is None:
+            return
+        yield from self.heading(Message("The ranks beside each other"))
+        table = Table(*((self.say(head), "right") for head in sentences.RANKS))
+        for row in sentences.rank_cells(a):
+            table.add(*map(self.say, row))
+        yield from table.lines(self.width)
 
     def slow(self, a: Analysis) -> Iterator[Line]:
         rows, left_out = sentences.slow_rows(a, MOST_SLOW_ROWS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from operator import itemgetter
 
 import numpy as np
@@ -15,9 +17,9 @@ from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Run
 from stepwatch.settings import Settings
-from stepwatch.sources import Source
+from stepwatch.sources import RECORD, Source
 
-__all__ = ["FORMATS", "READERS", "Reader", "detect", "read", "settings_of"]
+__all__ = ["FORMATS", "READERS", "Reader", "detect", "joined_ranks", "read", "settings_of"]
 
 BLOCK_BYTES = 1 << 22
 _SNIFFED_BYTES, _MOST_SNIFFED_BYTES = 1 << 18, 1 << 22
@@ -41,6 +43,8 @@ def detect(source: Source) -> str | None:
     traces: tuple[str, float] | None = None
     while begin < max(len(text), 1):
         head = text[max(0, begin - _SNIFFED_OVERLAP) : begin + size]
+        if begin == 0 and head.startswith(RECORD):
+            return "stepwatch"
         if len(_PLAIN_NANOGPT.compiled.findall(head[:_SAMPLED_BYTES])) > 1:  # no other trainer writes such lines
             return "nanogpt"
         name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
@@ -68,10 +72,30 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
 
 def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
     """A log with files of W&B beside it, which tell more of the run, or all where the log tells of no iteration."""
+    if source.text.startswith(RECORD):
+        return _read_ranks(source, format_name)
     from stepwatch.readers import wandb
 
     source = wandb.with_summary(source) if detect(source) is None else source
     return wandb.completed(_read_text(source, format_name), source.beside)
+
+
+def _read_ranks(source: Source, format_name: str | None) -> tuple[Run, ...]:
+    """The record of one rank with those of the others; one that holds no step is as good as missing."""
+    runs = list(_read_text(source, format_name))
+    for file in source.beside:
+        with suppress(NoIterations):
+            runs += _read_text(file, format_name)
+    return joined_ranks(runs, by_name=True)
+
+
+def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ...]:
+    """Runs that were ranks of one run, as that run; `by_name` says that they surely were."""
+    if len(runs) < 2 or all(run.span is None for run in runs):
+        return tuple(runs)
+    from stepwatch.readers.ranks import together
+
+    return together(runs, by_name=by_name)
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
@@ -86,7 +110,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     timed = tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
     if runs and not timed:
         raise _no_times(runs)
-    return timed or _begun(source, name)
+    return joined_ranks(timed) if timed else _begun(source, name)
 
 
 def _read_like(source: Source, example: str) -> tuple[Run, ...]:

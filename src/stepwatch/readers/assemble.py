@@ -43,6 +43,8 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     for i in range(len(cuts) - 1):
         piece = _Piece(iterations.take(slice(rows[i], rows[i + 1])), events[told[i] : told[i + 1]])
         run = piece.run(reader, source)
+        if reader.complete is not None:
+            run = reader.complete(run, piece.events, records)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
         runs.append(replace(run, unread=unread, unread_count=missed[i + 1] - missed[i]))
     return tuple(runs)

@@ -53,15 +53,17 @@ class Template:
 
     `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
     decimals, of which eight count, `{name:}` a clock such as `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or
-    `5.0it/s`, in seconds, `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the drawing
-    of a progress bar, `{**}` the rest of the line, `{{` a brace. With `anywhere` the shape begins where its first
-    letters are first found in the line, and a date and time in front of it become `stamp_s`.
+    `5.0it/s`, in seconds, `{name@}` seconds since 1970 with a fraction, `{name?}` a member of a JSON object that may be
+    missing, `,"name":1.5` (nan), `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{|}` the
+    drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of a JSON object, `{{` a brace. With
+    `anywhere` the shape begins where its first letters are first found in the line, and a date and time in front of it
+    become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~:|/]+)\})?", shape):
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~:|/@?>]+)\})?", shape):
             if literal:
                 self.pieces.append(("", literal.replace("{{", "{").encode()))
             if name:
@@ -85,6 +87,12 @@ class Template:
                 fits, cursor = _skip_bar(block, cursor, block.ends[lines])
             elif name == "**":
                 fits, cursor = cursor <= block.ends[lines], block.ends[lines]
+            elif name == ">":
+                fits, cursor = _ends_object(block, cursor, block.ends[lines]), block.ends[lines]
+            elif name.endswith("@"):
+                fits, cursor, found[name.rstrip("@")] = _read_epoch(block, cursor)
+            elif name.endswith("?"):
+                fits, cursor, found[name.rstrip("?")] = _read_member(block, cursor, name.rstrip("?"))
             elif name.endswith(":"):
                 fits, cursor, found[name.rstrip(":")] = _read_clock(block, cursor)
             elif name.endswith("/"):
@@ -187,6 +195,33 @@ def _read_rate(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats, Floats]:
     slow, fast = (unit == np.uint64(int.from_bytes(word, "little")) for word in (b"s/it", b"it/s"))
     seconds = np.where(slow, printed, 1 / np.maximum(printed, 1e-9))
     return fits & (slow | fast), cursor + 4, seconds, printed
+
+
+def _read_epoch(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+    """`1763264000.123456`: seconds of this century, with up to seven decimals."""
+    first, eight = _read_digits(block, cursor)
+    fits = eight == 8  # what does not fit is read no further: it may stand at the end of the block
+    last, two = _read_digits(block, cursor + 8 * fits)
+    fits &= two == 2
+    fits &= block.octets[cursor + 10 * fits] == ord(".")
+    fraction, places = _read_digits(block, cursor + 11 * fits)
+    fits &= (places > 0) & (places < 8)
+    return fits, cursor + (11 + places) * fits, first * 100 + last + fraction / _TENS[places]
+
+
+def _read_member(block: Block, cursor: Ints, name: str) -> tuple[Mask, Ints, Floats]:
+    """`,"name":1.5` where it stands here; nan, and no step on, where something else does."""
+    there, after = _skip_literal(block, cursor, f',"{name}":'.encode())
+    if not there.any():
+        return ~there, cursor, np.full(len(cursor), np.nan)
+    fits, end, values = _read_number(block, after, loose=True)
+    return ~there | fits, np.where(there, end, cursor), np.where(there, values, np.nan)
+
+
+def _ends_object(block: Block, cursor: Ints, ends: Ints) -> Mask:
+    """Whether only the closing brace follows, or more members before it."""
+    here, last = block.octets[cursor], block.octets[ends - 1]
+    return np.asarray(((here == ord("}")) & (cursor == ends - 1)) | ((here == ord(",")) & (last == ord("}"))))
 
 
 def _read_decimals(block: Block, cursor: Ints) -> tuple[Ints, Floats]:

@@ -13,7 +13,7 @@ FORMATS: dict[str, str] = {
     "modded-nanogpt": "modded_nanogpt", "llm.c": "llm_c", "mingpt": "mingpt", "hf-trainer": "hf_trainer",
     "hf-state": "hf_state", "axolotl": "axolotl", "lightning": "lightning", "litgpt": "litgpt", "megatron": "megatron",
     "torchtitan": "torchtitan", "deepspeed": "deepspeed", "composer": "composer", "mlx-lm": "mlx_lm", "keras": "keras",
-    "tensorboard": "tensorboard", "wandb": "wandb",
+    "tensorboard": "tensorboard", "wandb": "wandb", "stepwatch": "recorded",
 }  # fmt: skip
 
 

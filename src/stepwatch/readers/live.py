@@ -75,6 +75,7 @@ class LiveReader:
         self._left_out += len(run.iterations) - int(np.count_nonzero(rows))
         self._inferred = Settings({name: run.settings[name] for name in _INFERRED if name in run.settings})
         _set_rows(self._records, whole.take(kept))
+        self._records.keep_beside(run.iterations.line[rows], run.iterations.number[rows])
         # Saves as they were placed: with their evaluation forgotten, nothing would tell whose they were.
         gone = set(forgotten)
         kept_events: list[Event] = [e for e in self._records.events if not isinstance(e, (Evaluation, Checkpoint))]
@@ -115,6 +116,7 @@ class LiveReader:
         before.events = [event for event in events if event.line < start]
         now.events = [event for event in events if event.line >= start]
         now.held = self._records.held
+        before.tables, now.tables = self._records.split_beside(start)
         # One piece may hold several runs, as when a log is first read.
         *others, last = assemble(before, self._format, self.name)
         self.past = [*self.past, *(run for run in others if len(run.iterations)), self._as_known(last)][

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.records import Records
-from stepwatch.run import Timing
+from stepwatch.run import Event, Run, Timing
 
 NOTHING: frozenset[str] = frozenset()
 EVALUATION, CHECKPOINT = "eval", "checkpoint"
@@ -39,3 +39,5 @@ class Reader(NamedTuple):
     schedules: bool = False
     """Batch size or window change during a run: steps of another length are no fault."""
     untimed: tuple[Untimed, ...] = ()
+    complete: Callable[[Run, Sequence[Event], Records], Run] | None = None
+    """Adds to a run what only this format tells; the events are those of the run."""

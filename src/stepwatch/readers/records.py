@@ -13,6 +13,9 @@ from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Iterations, Un
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
 LARGEST_KEPT = 1e12  # no step and no second is beyond it
+INSIDE, DEVICES, WORK = "inside", "device", "work"
+BESIDE = (INSIDE, DEVICES, WORK)
+"""Tables that go with the rows: line, data and waiting; line, step and device time; line and TFLOP."""
 
 
 @dataclass(slots=True)
@@ -65,6 +68,26 @@ class Records:
         whole[np.isfinite(whole) & (np.abs(whole) > LARGEST_KEPT)] = np.nan
         rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
         return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
+
+    def keep_beside(self, lines: np.ndarray, numbers: np.ndarray) -> None:
+        """Of the tables beside the rows only what belongs to these rows."""
+        for name in self._beside():
+            whole = self.table(name, self._width(name))
+            kept = np.isin(whole[:, 1], numbers) if name == DEVICES else np.isin(whole[:, 0], lines)
+            self.tables[name], self.table_rows[name] = [whole[kept]], []
+
+    def split_beside(self, line: float) -> tuple[dict[str, list[np.ndarray]], dict[str, list[np.ndarray]]]:
+        """The tables beside the rows before a line, and from it on."""
+        whole = {name: self.table(name, self._width(name)) for name in self._beside()}
+        before = {name: [table[table[:, 0] < line]] for name, table in whole.items()}
+        return before, {name: [table[table[:, 0] >= line]] for name, table in whole.items()}
+
+    def _beside(self) -> list[str]:
+        return [name for name in BESIDE if name in self.tables or name in self.table_rows]
+
+    def _width(self, name: str) -> int:
+        rows = self.table_rows.get(name)
+        return len(rows[0]) if rows else int(self.tables[name][0].shape[1])
 
     def add_unread(self, line: int, text: str) -> None:
         self.unread_lines.append(line)

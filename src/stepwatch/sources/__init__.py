@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from stepwatch.errors import TooLarge, UnreadableInput
@@ -20,12 +20,15 @@ from stepwatch.patterns import Pattern
 
 LARGEST_EXPANSION_BYTES = 2 * 1024**3
 GZIP_MAGIC = b"\x1f\x8b"
+RECORD = b'{"stepwatch":'  # how a file of the recorder begins
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
 _ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
 _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
+# The recorder's file is JSON too, line by line; nobody else writes these keys and no spaces.
+_LINE_OF_RECORD = Pattern(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
 _READ_BYTES = 1 << 20
 _EXPANDED_BYTES = 1 << 24
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
@@ -55,13 +58,34 @@ def expanded(data: bytes, *, limit: int = LARGEST_EXPANSION_BYTES) -> bytes:
 
 
 def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    """A file, or a directory that is one run; of a record also its older pieces, and beside it those of other ranks."""
     path = os.fspath(path)
     try:
         if os.path.isdir(path):
             return _from_directory(path, limit)
-        return _from_plain_file(path, limit)
+        source = _from_plain_file(path, limit)
+        if not source.text.startswith(RECORD):
+            return source
+        from stepwatch.sources import records  # most logs are none
+
+        return records.completed(source, path, lambda file: _from_plain_file(file, limit).text)
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    """The pieces of a rotated log as one text, given the oldest first."""
+    try:
+        texts = [_from_plain_file(path, limit).text for path in paths]
+        whole = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
+        source = Source(printable(os.path.basename(paths[-1])), whole)
+        if not whole.startswith(RECORD):
+            return source
+        from stepwatch.sources import records
+
+        return records.with_ranks(source, paths[-1], lambda file: _from_plain_file(file, limit).text)
+    except OSError as error:
+        raise unreadable(paths[-1], error) from error
 
 
 def _from_plain_file(path: str, limit: int) -> Source:
@@ -280,7 +304,7 @@ def _overstrike(line: bytes) -> bytes:
 
 def _unpack_json(data: bytes) -> bytes:
     """The text inside a notebook file or Kaggle's JSON log; anything else as it is."""
-    if not data[:4000].lstrip().startswith((b"{", b"[")):
+    if not data[:4000].lstrip().startswith((b"{", b"[")) or _LINE_OF_RECORD.match(data):
         return data
     from stepwatch.sources.notebooks import unpack  # few logs are JSON
 

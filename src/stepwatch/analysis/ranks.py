@@ -1,0 +1,249 @@
+"""The processes of a run beside each other: which is slow, who waits, once or all the time.
+
+Steps are matched by number and compared by how long they took, never by the clock: those of several machines differ. A
+rank's own time is its step without what it waited for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
+from stepwatch.analysis.statistics import Floats, median, spread, standard_error
+from stepwatch.messages import Message
+from stepwatch.run import Ints, Rank, Run
+from stepwatch.units import Interval, interval_json, plain_json
+
+if TYPE_CHECKING:
+    from stepwatch.analysis import Analysis
+
+SMALLEST_SKEW = 0.02  # ranks are never quite alike
+CLEAR_SKEW = 0.05
+MOST_STEPS = 0.5
+HICCUP_STEPS = 0.5  # of a normal step: what one rank lost at once
+HICCUP_NOISES = 8.0
+LATE_STEPS = 2  # lines of running ranks that may not have been written yet
+MOST_HICCUPS = 200
+_Z90 = 1.6449
+_MOST_CELLS = 20_000_000
+
+
+class RankRow(NamedTuple):
+    rank: int
+    steps: int
+    last: int
+    own_s: float | None
+    """The middle of its steps, without waiting; None where it has no step in common with the others."""
+    wait_s: float | None
+    """All that it waited for the others; None where it was not recorded."""
+    slowest: float
+    """Share of the steps in which it was the slowest."""
+
+
+class Hiccup(NamedTuple):
+    rank: int
+    at: int
+    lost_s: float
+
+
+class Ranks(NamedTuple):
+    world_size: int
+    rows: tuple[RankRow, ...]
+    missing: tuple[int, ...]
+    ended: tuple[RankRow, ...] = ()
+    """Those that stopped before the others."""
+    slowest: int | None = None
+    skew: Interval | None = None
+    """How much longer the slowest takes than the middle of the others, as a share of theirs."""
+    chronic: bool = False
+    per_step_s: float = 0.0
+    lost_s: float = 0.0
+    """What the slowest makes the others wait, per step and in all."""
+    hiccups: tuple[Hiccup, ...] = ()
+    waits_known: bool = False
+
+
+def find_ranks(run: Run) -> Ranks:
+    size = max(run.settings.count("world_size") or 1, *(rank.rank + 1 for rank in run.ranks))
+    found = {rank.rank for rank in run.ranks}
+    last = max(int(rank.number[-1]) for rank in run.ranks)
+    ended = {rank.rank for rank in run.ranks if int(rank.number[-1]) < last - LATE_STEPS}
+    going = [rank for rank in run.ranks if rank.rank not in ended]
+    compared = going if len(going) > 1 else list(run.ranks)
+    steps = _common(compared)
+    own = np.stack([_own(rank, steps) for rank in compared]) if len(steps) else np.zeros((len(compared), 0))
+    rows = tuple(_row(rank, own, compared) for rank in run.ranks)
+    ranks = Ranks(
+        world_size=size, rows=rows, missing=tuple(rank for rank in range(size) if rank not in found),
+        ended=tuple(row for row in rows if row.rank in ended), waits_known=any(row.wait_s is not None for row in rows),
+    )  # fmt: skip
+    return _compared(ranks, [rank.rank for rank in compared], steps, own) if len(steps) else ranks
+
+
+def _common(ranks: list[Rank]) -> Ints:
+    """Steps that all of them have; without the first, which warms up, and of very many an even sample."""
+    steps = reduce(lambda one, other: np.intersect1d(one, other, assume_unique=True), (rank.number for rank in ranks))
+    steps = steps[1:] if len(steps) > 1 else steps
+    return np.asarray(steps[:: len(steps) * len(ranks) // _MOST_CELLS + 1])
+
+
+def _own(rank: Rank, steps: Ints) -> Floats:
+    rows = np.searchsorted(rank.number, steps)
+    return np.asarray(np.maximum(rank.time_s[rows] - np.nan_to_num(rank.wait_s[rows]), 0.0))
+
+
+def _row(rank: Rank, own: Floats, compared: list[Rank]) -> RankRow:
+    place = next((i for i, other in enumerate(compared) if other.rank == rank.rank), None)
+    known = place is not None and own.shape[1] > 0
+    waited = np.isfinite(rank.wait_s)
+    return RankRow(
+        rank=rank.rank, steps=len(rank.number), last=int(rank.number[-1]),
+        own_s=median(own[place]) if known and place is not None else None,
+        wait_s=float(rank.wait_s[waited].sum()) if waited.any() else None,
+        slowest=float(np.mean(own.argmax(axis=0) == place)) if known else 0.0,
+    )  # fmt: skip
+
+
+def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ranks:
+    """With the slowest, its skew, and the steps in which one rank alone was slow."""
+    others = _others(own)
+    beyond = own - others
+    usual = np.array([median(row) for row in beyond])
+    place = int(usual.argmax())
+    relative = beyond[place] / np.maximum(others[place], 1e-9)
+    skew = Interval.around(max(median(relative), 0.0), _Z90 * standard_error(relative))
+    share = next(row.slowest for row in ranks.rows if row.rank == numbers[place])
+    of_all = max(row.steps for row in ranks.rows) / len(steps)
+    return ranks._replace(
+        slowest=numbers[place], skew=skew, chronic=bool(skew.low > SMALLEST_SKEW and share > MOST_STEPS),
+        per_step_s=max(float(usual[place]), 0.0), lost_s=float(np.maximum(beyond[place], 0.0).sum()) * of_all,
+        hiccups=_hiccups(beyond - usual[:, None], median(others.ravel()), numbers, steps),
+    )  # fmt: skip
+
+
+def _others(own: Floats) -> Floats:
+    """For each rank and step the middle of the other ranks."""
+    order = np.argsort(own, axis=0, kind="stable")
+    place = np.argsort(order, axis=0, kind="stable")
+    ordered = np.take_along_axis(own, order, axis=0)
+
+    def left(index: int) -> Floats:
+        """The value at a place among those that are left without the rank's own."""
+        return np.asarray(np.where(place > index, ordered[index], ordered[index + 1]))
+
+    count = len(own) - 1
+    return left(count // 2) if count % 2 else (left(count // 2 - 1) + left(count // 2)) / 2
+
+
+def _hiccups(beyond: Floats, step_s: float, numbers: list[int], steps: Ints) -> tuple[Hiccup, ...]:
+    """Steps in which a rank took much longer than the others, and than it usually does; the worst ones."""
+    limit = max(HICCUP_STEPS * step_s, HICCUP_NOISES * spread(beyond.ravel()))
+    places, columns = np.nonzero(beyond > limit)
+    lost = beyond[places, columns]
+    worst = np.sort(np.argsort(-lost, kind="stable")[:MOST_HICCUPS])
+    found = [Hiccup(numbers[int(places[i])], int(steps[columns[i]]), float(lost[i])) for i in worst.tolist()]
+    return tuple(sorted(found, key=lambda hiccup: (hiccup.rank, hiccup.at)))
+
+
+# --- findings ---------------------------------------------------------------------------------------------------
+
+
+def slow_rank(a: Analysis) -> Iterator[Finding]:
+    ranks = a.ranks
+    if ranks is None or ranks.skew is None or not ranks.chronic:
+        return
+    row = next(row for row in ranks.rows if row.rank == ranks.slowest)
+    waits = [other.wait_s for other in ranks.rows if other.rank != ranks.slowest and other.wait_s is not None]
+    facts = {
+        "rank": row.rank, "skew": ranks.skew.mid, "each": ranks.per_step_s, "lost": ranks.lost_s, "share": row.slowest,
+        "waited": median(np.array(waits)) if waits else None,
+    }  # fmt: skip
+    severity = WARNING if ranks.skew.mid >= CLEAR_SKEW else NOTICE
+    if facts["waited"] is None:
+        yield Finding("slow_rank", severity, Message(
+            "Rank {rank:n} is the slowest in {share:pct} of the steps: it takes {each:time} longer than the others, {skew:pct} of their time, {lost:time} in all. Look at its card: heat, a power limit, another job, a slower link or more data than the others.",
+            facts))  # fmt: skip
+    else:
+        yield Finding("slow_rank", severity, Message(
+            "Rank {rank:n} is the slowest in {share:pct} of the steps: it takes {each:time} longer than the others, {skew:pct} of their time, {lost:time} in all; the others waited {waited:time} each. Look at its card: heat, a power limit, another job, a slower link or more data than the others.",
+            facts))  # fmt: skip
+
+
+def rank_hiccup(a: Analysis) -> Iterator[Finding]:
+    hiccups = a.ranks.hiccups if a.ranks is not None else ()
+    for rank in sorted({hiccup.rank for hiccup in hiccups}):
+        own = [hiccup for hiccup in hiccups if hiccup.rank == rank]
+        facts = {
+            "rank": rank, "at": [hiccup.at for hiccup in own], "lost": sum(hiccup.lost_s for hiccup in own),
+            "count": len(own),
+        }  # fmt: skip
+        yield Finding("rank_hiccup", NOTICE, Message(
+            "In step {at:ints} rank {rank:n} alone was slow: it took {lost:time} longer than it should, and the others waited for it.",
+            facts,
+            "In {count:n} steps ({at:ints}) rank {rank:n} alone was slow: it took {lost:time} longer in all than it should, and the others waited for it.",
+            len(own),
+        ))  # fmt: skip
+
+
+def ranks_even(a: Analysis) -> Iterator[Finding]:
+    ranks = a.ranks
+    if ranks is None or ranks.skew is None or ranks.chronic:
+        return
+    own = np.array([row.own_s for row in ranks.rows if row.own_s is not None])
+    facts = {"count": len(own), "apart": float(own.max() / max(own.min(), 1e-9) - 1)}
+    if ranks.waits_known:
+        yield Finding("ranks_even", INFO, Message(
+            "The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up.", facts))  # fmt: skip
+    else:
+        yield Finding("ranks_even", INFO, Message(
+            "The steps of the {count:n} ranks are equally long, within {apart:pct}; but what they waited for each other was not recorded, so that a slow one could not be seen. Time the collective with the recorder's wait().",
+            facts))  # fmt: skip
+
+
+def rank_missing(a: Analysis) -> Iterator[Finding]:
+    if a.ranks is not None and a.ranks.missing:
+        missing = a.ranks.missing
+        facts = {"size": a.ranks.world_size, "missing": list(missing), "count": len(missing)}
+        yield Finding("rank_missing", NOTICE, Message(
+            "The run has {size:n} ranks, but of rank {missing:ints} there is no record.", facts,
+            "The run has {size:n} ranks, but of ranks {missing:ints} there is no record.", len(missing),
+        ))  # fmt: skip
+
+
+def rank_ended(a: Analysis) -> Iterator[Finding]:
+    for row in a.ranks.ended if a.ranks is not None else ():
+        facts = (
+            {"rank": row.rank, "last": row.last, "end": max(other.last for other in a.ranks.rows)} if a.ranks else {}
+        )
+        yield Finding("rank_ended", WARNING, Message(
+            "Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}.", facts))  # fmt: skip
+
+
+RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
+    slow_rank, rank_hiccup, ranks_even, rank_missing, rank_ended,
+)  # fmt: skip
+
+
+# --- for programs -----------------------------------------------------------------------------------------------
+
+
+def ranks_json(ranks: Ranks) -> dict[str, Any]:
+    return {
+        "world_size": ranks.world_size, "missing": list(ranks.missing), "slowest": ranks.slowest,
+        "skew": interval_json(ranks.skew), "chronic": ranks.chronic, "per_step_s": plain_json(ranks.per_step_s),
+        "lost_s": plain_json(ranks.lost_s), "waits_known": ranks.waits_known,
+        "each": [
+            {
+                "rank": row.rank, "steps": row.steps, "last": row.last, "slowest": row.slowest,
+                "own_s": None if row.own_s is None else plain_json(row.own_s),
+                "wait_s": None if row.wait_s is None else plain_json(row.wait_s),
+            }
+            for row in ranks.rows
+        ],
+        "hiccups": [{"rank": one.rank, "iter": one.at, "lost_s": plain_json(one.lost_s)} for one in ranks.hiccups],
+        "ended": [row.rank for row in ranks.ended],
+    }  # fmt: skip

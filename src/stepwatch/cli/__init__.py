@@ -17,6 +17,7 @@ COMMANDS = {
     "advise": "What to change, what it saves and what it costs; or a recommended config for a card and a shape.",
     "compare": "Two runs side by side: whether one is faster, by how much, and why; an exit code for CI.",
     "watch": "A run while it goes on: progress, speed, stalls as they happen, when it ends.",
+    "prepare": "A text becomes data for training: characters, bytes or GPT-2's tokens.",
     "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
     "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",
     "gpus": "The cards that stepwatch knows, or one of them.",

@@ -52,6 +52,7 @@ class Recorder:
         self._next = self._first = first_step
         self.data_s = self.wait_s = 0.0
         """Between the phases: parts of the step that follows."""
+        self._parts_wait = False
         self._device: Device | None = None
         self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
         self._closed = False
@@ -202,9 +203,12 @@ class Recorder:
 
     def _add_part(self, part: Phase, own: float) -> None:
         """Of the phase around it; between the phases, of the step that follows."""
-        around: Phase | Recorder = self.stack[-1] if self.stack else self
-        if part.others_s and self.stack:
-            self.stack[-1].others_s += part.others_s
+        around: Phase | Recorder = self
+        if self.stack:
+            around = self.stack[-1]
+            around.others_s += part.others_s
+        else:
+            self._parts_wait = True
         if part.kind is DATA:
             around.data_s += own
         else:
@@ -231,19 +235,22 @@ class Recorder:
         self._lines.append(entry + (self._noted(phase.notes) if phase.notes else b"}\n"), ended)
 
     def _write_step(self, phase: Phase, own: float, ended: float) -> None:
-        number = phase.number if phase.number is not None else self._next
+        number = self._next if phase.number is None else phase.number
         self._next = number + 1
         rest = self._noted(phase.notes) if phase.notes else b"}\n"
-        if phase.wait_s or self.wait_s:
-            rest = b',"wait_s":%.6f%b' % (phase.wait_s + self.wait_s, rest)
-        if phase.data_s or self.data_s:
-            rest = b',"data_s":%.6f%b' % (phase.data_s + self.data_s, rest)
-        own += self.data_s + self.wait_s
-        self.data_s = self.wait_s = 0.0
+        wait_s, data_s = phase.wait_s, phase.data_s
+        if self._parts_wait:
+            own += self.data_s + self.wait_s
+            data_s, wait_s = data_s + self.data_s, wait_s + self.wait_s
+            self.data_s = self.wait_s = 0.0
+            self._parts_wait = False
+        if wait_s:
+            rest = b',"wait_s":%.6f%b' % (wait_s, rest)
+        if data_s:
+            rest = b',"data_s":%.6f%b' % (data_s, rest)
         self._lines.append(b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest), ended)
-        if phase.event is not None and self._device is not None:
-            self._device.passed(number, phase.event, self._mark())
-            self._write_device_times()
+        if phase.event is not None:
+            self._end_on_device(number, phase.event)
 
     def _noted(self, notes: dict[str, Any]) -> bytes:
         """The rest of a line: figures first checked, since a tensor asked for its value would wait for the device."""
@@ -277,6 +284,12 @@ class Recorder:
             self._device = Device() if cuda_in_use() else None
             self.asks_device = self._device is not None or self._tries > 0
         step.event = self._mark()
+
+    def _end_on_device(self, number: int, begun: Any) -> None:
+        ended = self._mark()
+        if self._device is not None and ended is not None:
+            self._device.passed(number, begun, ended)
+            self._write_device_times()
 
     def _mark(self) -> Any:
         try:

@@ -1,0 +1,343 @@
+"""What the recorder costs and whether its figures hold: overhead, planted sleeps, kills, a full disk, a slow rank.
+
+    python -m benchmarks.recording [--kills 200]
+
+The overhead is that of a loop with the recorder against the same loop without it, turn by turn in one run; the rest
+are real loops in processes of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+from stepwatch.recorder import Recorder
+
+WANTED_ERROR, WANTED_ERROR_S, WANTED_SUM = 0.02, 0.001, 0.01
+KILLS, SEED = 200, 1
+RANKS, SLOW_RANK, SLOWER = 8, 5, 1.6
+_TURNS, _PHASES_A_TURN, _PAIRS = 400, 250, 300
+_TMPFS_BYTES = 64 * 1024
+
+
+# --- overhead ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Microseconds that a phase adds, as the median over many short turns, and the share of a step of 10 ms."""
+
+    step_us: float
+    data_and_step_us: float
+    write_us: float
+    share_of_10_ms: float
+
+
+def overhead() -> Overhead:
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(Path(folder) / "run.jsonl")
+        step_us = _added_us(lambda: _steps(recorder))
+        both_us = _added_us(lambda: _data_and_steps(recorder)) / 2
+        descriptor = os.open(Path(folder) / "plain", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        write_us = _added_us(lambda: _writes(descriptor))
+        share = _share_of_a_step(recorder)
+        recorder.close()
+        os.close(descriptor)
+    return Overhead(step_us=step_us, data_and_step_us=both_us, write_us=write_us, share_of_10_ms=share)
+
+
+def _added_us(turn: Callable[[], None]) -> float:
+    """Each turn right beside an empty one: what else the machine does hits both."""
+    added = []
+    for _ in range(_TURNS):
+        empty, full = _seconds(_nothing), _seconds(turn)
+        added.append((full - empty) / _PHASES_A_TURN)
+    return statistics.median(added) * 1e6
+
+
+def _seconds(turn: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    turn()
+    return time.perf_counter() - begun
+
+
+def _nothing() -> None:
+    for _ in range(_PHASES_A_TURN):
+        pass
+
+
+def _steps(recorder: Recorder) -> None:
+    for _ in range(_PHASES_A_TURN):
+        with recorder.step():
+            pass
+
+
+def _data_and_steps(recorder: Recorder) -> None:
+    for _ in range(_PHASES_A_TURN):
+        with recorder.data():
+            pass
+        with recorder.step():
+            pass
+
+
+def _writes(descriptor: int) -> None:
+    for _ in range(_PHASES_A_TURN):
+        os.write(descriptor, b'{"step":123456,"s":0.012345,"t":1763264000.123456}\n')
+
+
+def _share_of_a_step(recorder: Recorder) -> float:
+    """A loop that works about 10 ms a step, with and without the recorder, first the one and then the other."""
+
+    def recorded() -> None:
+        with recorder.data():
+            pass
+        with recorder.step() as step:
+            _work()
+            step.note(loss=3.2)
+
+    ratios = []
+    for number in range(_PAIRS):
+        order = (recorded, _work) if number % 2 else (_work, recorded)
+        took = {turn: _seconds(turn) for turn in order}
+        ratios.append(took[recorded] / took[_work] - 1)
+    return statistics.median(ratios)
+
+
+def _work() -> None:
+    total = 0
+    for number in range(160_000):
+        total += number
+
+
+# --- planted sleeps ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """Of each kind the largest error against what the loop itself timed, in seconds and as a share; the sum."""
+
+    worst: dict[str, tuple[float, float]]
+    sum_error: float
+
+    @property
+    def holds(self) -> bool:
+        parts = all(seconds <= WANTED_ERROR_S or share <= WANTED_ERROR for seconds, share in self.worst.values())
+        return parts and self.sum_error <= WANTED_SUM
+
+
+def planted() -> Planted:
+    """A real loop that sleeps. Its own clock around each sleep is the truth: a sleep may last longer than asked."""
+    truth: dict[str, float] = {}
+
+    def pause(kind: str, seconds: float) -> None:
+        begun = time.perf_counter()
+        time.sleep(seconds)
+        truth[kind] = truth.get(kind, 0.0) + time.perf_counter() - begun
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.jsonl"
+        recorder = Recorder(path)
+        begun = time.perf_counter()
+        with recorder.compile():
+            pause("compile", 0.3)
+        for number in range(100):
+            with recorder.data():
+                pause("data", 0.003)
+            with recorder.step():
+                pause("step", 0.012)
+                if number % 25 == 24:
+                    with recorder.evaluation():
+                        pause("eval", 0.08)
+                        with recorder.checkpoint():
+                            pause("checkpoint", 0.04)
+        wall = time.perf_counter() - begun
+        recorder.close()
+        found = _sums(path)
+    truth["step"] += truth["data"]  # data is part of the step
+    worst = {kind: (abs(found[kind] - truth[kind]), abs(found[kind] / truth[kind] - 1)) for kind in truth}
+    parts = sum(found[kind] for kind in ("compile", "step", "eval", "checkpoint"))
+    return Planted(worst=worst, sum_error=abs(parts / wall - 1))
+
+
+def _sums(path: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for line in _lines(path):
+        for kind in ("compile", "step", "eval", "checkpoint"):
+            if kind in line:
+                found[kind] = found.get(kind, 0.0) + line["s"]
+        found["data"] = found.get("data", 0.0) + line.get("data_s", 0.0)
+    return found
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
+# --- kills ------------------------------------------------------------------------------------------------------
+
+# The child tells through a pipe, before each step and after it, how far it is: what the file must hold.
+_CHILD = """
+import os, sys
+from stepwatch.recorder import Recorder
+recorder = Recorder(sys.argv[1])
+while True:
+    with recorder.step() as step:
+        step.note(loss=3.25)
+    os.write(1, b".")
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kills:
+    kills: int
+    unreadable: int
+    most_lost: int
+    steps: int
+
+
+def kills(count: int = KILLS, seed: int = SEED) -> Kills:
+    rng = random.Random(seed)
+    lost, unreadable, steps = [], 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(count):
+            path = Path(folder) / f"run{number}.jsonl"
+            done = _killed(path, rng.uniform(0.0, 0.05))
+            whole = path.read_bytes().split(b"\n")[:-1]
+            try:
+                kept = sum("step" in json.loads(line) for line in whole)
+            except json.JSONDecodeError:
+                unreadable += 1
+                continue
+            lost.append(done - kept)
+            steps += kept
+    return Kills(kills=count, unreadable=unreadable, most_lost=max(lost), steps=steps)
+
+
+def _killed(path: Path, after_s: float) -> int:
+    """How many steps the child had told of when it was killed; it was killed once it had begun."""
+    with subprocess.Popen([sys.executable, "-c", _CHILD, str(path)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        told = len(child.stdout.read(1))
+        time.sleep(after_s)
+        child.send_signal(signal.SIGKILL)
+        return told + len(child.stdout.read())
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------
+
+
+def full_disk() -> dict[str, int] | None:
+    """A real small disk, filled to the brim by the record itself; None where it cannot be mounted."""
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS_BYTES}", "tmpfs", folder], capture_output=True, check=False
+        ).returncode:
+            return None
+        try:
+            return _filled(Path(folder))
+        finally:
+            subprocess.run(["umount", folder], check=False)
+
+
+def _filled(folder: Path) -> dict[str, int]:
+    code = (
+        "import sys\nfrom stepwatch.recorder import Recorder\nrecorder = Recorder(sys.argv[1])\nsteps = 0\n"
+        "for _ in range(5000):\n    with recorder.step():\n        steps += 1\nprint(steps)\n"
+    )
+    path = folder / "run.jsonl"
+    told = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    warnings = told.stderr.count("RuntimeWarning")
+    kept = sum("step" in line for line in _lines(path))
+    return {"steps": int(told.stdout or 0), "warnings": warnings, "kept": kept, "exit code": told.returncode}
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------
+
+
+def train_on_ranks(
+    path: Path, *, ranks: int = RANKS, slow: int = SLOW_RANK, slower: float = SLOWER, steps: int = 60
+) -> None:
+    """Real processes that meet at the end of each step; one of them is slow."""
+    context = multiprocessing.get_context("spawn")
+    meeting = context.Barrier(ranks)
+    workers = [
+        context.Process(target=_rank, args=(str(path), rank, ranks, slower if rank == slow else 1.0, steps, meeting))
+        for rank in range(ranks)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _rank(path: str, rank: int, ranks: int, factor: float, steps: int, meeting: Barrier) -> None:
+    recorder = Recorder(path, rank=rank, world_size=ranks)
+    for _ in range(steps):
+        with recorder.step():
+            time.sleep(0.02 * factor)
+            with recorder.wait():
+                meeting.wait()
+    recorder.close()
+
+
+def table(count: int = KILLS) -> str:
+    rows = [
+        *_rows_of_cost(overhead()),
+        *_rows_of_sleeps(planted()),
+        _row_of_kills(kills(count)),
+        _row_of_disk(full_disk()),
+    ]
+    return "\n".join(["| what | wanted | found |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+Row = tuple[str, str, str]
+
+
+def _rows_of_cost(cost: Overhead) -> Iterator[Row]:
+    ratio = f"{cost.step_us / cost.write_us:.1f} times the bare write of such a line"
+    yield "a step adds", "≤ 5 µs", f"{cost.step_us:.1f} µs ({ratio})"
+    yield "a phase adds, in a loop of data and step", "≤ 5 µs", f"{cost.data_and_step_us:.1f} µs"
+    yield "share of a step of 10 ms", "≤ 1 %", f"{100 * cost.share_of_10_ms:.2f} %"
+
+
+def _rows_of_sleeps(sleeps: Planted) -> Iterator[Row]:
+    for kind, (seconds, share) in sleeps.worst.items():
+        yield f"planted sleeps: {kind}", "≤ 2 % or 1 ms", f"{100 * share:.2f} %, {1000 * seconds:.2f} ms in all"
+    yield "parts against the wall", "≤ 1 %", f"{100 * sleeps.sum_error:.2f} %"
+
+
+def _row_of_kills(killed: Kills) -> Row:
+    files = f"{killed.unreadable} unreadable files, {killed.steps} steps"
+    return f"{killed.kills} kills, lines lost at most", "≤ 1", f"{killed.most_lost} ({files})"
+
+
+def _row_of_disk(disk: dict[str, int] | None) -> Row:
+    found = f"{disk['steps']} of 5000 steps, {disk['warnings']} warning" if disk else "not measured: no tmpfs here"
+    return "a disk filled to the brim", "5000 steps, 1 warning", found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    print(table(parser.parse_args().kills))
+
+
+if __name__ == "__main__":
+    main()

@@ -38,7 +38,8 @@ class Log:
     # --- the beginning ------------------------------------------------------------------------------------------
 
     def begin(self, device: Device, config: TrainConfig) -> None:
-        self.say(f"stepwatch {_version()} trains; times are of the step alone; {device.said()}")
+        mean = "" if config.log_interval == 1 else ", the mean since the line before"
+        self.say(f"stepwatch {_version()} trains; times are of the step alone{mean}; {device.said()}")
         for name, value in config.plain().items():
             self.say(f"{name} = {value!r}")
         for remark in device.remarks:

@@ -41,6 +41,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
     """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more."""
     stop = Stop(under_torchrun=not ranks.is_alone)
     device = choose_device(config, ranks.local_rank)
+    config = device.decided(config)
     log.begin(device, config)
     remark = ranks.join(config.backend, device.is_cuda)
     if remark is not None:
@@ -68,9 +69,8 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
 
 def _recorder(training: Training, directory: Path) -> Recorder:
     shape = {"n_params": training.raw.n_params(), "vocab_size": training.raw.config.vocab_size}
-    decided = {"dtype": training.device.dtype, "compile": training.device.compile, "device": training.device.name}
     return Recorder(
-        directory / "run.jsonl", settings={**training.config.plain(), **decided, **shape},
+        directory / "run.jsonl", settings={**training.config.plain(), **shape},
         tokens_per_step=training.tokens_per_iter, flops_per_step=training.flops_per_iter,
         first_step=training.iteration, rank=training.ranks.rank, world_size=training.ranks.world_size,
     )  # fmt: skip
@@ -117,7 +117,7 @@ class Loop:
                 break
             if self.stopping:
                 self.save()
-                self.log.say(f"stopped by {self.stop.asked or 'another rank'}: saved at {training.iteration}")
+                self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
                 break
 
     def evaluates_at(self, number: int) -> bool:

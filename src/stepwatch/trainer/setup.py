@@ -198,7 +198,7 @@ def _pretrained(config: TrainConfig) -> GPT:
 
 
 def compile_and_share(training: Training, log: Log) -> None:
-    """Compiles now, with a batch of nothing, so that the first iteration is a step like any other."""
+    """Compiles now, with a batch that nothing is learnt from, so that the first iteration is a step like any other."""
     if training.device.compile:
         log.say("compiling the model... (takes a ~minute)")
         compiled = torch.compile(training.raw)
@@ -222,16 +222,16 @@ def _share(training: Training, model: Any) -> None:
 def _warm_up(training: Training) -> None:
     """One pass forward and back, and one forward for evaluation; nothing is left of it but the compiled code."""
     config, device = training.config, training.device
+    batches = training.data.batches("train", device.device)  # code is compiled for tensors of exactly this make
     with _untouched(training):
-        tokens = torch.zeros((config.batch_size, config.block_size), dtype=torch.int64, device=device.device)
         with device.autocast():
-            _, loss = training.model(tokens, tokens)
+            _, loss = training.model(*batches.gather(torch.zeros(config.batch_size, dtype=torch.int64)))
         assert loss is not None
         training.scaler.scale(loss).backward()
         training.raw.eval()
-        tokens = tokens.new_zeros((config.eval_batch_size or config.batch_size, config.block_size))
+        starts = torch.zeros(config.eval_batch_size or config.batch_size, dtype=torch.int64)
         with torch.no_grad(), device.autocast():
-            training.for_evaluation(tokens, tokens)
+            training.for_evaluation(*batches.gather(starts))
         device.synchronize()
 
 

@@ -115,5 +115,5 @@ def _plainly(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     lost = ("Connection closed by peer", "Connection reset", "Broken pipe", "connection was closed", "Socket closed")
     if any(words in str(error) for words in lost):
-        return f"another rank is gone ({lines[-1][:120]})"
+        return "another rank is gone"
     return f"{type(error).__name__}: {lines[0][:200]}"

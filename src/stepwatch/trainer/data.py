@@ -163,27 +163,29 @@ def _vocabulary(path: Path) -> int | None:
     """vocab_size of meta.pkl; None where there is no such file, as for GPT-2's tokens."""
     try:
         if path.stat().st_size > LARGEST:
-            raise _refused(path, f"{path.stat().st_size:,} bytes")
+            raise Refused
         meta = plain(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unreadable(path, error) from error
     except Refused as error:
-        raise _refused(path, str(error)) from error
+        raise DataError(_refused(path, error.asked), _prepare(path.parent)) from error
     size = meta.get("vocab_size") if isinstance(meta, dict) else None
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= 2**16:
-        raise _refused(path, f"vocab_size = {size}")
+    if type(size) is not int or not 0 < size <= 2**16:
+        raise DataError(
+            Message("“{name:word}” tells no vocab_size between 1 and 65536", {"name": str(path)}),
+            _prepare(path.parent),
+        )
     return size
 
 
-def _refused(path: Path, reason: str) -> DataError:
-    return DataError(
-        Message(
-            "“{name:word}” is refused: it should hold a vocabulary as plain data, and has: {reason:word}",
-            {"name": str(path), "reason": reason},
-        ),
-        _prepare(path.parent),
+def _refused(path: Path, asked: str | None) -> Message:
+    if asked is None:
+        return Message("“{name:word}” is damaged, or no vocabulary", {"name": str(path)})
+    return Message(
+        "“{name:word}” is refused: it asks for {asked:word}, and a vocabulary is plain data",
+        {"name": str(path), "asked": asked},
     )
 
 

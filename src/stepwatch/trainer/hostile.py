@@ -11,17 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 LARGEST = 32_000_000  # bytes; a vocabulary of 65,536 characters takes two million
-_DEEPEST_KEY = (str, int, float, bytes, bool, type(None))
+_KEYS = (str, int, float, bytes, type(None))
 
 
 class Refused(ValueError):
-    """The pickle holds, or asks for, more than plain data; the text says what."""
+    """The pickle asks for more than plain data, and `asked` names it; None where it is damaged or no pickle at all."""
+
+    def __init__(self, asked: str | None = None) -> None:
+        super().__init__(asked)
+        self.asked = asked
 
 
 def plain(data: bytes) -> Any:
     """The value in a pickle of numbers, text, bytes, lists, tuples and dicts; Refused for all else."""
     if len(data) > LARGEST:
-        raise Refused(f"{len(data):,} bytes")
+        raise Refused
     machine = _Machine()
     try:
         for opcode, argument, _ in pickletools.genops(data):
@@ -30,7 +34,7 @@ def plain(data: bytes) -> Any:
     except Refused:
         raise
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise Refused("not a whole pickle") from error
+        raise Refused from error
 
 
 class _Machine:
@@ -82,21 +86,21 @@ class _Machine:
     def add_to_list(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is not list:
-            raise Refused("an append to something else than a list")
+            raise Refused
         target.extend(items)
 
     def add_to_dict(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is not dict:
-            raise Refused("an entry in something else than a dict")
+            raise Refused
         target.update(_pairs(items))
 
 
 def _pairs(items: list[Any]) -> dict[Any, Any]:
     """Keys are single values: the hash of tuples within tuples could take for ever."""
     for key in items[::2]:
-        if not isinstance(key, _DEEPEST_KEY):
-            raise Refused(f"a {type(key).__name__} as a key")
+        if not isinstance(key, _KEYS):
+            raise Refused
     return dict(zip(items[::2], items[1::2], strict=True))
 
 

@@ -1,0 +1,271 @@
+"""Checkpoints: nanoGPT's in both directions, SIGKILL at random moments, how long training waits, a full disk.
+
+    python -m benchmarks.checkpoints [--nanogpt DIR] [--kills 200] [--megabytes 130]
+
+Needs torch. Without a checkout of nanoGPT the exchange with it is left out and said to be; the full disk needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "bias": False}
+TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand.\n" * 60
+# Forks a process for each line it reads, since torch takes seconds to load. The fork saves as fast as it can and tells
+# each number once its save has been handed over.
+SAVING = """
+import os, sys, torch
+from pathlib import Path
+from stepwatch.trainer.checkpoints import Keeper
+
+def save(begin):
+    keeper = Keeper(Path(sys.argv[1]))
+    args = dict(n_layer=1, n_head=1, n_embd=1, block_size=1, bias=False, vocab_size=1)
+    weights = {str(i): torch.zeros(50_000) for i in range(4)}
+    for at in range(begin, 10**9):
+        for weight in weights.values():
+            weight.fill_(at)
+        keeper.save(dict(model=weights, optimizer={}, model_args=args, iter_num=at, best_val_loss=1.0, config={}), at)
+        print(at, flush=True)
+
+torch.set_num_threads(1)
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        save(int(line))
+    print("process", child, flush=True)
+    os.waitpid(child, 0)
+    print("dead", flush=True)
+"""
+
+
+class Killings(NamedTuple):
+    """How often a process was killed while it saved, and what was lost beyond one interval."""
+
+    times: int
+    lost: list[str]
+    saves: int
+
+
+def killings(directory: Path, *, times: int, seed: int) -> Killings:
+    """Start, kill at a random moment of its saving, load what is there, start again from it."""
+    moments = random.Random(seed)
+    lost: list[str] = []
+    begin = 1
+    command = [sys.executable, "-c", SAVING, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as launcher:
+        for number in range(times):
+            told = _killed(launcher, begin, moments.uniform(0, 0.25))
+            problem, found = _state(directory / "ckpt.pt", told)
+            if problem:
+                lost.append(f"kill {number + 1}: {problem}")
+            begin = found + 1
+        launcher.communicate()
+    return Killings(times, lost, begin - 1)
+
+
+def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
+    """The last save that the process told of before it was killed, some time after its first."""
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    launcher.stdin.write(f"{begin}\n")
+    lines = [launcher.stdout.readline().split(), launcher.stdout.readline().split()]  # in either order
+    time.sleep(after_s)
+    os.kill(next(int(line[1]) for line in lines if line[0] == "process"), signal.SIGKILL)
+    told = [int(line[0]) for line in lines if line[0] != "process"]
+    while (line := launcher.stdout.readline()) != "dead\n":
+        told.append(int(line))
+    return told[-1]
+
+
+def _state(path: Path, told: int) -> tuple[str | None, int]:
+    """What is wrong with the checkpoint, if anything, and the iteration to go on from."""
+    from stepwatch.errors import StepwatchError
+    from stepwatch.trainer.checkpoints import load
+
+    if told == 1 and not path.exists():
+        return None, 0  # killed during the very first write: there was nothing to lose
+    try:
+        loaded = load(path)
+    except StepwatchError as error:
+        return str(error), told
+    at = loaded["iter_num"]
+    values = {float(value) for weight in loaded["model"].values() for value in weight.unique()}
+    if values != {float(at)}:
+        return f"weights of {sorted(values)} in the checkpoint of {at}", at
+    return (f"told of save {told}, found {at}" if at < told - 1 else None), at
+
+
+@contextmanager
+def small_disk(place: Path, megabytes: int) -> Iterator[Path | None]:
+    """A disk of a few megabytes in memory; None where that is not allowed."""
+    place.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        yield None
+        return
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def full_disk(directory: Path) -> str:
+    """No room during a save, and no room before one: the older checkpoint is there both times."""
+    import torch
+
+    from stepwatch.trainer.checkpoints import Keeper, Saved, load, replace
+
+    def checkpoint(at: int, count: int) -> dict[str, Any]:
+        args = SHAPE | {"vocab_size": 65}
+        return {"model": {"w": torch.ones(count)}, "optimizer": {}, "model_args": args, "iter_num": at,
+                "best_val_loss": 1.0, "config": {}}  # fmt: skip
+
+    with small_disk(directory / "disk", 20) as disk:
+        if disk is None:
+            return "SKIPPED: only root can mount a small disk"
+        saved: list[Saved] = []
+        keeper = Keeper(disk, on_written=saved.append)
+        keeper.save(checkpoint(1, 500_000), 1)
+        keeper.wait()
+        during = replace(disk / "ckpt.pt", checkpoint(2, 10_000_000), Event())
+        keeper.save(checkpoint(3, 10_000_000), 3)
+        keeper.close()
+        assert load(disk / "ckpt.pt")["iter_num"] == 1
+        assert os.listdir(disk) == ["ckpt.pt"]
+        return f"during: {during}; before: {saved[-1].failed}; the older checkpoint is there and whole"
+
+
+class Waiting(NamedTuple):
+    """Seconds that training waited for each save, the plain way and ours, and the steps while ours were written."""
+
+    plain_s: list[float]
+    ours_s: list[float]
+    quiet_steps_s: list[float]
+    busy_steps_s: list[float]
+
+
+def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
+    """torch.save over ckpt.pt, as nanoGPT does it, and the Keeper, in turns; steps of a small matrix between them."""
+    import torch
+
+    from stepwatch.trainer.checkpoints import Keeper, Saved
+
+    count = 32
+    weights = {str(number): torch.randn(megabytes * 250_000 // count) for number in range(count)}
+    matrix, batch = torch.randn(384, 384), torch.randn(256, 384)
+    written: list[Saved] = []
+    keeper = Keeper(directory / "ours", on_written=written.append)
+    keeper.expect({"model": weights})
+    keeper.wait()
+    found = Waiting([], [], [], [])
+    for number in range(saves):
+        began = time.perf_counter()
+        torch.save({"model": weights}, directory / "plain.pt")
+        found.plain_s.append(time.perf_counter() - began)
+        found.quiet_steps_s.extend(_step(matrix, batch) for _ in range(20))
+        found.ours_s.append(keeper.save({"model": weights}, number))
+        while len(written) <= number:
+            found.busy_steps_s.append(_step(matrix, batch))
+    keeper.close()
+    return found
+
+
+def _step(matrix: Any, batch: Any) -> float:
+    began = time.perf_counter()
+    for _ in range(60):
+        batch = (batch @ matrix).tanh()
+    return time.perf_counter() - began
+
+
+def exchange(nanogpt: Path, directory: Path) -> Iterator[str]:
+    """The real nanoGPT trains on data of ours, we load its checkpoint, it samples and resumes from ours."""
+    import torch
+
+    from stepwatch.trainer.checkpoints import Keeper, check_shape, load, model_state
+    from stepwatch.trainer.prepare import prepare
+
+    copy = directory / "nanogpt"
+    shutil.copytree(nanogpt, copy, ignore=shutil.ignore_patterns(".git", "*.bin", "out*"))
+    (directory / "cup.txt").write_text(TEXT)
+    prepared = prepare(directory / "cup.txt", copy / "data" / "cup")
+    settings = [f"--{key}={value}" for key, value in SHAPE.items() if key != "bias"]
+    common = ["--dataset=cup", "--device=cpu", "--compile=False", "--eval_iters=2", "--batch_size=4",
+              "--gradient_accumulation_steps=1", "--eval_interval=5", "--log_interval=1", *settings]  # fmt: skip
+    _run(copy, "train.py", *common, "--max_iters=10", "--out_dir=out", "--always_save_checkpoint=True")
+    yield "nanoGPT trains on what prepare wrote"
+    theirs = load(copy / "out" / "ckpt.pt")
+    check_shape(theirs["model_args"], SHAPE | {"vocab_size": prepared.vocab_size})
+    yield f"its ckpt.pt (iteration {theirs['iter_num']}) is loaded without running anything in it"
+    keeper = Keeper(copy / "ours")
+    keeper.save(theirs | {"model": model_state(theirs)}, theirs["iter_num"])
+    keeper.close()
+    again = load(copy / "ours" / "ckpt.pt")
+    assert all(torch.equal(weight, again["model"][name]) for name, weight in model_state(theirs).items())
+    assert _run(copy, "sample.py", "--out_dir=ours", "--device=cpu", "--num_samples=1", "--max_new_tokens=20")
+    yield "sample.py prints from ours"
+    log = _run(copy, "train.py", *common, "--max_iters=12", "--out_dir=ours", "--init_from=resume")
+    first = _run(copy, "train.py", *common, "--max_iters=12", "--out_dir=out", "--init_from=resume")
+    assert _losses(log) == _losses(first), (log, first)
+    yield f"train.py resumes from ours with the losses it has from its own: {_losses(log)[:3]}"
+
+
+def _losses(log: str) -> list[str]:
+    return [line.split(",")[0] for line in log.splitlines() if line.startswith(("iter ", "step "))]
+
+
+def _run(directory: Path, script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, script, *arguments],
+        cwd=directory, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--megabytes", type=int, default=130)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        if options.nanogpt is None:
+            print("exchange with nanoGPT: SKIPPED, name a checkout with --nanogpt")
+        else:
+            for line in exchange(options.nanogpt, directory):
+                print("exchange:", line, flush=True)
+        print("full disk:", full_disk(directory), flush=True)
+        _tell(waiting(directory, options.megabytes), options.megabytes)
+        found = killings(directory / "killed", times=options.kills, seed=0)
+        print(f"SIGKILL {found.times} times during {found.saves} saves: {len(found.lost)} lost more", *found.lost)
+
+
+def _tell(found: Waiting, megabytes: int) -> None:
+    plain, ours = statistics.median(found.plain_s), statistics.median(found.ours_s)
+    median = statistics.median(found.quiet_steps_s)
+    busy = statistics.median(found.busy_steps_s) / median, max(found.busy_steps_s) / median
+    print(f"waiting, {megabytes} MB: torch.save {plain * 1e3:.0f} ms, ours {ours * 1e3:.0f} ms: {ours / plain:.3f}")
+    print(f"  the first of ours {found.ours_s[0] * 1e3:.0f} ms, the slowest {max(found.ours_s) * 1e3:.0f} ms")
+    print(f"  steps while it writes: median {busy[0]:.2f}, slowest {busy[1]:.2f} times the median of quiet ones,")
+    print(f"  of which the slowest takes {max(found.quiet_steps_s) / median:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

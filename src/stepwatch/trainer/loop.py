@@ -39,7 +39,21 @@ class NotFinite(InputError):
 
 def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
     """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more."""
-    stop = Stop(under_torchrun=not ranks.is_alone)
+    with Stop(under_torchrun=not ranks.is_alone) as stop:
+        directory = Path(config.out_dir)
+        directory.mkdir(parents=True, exist_ok=True)  # where that fails, better now than after an hour
+        training = _begin(config, ranks, log)
+        with _recorder(training, directory) as recorder:
+            _compile(training, recorder, log)
+            loop = Loop(training, recorder, log, stop, directory)
+            try:
+                loop.run()
+            finally:
+                loop.close()
+        ranks.leave()
+
+
+def _begin(config: TrainConfig, ranks: Ranks, log: Log) -> Training:
     device = choose_device(config, ranks.local_rank)
     config = device.decided(config)
     log.begin(device, config)
@@ -48,23 +62,17 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
         log.say(f"note: {remark}")
     if config.wandb_log:
         log.say("note: wandb_log is not done here; the figures are in the log and in run.jsonl")
-    directory = Path(config.out_dir)
-    directory.mkdir(parents=True, exist_ok=True)  # where that fails, better now than after an hour
-    training = prepare(config, device, ranks, log)
-    with _recorder(training, directory) as recorder:
-        if device.compile:
-            with recorder.compile():
-                began = time.perf_counter()
-                compile_and_share(training, log)
-            log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
-        else:
-            compile_and_share(training, log)
-        loop = Loop(training, recorder, log, stop, directory)
-        try:
-            loop.run()
-        finally:
-            loop.close()
-    ranks.leave()
+    return prepare(config, device, ranks, log)
+
+
+def _compile(training: Training, recorder: Recorder, log: Log) -> None:
+    if not training.device.compile:
+        compile_and_share(training, log)
+        return
+    began = time.perf_counter()
+    with recorder.compile():
+        compile_and_share(training, log)
+    log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
 
 
 def _recorder(training: Training, directory: Path) -> Recorder:
@@ -152,7 +160,7 @@ class Loop:
                 phase.note(loss=told)
             elif self.evaluates_at(number + 1) or self.saves_at(number + 1):
                 self.device.synchronize()  # else the evaluation would be charged with what is still queued
-        self.since_line.append(time.perf_counter() - began)
+            self.since_line.append(time.perf_counter() - began)
         return told
 
     def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:

@@ -19,10 +19,16 @@ class Stop:
         self.asked: str | None = None
         self._under_torchrun = under_torchrun
         self._since = 0.0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._take)
+        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
         if under_torchrun:
             self._watch()
+
+    def __enter__(self) -> Stop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self.asked is None:

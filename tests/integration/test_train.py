@@ -241,7 +241,7 @@ def test_told_so_it_goes_on_without_a_number_but_saves_nothing(train: Train, pla
         (["--on_nan=perhaps"], 2, "stop | continue"), (["-x"], 2, "--key=value"), (["a.py", "b.py"], 2, "one config"),
         (["--device=nowhere"], 1, "device"), (["--dataset=none"], 1, "prepare"), (["missing.py"], 1, "no file"),
         (["--block_size=5000"], 1, "4,000 tokens"), (["--out_dir=data/numbers/train.bin"], 1, "--out_dir"),
-        (["--init_from=resume"], 1, "no checkpoint"),
+        (["--init_from=resume"], 1, "ckpt.pt"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_line(

@@ -13,7 +13,11 @@ from tests.house.sentences import ROOT
 
 PAGES = (
     "README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/advice.md", "docs/watch.md",
+<<<<<<< HEAD
     "docs/serve.md", "docs/compare.md", "docs/train.md", "docs/gpus.md",
+=======
+    "docs/serve.md", "docs/compare.md", "docs/gpus.md", "docs/prepare.md",
+>>>>>>> keep8
 )  # fmt: skip
 _BLOCK = re.compile(r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL)
 OUTPUTS = {

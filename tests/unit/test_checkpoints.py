@@ -108,6 +108,12 @@ def test_leftovers_of_a_killed_write_are_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["other.tmp"]
 
 
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        Keeper(tmp_path / "out")
+
+
 def test_no_room_before_a_save_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[Saved] = []
     keeper = Keeper(tmp_path, on_written=saved.append)

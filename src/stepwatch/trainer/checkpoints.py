@@ -41,7 +41,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
 _PIECE = 1 << 20  # bytes written in one go
-_PAUSES = 3.0  # times what a piece took: a quarter of one processor at most
+_PAUSES = 3.0  # times what a piece took of the processor: no more than a quarter of one is used
 _NICE = 10  # a tenth of the weight of a thread that trains: enough to get done
 _ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P<name>\w+(?:\.\w+)+)")
 
@@ -68,9 +68,12 @@ class Keeper:
         self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", _step_back) if background else None
         self._writing: Future[None] | None = None
         self._hurry = Event()
-        directory.mkdir(parents=True, exist_ok=True)
-        for leftover in directory.glob(f"{NAME}.*.tmp"):
-            leftover.unlink(missing_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for leftover in directory.glob(f"{NAME}.*.tmp"):
+                leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
 
     def expect(self, checkpoint: Mapping[str, Any]) -> None:
         """Make room in memory for such checkpoints meanwhile: most of what a first save waits for is fresh memory."""
@@ -120,14 +123,19 @@ class _Gentle:
     def __init__(self, stream: FileIO, hurry: Event) -> None:
         self.stream = stream
         self.hurry = hurry
+        self.used_s = time.thread_time()
 
     def write(self, data: bytes) -> int:
         view = memoryview(data)
         while view:
-            began = time.perf_counter()
             view = view[self.stream.write(view[:_PIECE]) :]
-            self.hurry.wait(_PAUSES * (time.perf_counter() - began))
+            self.pause()
         return len(data)
+
+    def pause(self) -> None:
+        """For what this thread has used of a processor since the last pause; waiting for the disk disturbs nobody."""
+        self.hurry.wait(_PAUSES * (time.thread_time() - self.used_s))
+        self.used_s = time.thread_time()
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -147,6 +155,13 @@ def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
             new.unlink(missing_ok=True)
         return _reason(error)
     return None
+
+
+def _unwritable(directory: Path, error: OSError) -> CheckpointError:
+    reason = {"name": str(directory), "reason": error.strerror or type(error).__name__}
+    return CheckpointError(
+        Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another --out_dir")
+    )
 
 
 def _sync_directory(directory: Path) -> None:

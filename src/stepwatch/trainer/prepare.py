@@ -65,7 +65,7 @@ def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1
             Message("for any file at all, take bytes as tokens: --tokens byte"),
         ) from error
     except OSError as error:
-        raise _unusable(error, text) from error
+        raise _unusable(error, text, directory) from error
 
 
 def _characters(path: Path, val: float) -> _Recipe:
@@ -250,10 +250,10 @@ def _on_disk(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.fsync(stream.fileno())
 
 
-def _unusable(error: OSError, text: Path) -> DataError:
+def _unusable(error: OSError, text: Path, directory: Path) -> DataError:
     if isinstance(error, FileNotFoundError) and not text.exists():
         return DataError(Message("there is no file “{name:word}”", {"name": text.name}), Message("check the path"))
-    reason = {"name": str(error.filename or text), "reason": error.strerror or type(error).__name__}
+    reason = {"name": str(error.filename or directory), "reason": error.strerror or type(error).__name__}
     return DataError(
         Message("“{name:word}” cannot be used: {reason:word}", reason),
         Message("name a text file to read, and a directory to write with --out"),

@@ -275,6 +275,13 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
 
     Raises InputError where the text is no Python at all.
     """
+    values, skipped, _ = read_assignments(text)
+    known = {name: value for name, value in values.items() if name in KINDS}
+    return known, tuple(sorted(dict.fromkeys(skipped), key=lambda name: name not in KINDS))
+
+
+def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[str]]:
+    """All that a config assigns, known or not; what is not a plain value; the names that its lines compute with."""
     if len(text) > _LONGEST_CONFIG:
         raise InputError(Message("the config is too long to be one"), Message("hand in nanoGPT's config, a few kB"))
     try:
@@ -293,8 +300,13 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
         if _is_docstring(statement) or _assigns_simply(statement):
             continue
         _skip(statement, values, skipped)
-    known = {name: value for name, value in values.items() if name in KINDS}
-    return known, tuple(sorted(dict.fromkeys(skipped), key=lambda name: name not in KINDS))
+    return values, skipped, frozenset(_loaded(tree))
+
+
+def _loaded(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
 
 
 def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:

@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "watch": {"analysis", "readers", "run"},
     "recorder": set(),
     "i18n": set(),
-    "trainer": set(),
+    "trainer": {"gpus", "recorder", "settings"},
     "presenters": {
         "advice",
         "analysis",

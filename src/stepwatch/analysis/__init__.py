@@ -72,7 +72,7 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     phases = find_phases(run)
     expected = find_expected(run, gpu)
     costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected))
-    if run.span is not None:
+    if run.span is not None or run.compile_s is not None:
         costs = _recorded().with_recorded(run, phases, costs)
     regimes = find_regimes(run, phases)
     split = split_rows(run, phases, costs)

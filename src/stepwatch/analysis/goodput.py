@@ -95,7 +95,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     )
     parts["eval"] = _total(split.eval_s, covers)
     parts["checkpoint"] = _total(split.checkpoint_s, covers)
-    parts["compile"] = _total(split.compile_s, covers)
+    parts["compile"] = _total(split.compile_s, covers) + (run.compile_s or 0.0)
     stalls = np.flatnonzero(phases.phase == Phase.STALL)
     parts["stall"] = _total(split.unexplained_s[stalls], covers[stalls])
     parts["unexplained"] = max(_total(split.unexplained_s, covers) - parts["stall"], 0.0)

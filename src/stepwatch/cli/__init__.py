@@ -19,6 +19,7 @@ COMMANDS = {
     "watch": "A run while it goes on: progress, speed, stalls as they happen, when it ends.",
     "prepare": "A text becomes data for training: characters, bytes or GPT-2's tokens.",
     "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
+    "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",
     "gpus": "The cards that stepwatch knows, or one of them.",
 }
 DEFAULT = "explain"

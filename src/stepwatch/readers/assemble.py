@@ -201,6 +201,7 @@ class _Piece:
             saved_params=_saved_params(named),
             flops_per_token=_float(named.get("flops_per_token")),
             mfu_peak_flops=_float(named.get("mfu_peak_flops")),
+            compile_s=_float(named.get("compile_s")),
             schedules=bool(named.get("schedules", reader.schedules)),
             has_header=any(fact.header for fact in facts),
             resumed="resume" in named or named.get("init_from") == "resume",
@@ -285,7 +286,9 @@ def _ranks(events: Sequence[Event]) -> int:
 def _timing(named: dict[str, object], reader: Reader) -> Timing:
     if "mean_of_run" in named:
         return Timing.SPANS_RUN
-    return Timing.SPANS_LOG_INTERVAL if "averaged" in named else reader.timing
+    if "averaged" in named:
+        return Timing.SPANS_LOG_INTERVAL
+    return Timing.SPANS_STEP if "step_alone" in named else reader.timing
 
 
 def _float(value: object) -> float | None:

@@ -2,6 +2,9 @@
 
 The printed time spans the whole turn of the loop: evaluation and checkpoint of iteration k are in the
 time of the line `iter k`. It is taken before the device is waited for, and only of the logged iteration.
+
+`stepwatch train` writes the same lines with the time of the step alone, and says so in its first line; evaluations,
+checkpoints and compilation have lines and times of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
-from stepwatch.readers.reader import BOTH, Reader
+from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
@@ -54,7 +57,7 @@ _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
 
 _FAULTS = (
-    (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
+    (Pattern(r"\bKeyboardInterrupt\b|^stopped by (?:SIG|another rank)"), "interrupted"),
     (Pattern(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
     (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
     (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
@@ -85,6 +88,17 @@ _DISTRIBUTED = Pattern(
     re.IGNORECASE,
 )
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
+# Lines of `stepwatch train` beside nanoGPT's.
+_OWN_START = Pattern(
+    r"stepwatch \S{1,40} trains; times are of the step alone(?P<mean>, the mean since the line before)?;"
+)
+_OWN_PEAK = Pattern(r"; mfu of its (?P<value>\d{1,6}(?:\.\d{1,6})?) TFLOPS")
+_OWN_TIME = Pattern(
+    r"(?:(?P<what>evaluation|checkpoint) at (?P<at>\d{1,12}): (?P<how>waited |written in )?|compilation: )"
+    r"(?P<value>\d{1,12}(?:\.\d{1,12})?)ms$"
+)
+_OWN_REMARKS = Pattern(r"eta \S.{0,80} at iter \d{1,12}$|checkpoint at \d{1,12}: (?:not written|left out)|note: ")
+_OWN_SETTINGS = frozenset({"seed", "eval_batch_size", "eval_splits", "checkpoint_interval", "on_nan"})
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
@@ -211,7 +225,7 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
 
 
 def _begins_anew(line: str) -> bool:
-    return bool(_ITERATION.search(line) or _SAVING.search(line) or _EVALUATION.search(line))
+    return bool(_ITERATION.search(line) or _SAVING.search(line) or _EVALUATION.search(line) or _OWN_TIME.match(line))
 
 
 def _is_complete(line: str) -> bool:
@@ -230,7 +244,7 @@ def _parse_line(line: str, number: int, records: Records) -> None:
     rest, prefix = strip_prefix(line)
     if _read_evaluation(rest, prefix, number, records) or _read_saving(rest, prefix, number, records):
         return
-    if _read_header(rest, number, records) or _read_fault(rest, number, records):
+    if _read_header(rest, number, records) or _read_own(rest, number, records) or _read_fault(rest, number, records):
         return
     if _read_assignment(rest, number, records):
         return
@@ -323,6 +337,43 @@ def _read_header(rest: str, number: int, records: Records) -> bool:
     return False
 
 
+def _read_own(rest: str, number: int, records: Records) -> bool:
+    """What `stepwatch train` says beside nanoGPT's lines."""
+    found = _OWN_TIME.match(rest)
+    if found:
+        _add_own_time(found, number, records)
+        return True
+    started = _OWN_START.match(rest)
+    if not started:
+        return bool(_OWN_REMARKS.match(rest))
+    records.events.append(Fact(line=number, name="step_alone", value=True, header=True))
+    records.events.append(Fact(line=number, name="holds", value=NOTHING))
+    if started["mean"]:
+        records.events.append(Fact(line=number, name="averaged", value=True))
+    peak = _OWN_PEAK.search(rest)
+    if peak:
+        records.events.append(Fact(line=number, name="mfu_peak_flops", value=float(peak["value"]) * 1e12))
+    if _CARD.search(rest):
+        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+    return True
+
+
+def _add_own_time(found: re.Match[str], number: int, records: Records) -> None:
+    """The time goes to the event that its line is about, just above; a write in the background holds nobody up."""
+    seconds = float(found["value"]) / 1e3
+    if found["what"] is None:
+        records.events.append(Fact(line=number, name="compile_s", value=seconds))
+        return
+    if found["how"] == "written in ":
+        return
+    kind, at = (Evaluation if found["what"] == "evaluation" else Checkpoint), int(found["at"])
+    for place in range(len(records.events) - 1, max(len(records.events) - 6, -1), -1):
+        event = records.events[place]
+        if isinstance(event, kind) and event.at in (None, at):
+            records.events[place] = event._replace(at=at, took_s=seconds)
+            return
+
+
 def _scaled(text: str) -> float | None:
     text = text.replace(",", "").strip()
     scale = _SCALES.get(text[-1:].upper(), 1.0)
@@ -349,7 +400,7 @@ def _read_assignment(rest: str, number: int, records: Records) -> bool:
         return False
     name = found["name"]
     if name not in KINDS:
-        return override
+        return override or name in _OWN_SETTINGS
     value = read_value(name, _without_comment(found["value"]))
     if value is not None:
         records.events.append(Fact(line=number, name=name, value=value))

@@ -1,0 +1,258 @@
+"""The trainer beside the real nanoGPT, on the CPU: the same losses, no longer, no spikes, files that go either way.
+
+    python -m benchmarks.trainer --nanogpt DIR [--rounds 3] [--only losses|speed|checkpoints|ranks]
+
+DIR is a checkout of nanoGPT, which is not part of this repository. Both are run as processes with the same flags on the
+same data, in turn, so that what else the machine does falls on both; of several rounds the fastest of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import random
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+WANTED_LOSS, WANTED_WALL, WANTED_SLOWEST, WANTED_WAIT = 1e-4, 1.0, 1.5, 0.1
+# nanoGPT's train.py as it is, with a clock around torch.save.
+_NANOGPT = """
+import runpy, sys, time, torch
+sys.argv[0] = "train.py"; sys.path.insert(0, ".")
+save = torch.save
+def timed(*args, **named):
+    began = time.perf_counter(); save(*args, **named)
+    print(f"torch.save took {(time.perf_counter() - began) * 1e3:.2f}ms")
+torch.save = timed
+runpy.run_path("train.py", run_name="__main__")
+"""
+_ITERATION = re.compile(r"^iter (\d+): loss (\S+), time ([\d.]+)ms", re.M)
+_EVALUATION = re.compile(r"^step (\d+): train loss (\S+), val loss (\S+)$", re.M)
+_NANOGPT_SAVE = re.compile(r"^torch\.save took ([\d.]+)ms", re.M)
+_OWN_WAIT = re.compile(r"^checkpoint at \d+: waited ([\d.]+)ms", re.M)
+
+Flags = Mapping[str, object]
+_COMMON: Flags = {
+    "device": "cpu", "compile": False, "dtype": "float32", "warmup_iters": 10, "lr_decay_iters": 100,
+    "learning_rate": 1e-3, "log_interval": 1,
+}  # fmt: skip
+PARITY: Mapping[str, Flags] = {
+    "no dropout": {"dataset": "characters", "n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "batch_size": 4,
+                   "gradient_accumulation_steps": 2, "max_iters": 100, "eval_interval": 25, "eval_iters": 4},
+    "dropout 0.2, biases": {"dataset": "characters", "n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32,
+                            "batch_size": 4, "gradient_accumulation_steps": 2, "max_iters": 100, "eval_interval": 25,
+                            "eval_iters": 4, "dropout": 0.2, "bias": True},
+    "GPT-2's vocabulary": {"dataset": "words", "n_layer": 1, "n_head": 2, "n_embd": 32, "block_size": 32,
+                           "batch_size": 2, "gradient_accumulation_steps": 1, "max_iters": 100, "eval_interval": 50,
+                           "eval_iters": 2},
+}  # fmt: skip
+SHAPES: Mapping[str, Flags] = {
+    "characters, 4 x 128": {"dataset": "characters", "n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64,
+                            "batch_size": 12, "gradient_accumulation_steps": 1, "max_iters": 120, "eval_interval": 40,
+                            "eval_iters": 10, "dropout": 0.0},
+    "GPT-2's vocabulary, 2 x 192 (116 MB)": {"dataset": "words", "n_layer": 2, "n_head": 4, "n_embd": 192,
+                                             "block_size": 64, "batch_size": 4, "gradient_accumulation_steps": 1,
+                                             "max_iters": 60, "eval_interval": 20, "eval_iters": 4},
+    "four micro-batches, 3 x 384 with dropout": {"dataset": "characters", "n_layer": 3, "n_head": 6, "n_embd": 384,
+                                                 "block_size": 128, "batch_size": 2, "gradient_accumulation_steps": 4,
+                                                 "max_iters": 40, "eval_interval": 20, "eval_iters": 8, "dropout": 0.1},
+}  # fmt: skip
+
+
+# --- running both -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What one process left behind."""
+
+    wall_s: float
+    cpu_s: float
+    """Of the processor: what a machine with other work on it blurs least."""
+    log: str
+    losses: Mapping[str, float] = field(default_factory=dict)
+    times_s: tuple[float, ...] = ()
+    waits_s: tuple[float, ...] = ()
+
+
+def nanogpt(checkout: Path, flags: Flags, out: Path) -> Ran:
+    ran = _run([sys.executable, "-c", _NANOGPT, *_arguments(flags, out)], checkout)
+    return _read(ran, _NANOGPT_SAVE)
+
+
+def ours(place: Path, flags: Flags, out: Path, ranks: int = 1) -> Ran:
+    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
+    ran = _run([sys.executable, *start, "-m", "stepwatch", "train", *_arguments(flags, out)], place)
+    return _read(ran, _OWN_WAIT)
+
+
+def _arguments(flags: Flags, out: Path) -> list[str]:
+    return [f"--{name}={value}" for name, value in ({**_COMMON, **flags, "out_dir": str(out)}).items()]
+
+
+def _run(command: list[str], place: Path) -> Ran:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    began, used = time.perf_counter(), _cpu_s()
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+    wall_s = time.perf_counter() - began
+    if done.returncode:
+        sys.exit(f"{' '.join(command[-4:])} failed:\n{done.stdout[-800:]}\n{done.stderr[-2000:]}")
+    return Ran(wall_s=wall_s, cpu_s=_cpu_s() - used, log=done.stdout)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _read(ran: Ran, waits: re.Pattern[str]) -> Ran:
+    losses = {f"iter {number}": float(loss) for number, loss, _ in _ITERATION.findall(ran.log)}
+    for number, train, val in _EVALUATION.findall(ran.log):
+        losses |= {f"train {number}": float(train), f"val {number}": float(val)}
+    return Ran(
+        wall_s=ran.wall_s, cpu_s=ran.cpu_s, log=ran.log, losses=losses,
+        times_s=tuple(float(time_ms) / 1e3 for _, _, time_ms in _ITERATION.findall(ran.log)),
+        waits_s=tuple(float(wait) / 1e3 for wait in waits.findall(ran.log)),
+    )  # fmt: skip
+
+
+def apart(one: Ran, other: Ran) -> float:
+    """The largest difference of two logs; both print four digits, so that half of the last is rounding."""
+    if one.losses.keys() != other.losses.keys() or not one.losses:
+        sys.exit(f"the logs have different lines: {set(one.losses) ^ set(other.losses)}")
+    return max(abs(one.losses[name] - other.losses[name]) for name in one.losses)
+
+
+def make_data(checkout: Path, place: Path) -> None:
+    """Sentences at random, by characters with meta.pkl and by words without, for both to find under data/."""
+    chance = random.Random(1)
+    words = [
+        "".join(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(chance.randint(2, 9))) for _ in range(900)
+    ]
+    text = " ".join(chance.choices(words, weights=[1 / (i + 1) for i in range(len(words))], k=60_000))
+    letters = sorted(set(text))
+    number = {letter: i for i, letter in enumerate(letters)}
+    tokens = {
+        "characters": np.array([number[letter] for letter in text], dtype=np.uint16),
+        "words": np.array([words.index(word) * 55 for word in text.split()], dtype=np.uint16),
+    }
+    (place / "data").mkdir(parents=True)
+    for name, ids in tokens.items():
+        directory = checkout / "data" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        cut = int(0.9 * len(ids))
+        ids[:cut].tofile(directory / "train.bin")
+        ids[cut:].tofile(directory / "val.bin")
+        (place / "data" / name).symlink_to(directory)
+    meta = {"vocab_size": len(letters), "itos": dict(enumerate(letters)), "stoi": number}
+    (checkout / "data" / "characters" / "meta.pkl").write_bytes(pickle.dumps(meta))
+
+
+# --- what is measured -------------------------------------------------------------------------------------------
+
+
+def losses(checkout: Path, place: Path) -> bool:
+    good = True
+    for name, flags in PARITY.items():
+        theirs, own = nanogpt(checkout, flags, place / "theirs"), ours(place, flags, place / "own")
+        worst = apart(theirs, own)
+        good &= worst <= WANTED_LOSS * 1.0001
+        print(f"losses, {name}: {len(own.losses)} figures, at most {worst:.6f} apart (at most {WANTED_LOSS})")
+    return good
+
+
+def speed(checkout: Path, place: Path, rounds: int) -> bool:
+    good = True
+    for name, flags in SHAPES.items():
+        pairs = [(nanogpt(checkout, flags, place / "theirs"), ours(place, flags, place / "own")) for _ in range(rounds)]
+        theirs, own = (min(runs, key=lambda ran: ran.wall_s) for runs in zip(*pairs, strict=True))
+        ratio = own.wall_s / theirs.wall_s
+        good &= ratio <= WANTED_WALL
+        print(f"wall time, {name}: {own.wall_s:.1f} s and {theirs.wall_s:.1f} s,", end=" ")
+        print(f"ratio {ratio:.3f} (at most {WANTED_WALL}); processor {own.cpu_s:.1f} s and {theirs.cpu_s:.1f} s")
+        spikes = [min(_spike(ran) for ran in runs) for runs in zip(*pairs, strict=True)]
+        good &= spikes[1] <= WANTED_SLOWEST
+        print(
+            f"  slowest step over the median one: {spikes[1]:.2f} (at most {WANTED_SLOWEST}); nanoGPT {spikes[0]:.1f}"
+        )
+        waits = [statistics.median(wait for ran in runs for wait in ran.waits_s) for runs in zip(*pairs, strict=True)]
+        size = (place / "own" / "ckpt.pt").stat().st_size
+        asked = f" (at most {WANTED_WAIT})" if size >= 100e6 else ""
+        good &= size < 100e6 or waits[1] <= WANTED_WAIT * waits[0]
+        print(
+            f"  waiting for a checkpoint of {size / 1e6:.0f} MB: {waits[1] * 1e3:.0f} ms and {waits[0] * 1e3:.0f} ms, "
+            f"ratio {waits[1] / waits[0]:.3f}{asked}"
+        )
+    return good
+
+
+def _spike(ran: Ran) -> float:
+    """The first iteration of a process starts threads and fills caches, in both."""
+    return max(ran.times_s[1:]) / statistics.median(ran.times_s[1:])
+
+
+def checkpoints(checkout: Path, place: Path) -> bool:
+    """Each goes on from the other's file as from its own."""
+    first = {**PARITY["no dropout"], "max_iters": 20, "eval_interval": 20}
+    then = {**first, "init_from": "resume", "max_iters": 30}
+    good = True
+    for name, start in (("nanoGPT's", nanogpt), ("ours", ours)):
+        saved = place / f"from {start.__name__}"
+        start(checkout if start is nanogpt else place, first, saved)
+        original = (saved / "ckpt.pt").read_bytes()
+        theirs = nanogpt(checkout, then, saved)
+        (saved / "ckpt.pt").write_bytes(original)
+        worst = apart(theirs, ours(place, then, saved))
+        good &= worst <= WANTED_LOSS * 1.0001
+        print(f"resumed from {name} checkpoint, both go on at most {worst:.6f} apart (at most {WANTED_LOSS})")
+    return good
+
+
+def ranks(place: Path) -> bool:
+    flags = {**PARITY["no dropout"], "gradient_accumulation_steps": 4, "max_iters": 60, "eval_iters": 5}
+    one, two = ours(place, flags, place / "one"), ours(place, flags, place / "two", ranks=2)
+    exact = [_recorded_losses(place / name / "run.jsonl") for name in ("one", "two")]
+    worst = max(abs(a - b) for a, b in zip(*exact, strict=True))
+    print(f"two ranks and one: {len(exact[0])} losses, at most {worst:.7f} apart (at most {WANTED_LOSS})")
+    return worst <= WANTED_LOSS and apart(one, two) <= WANTED_LOSS * 1.0001
+
+
+def _recorded_losses(path: Path) -> list[float]:
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("losses", "speed", "checkpoints", "ranks"))
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place, checkout = Path(folder) / "place", asked.nanogpt.resolve()
+        make_data(checkout, place)
+        parts = {
+            "losses": lambda: losses(checkout, place),
+            "checkpoints": lambda: checkpoints(checkout, place),
+            "ranks": lambda: ranks(place),
+            "speed": lambda: speed(checkout, place, asked.rounds),
+        }
+        results = [measure() for name, measure in parts.items() if asked.only in (None, name)]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""`stepwatch train`: nanoGPT's training loop with an honest log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from stepwatch.cli.options import language_option, speaking
+from stepwatch.errors import InputError, StepwatchError, UnreadableInput, UsageError
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.sources import from_file
+from stepwatch.trainer.config import TrainConfig, config_from_file, config_from_flags, train_config
+
+if TYPE_CHECKING:
+    from stepwatch.trainer.log import Log
+
+
+@click.command(name="train", context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
+@language_option()
+def command(arguments: tuple[str, ...], lang: str | None) -> None:
+    """Train a GPT as nanoGPT does, with the time of every part on a line of its own.
+
+    Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes nanoGPT's log, its
+    checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it trains on all ranks:
+    torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py
+    """
+    with speaking(lang) as language:
+        _require_torch()
+        from stepwatch.trainer.distributed import ranks_from_environment
+        from stepwatch.trainer.log import Log
+        from stepwatch.trainer.loop import train
+
+        ranks = ranks_from_environment()
+        log = Log(speaks=ranks.is_first)
+        try:
+            train(_config(arguments, log), ranks, log)
+        except Exception as error:
+            failure = _as_stepwatch_error(error)
+            if ranks.is_alone:
+                if failure is None:
+                    raise
+                raise failure from error
+            _leave(ranks.rank, failure or error, language)
+
+
+def _require_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            Message("to train, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+        ) from error
+
+
+def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
+    files = [argument for argument in arguments if not argument.startswith("-")]
+    if len(files) > 1:
+        raise UsageError(
+            Message("one config at a time, not {count:n}", {"count": len(files)}),
+            Message("name a single CONFIG.py; further settings go as --key=value"),
+        )
+    flags = config_from_flags([argument for argument in arguments if argument.startswith("-")])
+    if not files:
+        return train_config(flags)
+    told, left_out = config_from_file(_text_of(files[0]))
+    if left_out:
+        log.say(f"note: left out of {Path(files[0]).name}, since it is read and not executed: {', '.join(left_out)}")
+    return train_config(told, flags)
+
+
+def _text_of(name: str) -> str:
+    try:
+        return from_file(name).text.decode("utf-8", "replace")
+    except UnreadableInput as error:
+        raise UnreadableInput(error.what, Message("check the path of the config")) from error
+
+
+def _as_stepwatch_error(error: Exception) -> StepwatchError | None:
+    """What can be said in a sentence; None for a fault of our own."""
+    if isinstance(error, StepwatchError):
+        return error
+    if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
+        return InputError(
+            Message("out of memory: the batch does not fit"),
+            Message("halve batch_size and double gradient_accumulation_steps: the same training with less memory"),
+        )
+    if isinstance(error, OSError):
+        return InputError(
+            Message(
+                "“{name:word}” cannot be written: {reason:word}",
+                {"name": error.filename or "", "reason": error.strerror or type(error).__name__},
+            ),
+            Message("choose another directory with --out_dir"),
+        )
+    return None
+
+
+def _leave(rank: int, error: Exception, language: str) -> NoReturn:
+    """Says which rank ends and why, and is gone at once, so that the others notice instead of waiting for it."""
+    told = say(error.what, language) if isinstance(error, StepwatchError) else _plainly(error)
+    click.echo(f"stepwatch: rank {rank}: {told}", err=True)
+    if isinstance(error, StepwatchError) and error.remedy is not None:
+        click.echo("  " + say(error.remedy, language), err=True)
+    sys.stdout.flush()
+    os._exit(error.exit_code if isinstance(error, StepwatchError) else 1)
+
+
+def _plainly(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    lost = ("Connection closed by peer", "Connection reset", "Broken pipe", "connection was closed", "Socket closed")
+    if any(words in str(error) for words in lost):
+        return "another rank is gone"
+    return f"{type(error).__name__}: {lines[0][:200]}"

@@ -1,0 +1,226 @@
+"""What a training run is told: nanoGPT's names and defaults, and a few of our own.
+
+A config file is read, never executed; a flag `--key=value` goes over it; a name that nothing knows is an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import get_type_hints
+
+from stepwatch.errors import InputError, UsageError
+from stepwatch.messages import Message
+from stepwatch.settings import NotPlain, Value, evaluate, read_assignments
+
+SPLITS = ("train", "val")
+DTYPES = ("float32", "bfloat16", "float16")
+PRETRAINED = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
+_WORDS = {
+    "dtype": DTYPES,
+    "eval_splits": ("train,val", "val"),
+    "on_nan": ("stop", "continue"),
+    "init_from": ("scratch", "resume", *PRETRAINED),
+}
+_POSITIVE = (
+    "eval_interval", "log_interval", "eval_iters", "gradient_accumulation_steps", "batch_size", "block_size",
+    "n_layer", "n_head", "n_embd", "learning_rate",
+)  # fmt: skip
+_SHARES = ("dropout", "beta1", "beta2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One run. `None` is decided by the device that is there; 0 of the last counts means "as nanoGPT does"."""
+
+    # what is written, and how often
+    out_dir: str = "out"
+    eval_interval: int = 2000
+    log_interval: int = 1
+    eval_iters: int = 200
+    eval_only: bool = False
+    always_save_checkpoint: bool = True
+    init_from: str = "scratch"
+    wandb_log: bool = False
+    wandb_project: str = "owt"
+    wandb_run_name: str = "gpt2"
+    # data; a step has gradient_accumulation_steps micro-batches of batch_size sequences, on all ranks together
+    dataset: str = "openwebtext"
+    gradient_accumulation_steps: int = 40
+    batch_size: int = 12
+    block_size: int = 1024
+    # model
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    dropout: float = 0.0
+    bias: bool = False
+    # AdamW
+    learning_rate: float = 6e-4
+    max_iters: int = 600000
+    weight_decay: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    grad_clip: float = 1.0
+    # the learning rate: a line up for warmup_iters, then half a cosine down to min_lr
+    decay_lr: bool = True
+    warmup_iters: int = 2000
+    lr_decay_iters: int = 600000
+    min_lr: float = 6e-5
+    # the machine
+    backend: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    compile: bool | None = None
+    # ours
+    seed: int = 1337
+    eval_batch_size: int = 0
+    eval_splits: str = "train,val"
+    checkpoint_interval: int = 0
+    on_nan: str = "stop"
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.eval_splits.split(","))
+
+    def plain(self) -> dict[str, Value]:
+        """As nanoGPT's checkpoints hold it: names to plain values, what is undecided left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+NAMES = tuple(field.name for field in fields(TrainConfig))
+_TYPES = {
+    name: next(kind for kind in (bool, int, float, str) if kind in (hint, *getattr(hint, "__args__", ())))
+    for name, hint in get_type_hints(TrainConfig).items()
+}
+
+
+# --- files and flags --------------------------------------------------------------------------------------------
+
+
+def config_from_file(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """The settings of a config file, and what of it was left out because it has to be executed.
+
+    A name that later lines compute with is the file's own affair; any other that we do not know is an error.
+    """
+    values, skipped, used = read_assignments(text)
+    lost = next((name for name in skipped if name in NAMES and not name.startswith("wandb_")), None)
+    if lost is not None:
+        raise InputError(
+            Message("{name:word} in the config is not a plain value of its kind", {"name": lost}),
+            Message("write a number or a word there: the config is read, not executed"),
+        )
+    settings = {}
+    for name, value in values.items():
+        if name in NAMES:
+            settings[name] = _fitting(name, value, str(value))
+        elif name not in used and not name.startswith("_"):
+            raise _unknown(name)
+    return settings, tuple(dict.fromkeys(name for name in skipped if " (" not in name))
+
+
+def config_from_flags(flags: Sequence[str]) -> dict[str, Value]:
+    """`--batch_size=8` and `--compile=False`, as nanoGPT's train.py takes them."""
+    settings = {}
+    for flag in flags:
+        name, equals, raw = flag.partition("=")
+        name = name.lstrip("-").replace("-", "_")
+        if not equals or not flag.startswith("--"):
+            raise UsageError(
+                Message("“{flag:word}” is not --key=value", {"flag": flag}), Message("for example: --max_iters=2000")
+            )
+        if name not in NAMES:
+            raise _unknown(name)
+        settings[name] = _fitting(name, _value(name, raw.strip()), raw)
+    return settings
+
+
+def train_config(*layers: Mapping[str, Value]) -> TrainConfig:
+    """Defaults with each layer laid over those before it."""
+    merged: dict[str, Value] = {}
+    for layer in layers:
+        merged |= layer
+    return TrainConfig(**merged)  # type: ignore[arg-type]  # _fitting saw to the kinds
+
+
+def _value(name: str, raw: str) -> Value:
+    if _TYPES[name] is str:
+        return raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "'\"" else raw
+    try:
+        return evaluate(raw)
+    except NotPlain:
+        return raw
+
+
+def _fitting(name: str, value: Value, raw: str) -> Value:
+    """The value in the kind of its setting; 1 is no truth and `3.5` no count."""
+    kind = _TYPES[name]
+    if kind is bool and not isinstance(value, bool):
+        value = {"true": True, "false": False}.get(raw.lower(), raw)
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    elif kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not kind or (kind is str and not str(value).isprintable()):
+        raise _no_value(name, raw)
+    return value
+
+
+# --- what makes sense -------------------------------------------------------------------------------------------
+
+
+def _check(config: TrainConfig) -> None:
+    values = asdict(config)
+    for name, words in _WORDS.items():
+        if values[name] is not None and values[name] not in words:
+            raise _no_value(name, str(values[name]))
+    for name, value in values.items():
+        if isinstance(value, (int, float)) and not _is_sensible(name, value):
+            raise _no_value(name, str(value))
+    if config.n_embd % config.n_head:
+        raise UsageError(
+            Message(
+                "n_embd {width:n} cannot be divided among {heads:n} heads",
+                {"width": config.n_embd, "heads": config.n_head},
+            ),
+            Message("choose n_embd as a multiple of n_head"),
+        )
+
+
+def _is_sensible(name: str, value: float) -> bool:
+    if not math.isfinite(value) or value < 0:
+        return False
+    return not (name in _POSITIVE and value == 0) and not (name in _SHARES and value >= 1)
+
+
+def _no_value(name: str, raw: str) -> UsageError:
+    return UsageError(
+        Message("“{value:word}” is not a value for {name:word}", {"value": raw, "name": name}), _what_fits(name)
+    )
+
+
+def _what_fits(name: str) -> Message:
+    if name in _WORDS:
+        return Message("{name:word} is one of {words:word}", {"name": name, "words": " | ".join(_WORDS[name])})
+    if _TYPES[name] is bool:
+        return Message("{name:word} is True or False", {"name": name})
+    if _TYPES[name] is str:
+        return Message("{name:word} is a word", {"name": name})
+    if name in _SHARES:
+        return Message("{name:word} is at least 0 and below 1", {"name": name})
+    if name in _POSITIVE:
+        return Message("{name:word} is a number above zero", {"name": name})
+    return Message("{name:word} is a number", {"name": name})
+
+
+def _unknown(name: str) -> UsageError:
+    near = difflib.get_close_matches(name, NAMES, n=3) or ["batch_size", "max_iters", "eval_interval"]
+    return UsageError(
+        Message("there is no setting “{name:word}”", {"name": name}),
+        Message("did you mean {names:word}?", {"names": ", ".join(near)}),
+    )

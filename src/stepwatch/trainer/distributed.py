@@ -1,0 +1,134 @@
+"""Several processes that train one model: each takes its share of the micro-batches, gradients are averaged.
+
+Started by torchrun, which tells each process its rank; alone, everything here is a plain answer. All ranks draw the
+same random numbers and each computes its part of them: so a run has the same losses on any number of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from stepwatch.errors import UsageError
+from stepwatch.messages import Message
+
+
+@dataclass(slots=True)
+class Ranks:
+    """This process among the others."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int | None = None
+    on_cuda: bool = False
+    _control: Any = None
+    """Carries small words between the processes by way of the host, so that no card is waited for."""
+    _asked: tuple[Any, Tensor] | None = None
+    _own_draws: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def is_alone(self) -> bool:
+        return self.world_size == 1
+
+    def share_of(self, micro_batches: int) -> int:
+        """How many of a step's micro-batches this rank computes."""
+        if micro_batches % self.world_size:
+            raise UsageError(
+                Message(
+                    "{steps:n} gradient_accumulation_steps cannot be divided among {ranks:n} ranks",
+                    {"steps": micro_batches, "ranks": self.world_size},
+                ),
+                Message("choose gradient_accumulation_steps as a multiple of the number of ranks"),
+            )
+        return micro_batches // self.world_size
+
+    def join(self, backend: str | None, on_cuda: bool) -> str | None:
+        """Meets the others; tells if another backend was taken than asked for."""
+        if self.is_alone:
+            return None
+        self.on_cuda = on_cuda
+        wanted = backend or ("nccl" if on_cuda else "gloo")
+        used = "gloo" if wanted == "nccl" and not on_cuda else wanted
+        dist.init_process_group(backend=used)
+        self._control = dist.new_group(backend="gloo") if on_cuda else None
+        return None if used == wanted else f"backend {wanted} is for CUDA cards: {used} here"
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        if self.is_alone:
+            return model
+        return nn.parallel.DistributedDataParallel(model, device_ids=[self.local_rank] if self.on_cuda else None)
+
+    def add_up(self, values: Tensor) -> None:
+        """In place, over all ranks."""
+        if not self.is_alone:
+            dist.all_reduce(values)
+
+    def of_the_last(self, value: Tensor) -> Tensor:
+        """The last rank's value: it computes the last micro-batch, whose loss nanoGPT prints."""
+        if not self.is_alone:
+            dist.broadcast(value, src=self.world_size - 1)
+        return value
+
+    def any_says(self, yes: bool) -> bool:
+        """Whether any rank says so; all get the same answer in the same step.
+
+        With cards it is the answer to the question of the step before: that one has come by now, and nobody waits.
+        """
+        if self.is_alone:
+            return yes
+        question = torch.tensor([int(yes)])
+        if not self.on_cuda:
+            dist.all_reduce(question, op=dist.ReduceOp.MAX)
+            return bool(question.item())
+        before, self._asked = (
+            self._asked,
+            (dist.all_reduce(question, op=dist.ReduceOp.MAX, group=self._control, async_op=True), question),
+        )
+        if before is None:
+            return False
+        before[0].wait()
+        return bool(before[1].item())
+
+    @contextmanager
+    def own_dropout(self, dropout: float) -> Iterator[None]:
+        """Dropout of its own on every rank, while what is drawn of the data stays common (on CPUs both share one
+        source of random numbers; a card has one for itself)."""
+        if self.is_alone or self.on_cuda or not dropout:
+            yield
+            return
+        common = torch.get_rng_state()
+        if self._own_draws is None:
+            torch.manual_seed(torch.initial_seed() + 1 + self.rank)
+        else:
+            torch.set_rng_state(self._own_draws)
+        yield
+        self._own_draws = torch.get_rng_state()
+        torch.set_rng_state(common)
+
+    def leave(self) -> None:
+        if not self.is_alone and dist.is_initialized():
+            if self._asked is not None:
+                self._asked[0].wait()
+            dist.destroy_process_group()
+
+
+def ranks_from_environment() -> Ranks:
+    """As torchrun sets it; without torchrun this process is alone."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return Ranks()
+    return Ranks(
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+    )

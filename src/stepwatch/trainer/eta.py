@@ -1,0 +1,65 @@
+"""When the run will be over, with an interval, from what its steps, evaluations and checkpoints took so far."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+
+_BLOCKS = 60
+_STEPS_OF_A_BLOCK = 10
+_LEAST_DOUBT = 0.02  # no level is known better: cards warm up, other programs come and go
+_DOUBT_AT_FIRST = 0.25
+_NINE_OF_TEN = 1.645
+
+
+@dataclass(slots=True)
+class Pace:
+    """Times of the run so far; means over blocks of steps, since single ones say little of the level."""
+
+    _blocks: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
+    _open: list[float] = field(default_factory=list)
+    _evaluations: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
+    _checkpoints: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
+
+    def step(self, seconds: float) -> None:
+        self._open.append(seconds)
+        if len(self._open) == _STEPS_OF_A_BLOCK:
+            self._blocks.append(statistics.fmean(self._open))
+            self._open.clear()
+
+    def evaluation(self, seconds: float) -> None:
+        self._evaluations.append(seconds)
+
+    def checkpoint(self, seconds: float) -> None:
+        self._checkpoints.append(seconds)
+
+    def eta(self, steps: int, evaluations: int, checkpoints: int) -> tuple[float, float, float] | None:
+        """(middle, low, high) in seconds: nine of ten ends should lie between; None without a step made or to make."""
+        blocks = list(self._blocks) or self._open
+        if not blocks or not steps:
+            return None
+        middle = steps * statistics.median(blocks)
+        for count, seconds in ((evaluations, self._evaluations), (checkpoints, self._checkpoints)):
+            middle += count * statistics.median(seconds) if seconds else 0.0
+        spread = math.exp(_NINE_OF_TEN * self._doubt(blocks))
+        return middle, middle / spread, middle * spread
+
+    def _doubt(self, blocks: list[float]) -> float:
+        """How far the level may move, as the sd of its logarithm; few blocks tell little."""
+        if len(self._blocks) < 2:
+            return _DOUBT_AT_FIRST
+        seen = statistics.stdev([math.log(max(block, 1e-9)) for block in blocks])
+        return max(_LEAST_DOUBT, seen, _DOUBT_AT_FIRST / len(self._blocks))
+
+
+def said(seconds: float) -> str:
+    """`2h 10min`, `3min 20s`, `12s`."""
+    whole = round(seconds)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes}min"
+    return f"{minutes}min {whole % 60}s" if minutes else f"{whole}s"

@@ -1,0 +1,66 @@
+"""The loss on both splits, without waiting for the device after every batch.
+
+The sequences are those that nanoGPT would draw, eval_iters batches of batch_size each; they may be computed in
+batches of another size, and are shared among the ranks. Their mean is the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from stepwatch.trainer.config import TrainConfig
+from stepwatch.trainer.data import Batches
+from stepwatch.trainer.device import Device
+from stepwatch.trainer.distributed import Ranks
+
+
+class Evaluator:
+    """Knows how to evaluate; `model` may be compiled for full batches, `plain` takes a last, shorter one."""
+
+    def __init__(
+        self, config: TrainConfig, batches: Mapping[str, Batches], device: Device, ranks: Ranks,
+        model: Callable[..., tuple[Tensor, Tensor | None]], plain: nn.Module,
+    ) -> None:  # fmt: skip
+        self._config, self._batches, self._device, self._ranks = config, batches, device, ranks
+        self._model, self._plain = model, plain
+        self.batch_size = config.eval_batch_size or config.batch_size
+
+    def evaluate(self) -> dict[str, float]:
+        """The mean loss of each split."""
+        self._plain.eval()
+        with torch.no_grad():
+            # All draws come first and on every rank, so that the random numbers go on alike.
+            drawn = {split: self._draw(split) for split in self._config.splits}
+            sums = torch.stack([self._summed(split, starts) for split, starts in drawn.items()])
+            self._ranks.add_up(sums)
+        self._plain.train()
+        losses = (sums / (self._config.eval_iters * self._config.batch_size)).tolist()  # the one wait for the device
+        return dict(zip(drawn, losses, strict=True))
+
+    def _draw(self, split: str) -> Tensor:
+        batches = self._batches[split]
+        return torch.cat([batches.draw(self._config.batch_size) for _ in range(self._config.eval_iters)])
+
+    def _summed(self, split: str, drawn: Tensor) -> Tensor:
+        """The losses of this rank's share, added up on the device; the next batch is gathered meanwhile."""
+        batches = self._batches[split]
+        mine = torch.split(drawn, self.batch_size)[self._ranks.rank :: self._ranks.world_size]
+        total = torch.zeros((), device=self._device.device)
+        for starts in mine[:1]:
+            batches.prefetch(starts)
+        for turn in range(len(mine)):
+            tokens, targets = batches.take()
+            for starts in mine[turn + 1 : turn + 2]:
+                batches.prefetch(starts)
+            total += self._loss(tokens, targets) * len(tokens)
+        return total
+
+    def _loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        model = self._model if len(tokens) == self.batch_size else self._plain
+        with self._device.autocast():
+            _, loss = model(tokens, targets)
+        assert loss is not None
+        return loss

@@ -1,0 +1,110 @@
+"""The log: nanoGPT's lines, so that what reads those reads these, with the time of the step alone.
+
+Evaluation, checkpoint and compilation have lines and times of their own. Only the first rank speaks. On a terminal a
+progress bar stands below the lines.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from stepwatch.trainer.eta import said
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from stepwatch.trainer.config import TrainConfig
+    from stepwatch.trainer.device import Device
+
+_ETA_EVERY_S = 30.0
+
+
+class Log:
+    """Writes lines to standard output, and keeps the bar on standard error."""
+
+    def __init__(self, speaks: bool = True) -> None:
+        self._speaks = speaks
+        self._bar: tuple[Progress, TaskID] | None = None
+        self._last_eta = time.monotonic()
+
+    def say(self, line: str) -> None:
+        if self._speaks:
+            print(line, flush=True)
+
+    # --- the beginning ------------------------------------------------------------------------------------------
+
+    def begin(self, device: Device, config: TrainConfig) -> None:
+        mean = "" if config.log_interval == 1 else ", the mean since the line before"
+        self.say(f"stepwatch {_version()} trains; times are of the step alone{mean}; {device.said()}")
+        for name, value in config.plain().items():
+            self.say(f"{name} = {value!r}")
+        for remark in device.remarks:
+            self.say(f"note: {remark}")
+
+    def parameters(self, decayed: list[int], rest: list[int], fused: bool) -> None:
+        self.say(f"num decayed parameter tensors: {len(decayed)}, with {sum(decayed):,} parameters")
+        self.say(f"num non-decayed parameter tensors: {len(rest)}, with {sum(rest):,} parameters")
+        self.say(f"using fused AdamW: {fused}")
+
+    # --- the loop -----------------------------------------------------------------------------------------------
+
+    def iteration(self, number: int, loss: float, seconds: float, mfu: float) -> None:
+        self.say(f"iter {number}: loss {loss:.4f}, time {seconds * 1e3:.2f}ms, mfu {mfu * 100:.2f}%")
+
+    def evaluation(self, number: int, losses: Mapping[str, float], seconds: float) -> None:
+        self.say(f"step {number}: " + ", ".join(f"{split} loss {loss:.4f}" for split, loss in losses.items()))
+        self.say(f"evaluation at {number}: {seconds * 1e3:.2f}ms")
+
+    def checkpoint(self, number: int, out_dir: str, waited: float) -> None:
+        self.say(f"saving checkpoint to {out_dir}")
+        self.say(f"checkpoint at {number}: waited {waited * 1e3:.2f}ms")
+
+    def written(self, number: int, seconds: float, failed: str | None) -> None:
+        if failed is None:
+            self.say(f"checkpoint at {number}: written in {seconds * 1e3:.2f}ms")
+        else:
+            self.say(f"checkpoint at {number}: not written ({failed}); the one before is kept")
+
+    def eta(self, number: int, interval: tuple[float, float, float] | None, *, due: bool) -> None:
+        """At evaluations, and when none was told for half a minute."""
+        now = time.monotonic()
+        if interval is None or not (due or now - self._last_eta >= _ETA_EVERY_S):
+            return
+        self._last_eta = now
+        middle, low, high = (said(seconds) for seconds in interval)
+        self.say(f"eta {middle} ({low} to {high}) at iter {number}")
+
+    # --- the bar ------------------------------------------------------------------------------------------------
+
+    def open_bar(self, first: int, last: int) -> None:
+        if not self._speaks or sys.stderr is None or not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        # Lines of the log stay on standard output: only where that is the same screen, the bar must make room.
+        bar = Progress(*columns, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty(), transient=True)
+        self._bar = bar, bar.add_task("training", total=last, completed=first)
+        bar.start()
+
+    def advance(self, done: int, loss: float | None) -> None:
+        if self._bar is not None:
+            bar, task = self._bar
+            bar.update(task, completed=done, description=None if loss is None else f"loss {loss:.4f}")
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+            self._bar = None
+
+
+def _version() -> str:
+    try:
+        return version("stepwatch")
+    except PackageNotFoundError:  # run from its source tree
+        return "(source)"

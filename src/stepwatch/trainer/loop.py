@@ -1,0 +1,348 @@
+"""The training loop, from top to bottom.
+
+Each turn: set the learning rate; evaluate and save where that is due; then the step, which alone is timed as one:
+forward and backward over its micro-batches, clip, update. What nanoGPT draws at random is drawn in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from stepwatch.errors import InputError
+from stepwatch.messages import Message
+from stepwatch.recorder import Recorder
+from stepwatch.trainer import optimizer as optimizers
+from stepwatch.trainer.checkpoints import Keeper, Saved
+from stepwatch.trainer.config import TrainConfig
+from stepwatch.trainer.data import Batches
+from stepwatch.trainer.device import choose_device
+from stepwatch.trainer.distributed import Ranks
+from stepwatch.trainer.eta import Pace
+from stepwatch.trainer.evaluation import Evaluator
+from stepwatch.trainer.log import Log
+from stepwatch.trainer.setup import Training, compile_and_share, prepare
+from stepwatch.trainer.signals import Stop
+
+_SETTLED_AFTER = 5  # iterations of this process until the first MFU, as in nanoGPT
+UNKNOWN_MFU = -1.0
+
+
+class NotFinite(InputError):
+    """The loss is nan or infinite: the weights are spoilt."""
+
+
+def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
+    """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more."""
+    with Stop(under_torchrun=not ranks.is_alone) as stop:
+        directory = Path(config.out_dir)
+        directory.mkdir(parents=True, exist_ok=True)  # where that fails, better now than after an hour
+        training = _begin(config, ranks, log)
+        with _recorder(training, directory) as recorder:
+            _compile(training, recorder, log)
+            loop = Loop(training, recorder, log, stop, directory)
+            try:
+                loop.run()
+            finally:
+                loop.close()
+        ranks.leave()
+
+
+def _begin(config: TrainConfig, ranks: Ranks, log: Log) -> Training:
+    device = choose_device(config, ranks.local_rank)
+    config = device.decided(config)
+    log.begin(device, config)
+    remark = ranks.join(config.backend, device.is_cuda)
+    if remark is not None:
+        log.say(f"note: {remark}")
+    if config.wandb_log:
+        log.say("note: wandb_log is not done here; the figures are in the log and in run.jsonl")
+    return prepare(config, device, ranks, log)
+
+
+def _compile(training: Training, recorder: Recorder, log: Log) -> None:
+    if not training.device.compile:
+        compile_and_share(training, log)
+        return
+    began = time.perf_counter()
+    with recorder.compile():
+        compile_and_share(training, log)
+    log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
+
+
+def _recorder(training: Training, directory: Path) -> Recorder:
+    shape = {"n_params": training.raw.n_params(), "vocab_size": training.raw.config.vocab_size}
+    return Recorder(
+        directory / "run.jsonl", settings={**training.config.plain(), **shape},
+        tokens_per_step=training.tokens_per_iter, flops_per_step=training.flops_per_iter,
+        first_step=training.iteration, rank=training.ranks.rank, world_size=training.ranks.world_size,
+    )  # fmt: skip
+
+
+class Loop:
+    """The loop and what it carries from one turn to the next."""
+
+    def __init__(self, training: Training, recorder: Recorder, log: Log, stop: Stop, directory: Path) -> None:
+        self.training, self.recorder, self.log, self.stop = training, recorder, log, stop
+        self.config, self.ranks, self.device = training.config, training.ranks, training.device
+        place = self.device.device
+        self.batches = MicroBatches(training.data.batches("train", place), self.config.batch_size, self.ranks)
+        splits = {split: training.data.batches(split, place) for split in self.config.splits}
+        self.evaluator = Evaluator(self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw)
+        self.saved: deque[Saved] = deque()  # written in the background, not yet told
+        self.waited: dict[int, float] = {}
+        self.keeper = Keeper(directory, on_written=self.saved.append) if self.ranks.is_first else None
+        self.health = Health(training)
+        self.pace = Pace()
+        self.since_line: list[float] = []  # step times since the last line
+        self.mfu = UNKNOWN_MFU
+        self.stopping = False
+
+    # --- one turn after the other -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        training, config = self.training, self.config
+        first = training.iteration
+        self.log.open_bar(first, config.max_iters + 1)
+        self.batches.draw(1)
+        while True:
+            number = training.iteration
+            optimizers.set_learning_rate(training.optimizer, optimizers.learning_rate(number, config))
+            improved = self.evaluate() if self.evaluates_at(number) else False
+            if config.eval_only:
+                break
+            if number > first and self.saves_at(number, improved):
+                self.save()
+            loss = self.step(number)
+            self.report(number, number - first, loss)
+            training.iteration += 1
+            if training.iteration > config.max_iters:
+                break
+            if self.stopping:
+                self.save()
+                self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
+                break
+
+    def evaluates_at(self, number: int) -> bool:
+        return number % self.config.eval_interval == 0 or self.config.eval_only
+
+    def saves_at(self, number: int, improved: bool = True) -> bool:
+        """With an interval of its own, by that alone; else as nanoGPT does, at evaluations."""
+        if self.config.checkpoint_interval:
+            return number % self.config.checkpoint_interval == 0
+        return self.evaluates_at(number) and (improved or self.config.always_save_checkpoint)
+
+    # --- the step -----------------------------------------------------------------------------------------------
+
+    def step(self, number: int) -> float | None:
+        """Forward, backward, update; the loss if this iteration is logged, since to know it one must wait."""
+        training, recorder = self.training, self.recorder
+        began = time.perf_counter()
+        with recorder.step(number=number) as phase:
+            for turn in range(training.micro_batches):
+                is_last = turn == training.micro_batches - 1
+                with recorder.data():
+                    tokens, targets = self.batches.take()
+                loss = self._forward(tokens, targets, is_last)
+                self.batches.draw_ahead(only_one=is_last and self.evaluates_at(number + 1))
+                if is_last:
+                    self._ask_the_others()
+                training.scaler.scale(loss / training.micro_batches).backward()
+            self._update(loss)
+            told = None
+            if number % self.config.log_interval == 0:
+                told = self.health.loss(loss)
+                phase.note(loss=told)
+            elif self.evaluates_at(number + 1) or self.saves_at(number + 1):
+                self.device.synchronize()  # else the evaluation would be charged with what is still queued
+            self.since_line.append(time.perf_counter() - began)
+        return told
+
+    def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:
+        if not self.ranks.is_alone:
+            # Gradients are averaged over the ranks once, in the last backward pass of the step.
+            self.training.model.require_backward_grad_sync = is_last  # type: ignore[attr-defined]
+        with self.ranks.own_dropout(self.config.dropout), self.device.autocast():
+            _, loss = self.training.model(tokens, targets)
+        assert loss is not None
+        return loss
+
+    def _ask_the_others(self) -> None:
+        """Whether to stop. On CPUs the ranks meet here anyway, so this is where one waits for a slower one."""
+        if self.ranks.is_alone:
+            self.stopping = self.stop.asked is not None
+            return
+        with self.recorder.wait():
+            self.stopping = self.ranks.any_says(self.stop.asked is not None)
+
+    def _update(self, loss: Tensor) -> None:
+        training = self.training
+        norm = None
+        if self.config.grad_clip:
+            training.scaler.unscale_(training.optimizer)
+            norm = optimizers.clip(list(training.raw.parameters()), self.config.grad_clip)
+        training.scaler.step(training.optimizer)
+        training.scaler.update()
+        training.optimizer.zero_grad(set_to_none=True)
+        self.health.see(loss, norm)
+
+    # --- evaluation and checkpoints -----------------------------------------------------------------------------
+
+    def evaluate(self) -> bool:
+        """Whether the validation loss is the best so far."""
+        number = self.training.iteration
+        began = time.perf_counter()
+        with self.recorder.evaluation() as phase:
+            losses = self.evaluator.evaluate()
+            phase.note(**{f"{split}_loss": loss for split, loss in losses.items()})
+        seconds = time.perf_counter() - began
+        self.pace.evaluation(seconds)
+        self.log.evaluation(number, losses, seconds)
+        if not all(math.isfinite(loss) for loss in losses.values()):
+            self.not_finite(number)
+        improved = losses["val"] < self.training.best_val_loss
+        if improved:
+            self.training.best_val_loss = losses["val"]
+        return improved
+
+    def save(self) -> None:
+        """Waits for a copy in memory; the file is written while the training goes on."""
+        number = self.training.iteration
+        if self.health.is_spoilt():
+            self.not_finite(number)
+            self.log.say(f"checkpoint at {number}: left out, since the loss was not finite; the one before is kept")
+            return
+        if self.keeper is None:
+            return
+        waited = self.waited[number] = self.keeper.save(self.training.checkpoint(), number)
+        self.pace.checkpoint(waited)
+        self.log.checkpoint(number, self.config.out_dir, waited)
+
+    def tell_written(self) -> None:
+        """The lines of saves that were finished meanwhile."""
+        while self.saved:
+            saved = self.saved.popleft()
+            self.log.written(saved.at, saved.seconds, saved.failed)
+            if self.keeper is not None and saved.failed is None:
+                self.recorder.wrote_checkpoint(
+                    saved.at,
+                    waited_s=self.waited.pop(saved.at, 0.0),
+                    background_s=saved.seconds,
+                    path=str(self.keeper.path),
+                )
+
+    def not_finite(self, number: int) -> None:
+        if self.config.on_nan == "continue":
+            return
+        raise NotFinite(
+            Message("the loss is not finite any more at iteration {number:n}", {"number": number}),
+            Message(
+                "the last checkpoint is untouched: resume from it with a lower learning_rate, or use --on_nan=continue"
+            ),
+        )
+
+    # --- telling ------------------------------------------------------------------------------------------------
+
+    def report(self, number: int, done: int, loss: float | None) -> None:
+        """The line of a logged iteration: its time is the mean of the steps since the line before."""
+        self.tell_written()
+        self.log.advance(number + 1, loss)
+        if loss is None:
+            return
+        seconds = sum(self.since_line) / len(self.since_line)
+        for _ in self.since_line:
+            self.pace.step(seconds)
+        self.since_line.clear()
+        if done >= _SETTLED_AFTER:
+            self.mfu = self._mfu(seconds)
+        self.log.iteration(number, loss, seconds, self.mfu)
+        self.log.eta(number, self._eta(number), due=self.evaluates_at(number))
+        if not math.isfinite(loss) or self.health.is_spoilt():
+            self.not_finite(number)
+
+    def _mfu(self, seconds: float) -> float:
+        """nanoGPT's running mean, against the peak of the card that is there."""
+        peak = self.device.peak_flops
+        if peak is None:
+            return UNKNOWN_MFU
+        now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
+        return now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
+
+    def _eta(self, number: int) -> tuple[float, float, float] | None:
+        last, every = self.config.max_iters, self.config.eval_interval
+        evaluations = last // every - number // every
+        interval = self.config.checkpoint_interval
+        checkpoints = last // interval - number // interval if interval else evaluations
+        return self.pace.eta(last - number, evaluations, checkpoints)
+
+    def close(self) -> None:
+        """Whatever happened: the save under way is finished, and told."""
+        if self.keeper is not None:
+            self.keeper.close()
+        self.tell_written()
+        self.log.close()
+        self.training.data.close()
+
+
+class MicroBatches:
+    """The training batches in nanoGPT's order. Every rank draws them all and gathers those of its own ahead."""
+
+    def __init__(self, batches: Batches, batch_size: int, ranks: Ranks) -> None:
+        self._batches, self._batch_size, self._ranks = batches, batch_size, ranks
+        self._drawn = self._rounds = 0
+
+    def draw(self, count: int) -> None:
+        for _ in range(count):
+            starts = self._batches.draw(self._batch_size)
+            if self._drawn % self._ranks.world_size == self._ranks.rank:
+                self._batches.prefetch(starts)
+            self._drawn += 1
+
+    def take(self) -> tuple[Tensor, Tensor]:
+        """This rank's batch of the next round, in which every rank has one."""
+        self._rounds += 1
+        self.draw(self._rounds * self._ranks.world_size - self._drawn)
+        return self._batches.take()
+
+    def draw_ahead(self, *, only_one: bool) -> None:
+        """The next round; before an evaluation only one batch, since one rank would have drawn no more by then."""
+        self.draw(1 if only_one else self._ranks.world_size)
+
+
+class Health:
+    """Whether every loss and gradient was finite, watched on the device so that nobody has to wait for it."""
+
+    def __init__(self, training: Training) -> None:
+        self._ranks = training.ranks
+        self._bad = torch.zeros((), device=training.device.device)
+        # In float16 gradients overflow now and then; the scaler leaves such a step out.
+        self._trusts_norm = training.device.dtype != "float16"
+        self._spoilt: float | None = 0.0
+
+    def see(self, loss: Tensor, norm: Tensor | None) -> None:
+        finite = torch.isfinite(loss.detach())
+        if norm is not None and self._trusts_norm:
+            finite &= torch.isfinite(norm)
+        self._bad += ~finite
+        self._spoilt = None
+
+    def loss(self, loss: Tensor) -> float:
+        """The loss of the step's last micro-batch, which is the last rank's, as nanoGPT prints it."""
+        own = loss.detach().float() if self._ranks.rank == self._ranks.world_size - 1 else torch.zeros_like(self._bad)
+        both = torch.stack((own, self._bad))
+        self._ranks.add_up(both)
+        told, self._spoilt = both.tolist()
+        return float(told)
+
+    def is_spoilt(self) -> bool:
+        """Asks the device, and the other ranks, unless nothing happened since it was asked last."""
+        if self._spoilt is None:
+            bad = self._bad.clone()
+            self._ranks.add_up(bad)
+            self._spoilt = bad.item()
+        return self._spoilt > 0

@@ -1,0 +1,159 @@
+"""GPT-2 as nanoGPT has it: the names of its parts, its initial weights and their order are nanoGPT's.
+
+So a state dict goes either way, and one seed gives both the same weights. Read it from top to bottom:
+normalisation, attention, the two-layer network, a block of both, and the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+WEIGHT_STD = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPTConfig:
+    """The shape of a GPT: what a checkpoint calls `model_args`."""
+
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    block_size: int = 1024
+    bias: bool = True
+    vocab_size: int = 50304  # GPT-2's 50257 rounded up to a multiple of 64, which cards like better
+    dropout: float = 0.0
+
+    def args(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class LayerNorm(nn.Module):
+    """Each position to mean 0 and variance 1, then a learned scale and, if asked for, a learned shift."""
+
+    def __init__(self, width: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class CausalSelfAttention(nn.Module):
+    """Each position looks at itself and those before it, with several heads side by side."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.n_head = config.n_head
+        self.dropout = config.dropout
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)  # query, key and value in one
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.resid_dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        # (batch, length, width) -> (batch, head, length, width of a head), for each of the three
+        query, key, value = (
+            part.view(batch, length, self.n_head, width // self.n_head).transpose(1, 2)
+            for part in self.c_attn(x).split(width, dim=2)
+        )
+        # One fused kernel (flash attention, where the card has it): the length x length matrix is never stored.
+        seen = functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=self.dropout if self.training else 0.0, is_causal=True
+        )
+        joined = seen.transpose(1, 2).contiguous().view(batch, length, width)
+        out: Tensor = self.resid_dropout(self.c_proj(joined))
+        return out
+
+
+class MLP(nn.Module):
+    """Each position by itself: four times as wide, a bend, and back."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.gelu = nn.GELU()
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.dropout(self.c_proj(self.gelu(self.c_fc(x))))
+        return out
+
+
+class Block(nn.Module):
+    """Attention, then the network; each adds to the stream that passes by."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.ln_1 = LayerNorm(config.n_embd, config.bias)
+        self.attn = CausalSelfAttention(config)
+        self.ln_2 = LayerNorm(config.n_embd, config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(nn.Module):
+    """Tokens in, a guess at each next token out; with targets, the loss too."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        # The order of these lines is the order of the random draws: it is part of being the same as nanoGPT.
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(config.vocab_size, config.n_embd),
+                "wpe": nn.Embedding(config.block_size, config.n_embd),
+                "drop": nn.Dropout(config.dropout),
+                "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+                "ln_f": LayerNorm(config.n_embd, config.bias),
+            }
+        )
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.transformer["wte"].weight = self.lm_head.weight  # one matrix reads tokens and guesses them
+        self.apply(_initialise)
+        # Every block adds twice to the stream: smaller weights there keep its variance from growing with depth.
+        for name, parameter in self.named_parameters():
+            if name.endswith("c_proj.weight"):
+                nn.init.normal_(parameter, std=WEIGHT_STD / math.sqrt(2 * config.n_layer))
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        parts = self.transformer
+        x = parts["drop"](parts["wte"](tokens) + parts["wpe"](positions))
+        for block in parts["h"]:  # type: ignore[attr-defined]
+            x = block(x)
+        x = parts["ln_f"](x)
+        if targets is None:
+            return self.lm_head(x[:, [-1], :]), None  # to go on writing, the last position is enough
+        logits = self.lm_head(x)
+        loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1), ignore_index=-1)
+        return logits, loss
+
+    def n_params(self) -> int:
+        """Without the positions, as nanoGPT counts; the tokens count, since they are the last layer as well."""
+        positions = self.transformer["wpe"].weight
+        assert isinstance(positions, Tensor)
+        return sum(parameter.numel() for parameter in self.parameters()) - positions.numel()
+
+    def crop_block_size(self, block_size: int) -> None:
+        """Fewer positions than the weights were trained for."""
+        self.config = replace(self.config, block_size=block_size)
+        positions = self.transformer["wpe"]
+        positions.weight = nn.Parameter(positions.weight[:block_size])  # type: ignore[index]
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=WEIGHT_STD)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,66 @@
+"""AdamW as nanoGPT sets it up, and the learning rate of each iteration."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stepwatch.trainer.config import TrainConfig
+
+
+def learning_rate(iteration: int, config: TrainConfig) -> float:
+    """A line up, half a cosine down, then flat."""
+    if not config.decay_lr:
+        return config.learning_rate
+    if iteration < config.warmup_iters:
+        return config.learning_rate * (iteration + 1) / (config.warmup_iters + 1)
+    if iteration > config.lr_decay_iters:
+        return config.min_lr
+    way = (iteration - config.warmup_iters) / max(config.lr_decay_iters - config.warmup_iters, 1)
+    return config.min_lr + 0.5 * (1.0 + math.cos(math.pi * way)) * (config.learning_rate - config.min_lr)
+
+
+def groups_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Matrices, whose weights decay, and the rest (shifts and scales), whose do not."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
+
+
+def adamw(model: nn.Module, config: TrainConfig) -> tuple[torch.optim.AdamW, bool]:
+    """The optimizer, and whether it is fused: one pass over the weights instead of a dozen, where torch has it."""
+    matrices, rest = groups_of(model)
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": rest, "weight_decay": 0.0},
+    ]
+    given: dict[str, Any] = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
+    try:
+        return torch.optim.AdamW(groups, fused=True, **given), True
+    except RuntimeError:  # not for this device, or not in this torch
+        return torch.optim.AdamW(groups, **given), False
+
+
+def resume(optimizer: torch.optim.AdamW, state: dict[str, Any], fused: bool) -> None:
+    """Loads a saved state; how the arithmetic is done is this machine's affair, not that of the one that saved."""
+    optimizer.load_state_dict(state)
+    for group in optimizer.param_groups:
+        group["fused"], group["foreach"] = (True, False) if fused else (None, None)
+
+
+def scaler(enabled: bool) -> Any:
+    """float16 has few exponents: gradients are scaled up for the backward pass and down for the step."""
+    newer = getattr(torch.amp, "GradScaler", None)
+    return newer("cuda", enabled=enabled) if newer is not None else torch.cuda.amp.GradScaler(enabled=enabled)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def clip(parameters: list[nn.Parameter], limit: float) -> Tensor:
+    """Gradients no longer than the limit, all together; how long they were."""
+    return torch.nn.utils.clip_grad_norm_(parameters, limit)

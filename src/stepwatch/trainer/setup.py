@@ -1,0 +1,254 @@
+"""All that stands ready before the first step: data, model, optimizer, compiled and shared among the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stepwatch.errors import InputError
+from stepwatch.messages import Message
+from stepwatch.trainer import optimizer as optimizers
+from stepwatch.trainer.checkpoints import check_shape, load, model_state
+from stepwatch.trainer.config import TrainConfig
+from stepwatch.trainer.data import Data, open_data
+from stepwatch.trainer.device import Device
+from stepwatch.trainer.distributed import Ranks
+from stepwatch.trainer.log import Log
+from stepwatch.trainer.model import GPT, GPTConfig
+
+GPT2_VOCABULARY = 50304  # 50257, rounded up for efficiency
+SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
+_TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """A run that is ready to go."""
+
+    config: TrainConfig
+    device: Device
+    ranks: Ranks
+    data: Data
+    raw: GPT
+    """The model itself: what is saved."""
+    model: Callable[..., tuple[Tensor, Tensor | None]]
+    """The model as it is called: compiled, shared among the ranks, or neither."""
+    for_evaluation: Callable[..., tuple[Tensor, Tensor | None]]
+    optimizer: torch.optim.AdamW
+    scaler: Any
+    iteration: int = 0
+    best_val_loss: float = 1e9
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a step, on this rank."""
+        return self.ranks.share_of(self.config.gradient_accumulation_steps)
+
+    @property
+    def tokens_per_iter(self) -> int:
+        return self.config.gradient_accumulation_steps * self.config.batch_size * self.config.block_size
+
+    @property
+    def flops_per_iter(self) -> float:
+        """Of all ranks together, counted as nanoGPT counts them: 6 N + 12 L H Q T for a token."""
+        shape = self.raw.config
+        per_token = 6 * self.raw.n_params() + 12 * shape.n_layer * shape.n_embd * shape.block_size
+        return float(per_token * self.tokens_per_iter)
+
+    def checkpoint(self) -> dict[str, Any]:
+        """What is saved, under nanoGPT's names."""
+        return {
+            "model": self.raw.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "model_args": self.raw.config.args(),
+            "iter_num": self.iteration,
+            "best_val_loss": self.best_val_loss,
+            "config": self.config.plain(),
+        }
+
+
+def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Training:
+    """In nanoGPT's order, which is the order of its lines and of its random draws."""
+    tokens = config.gradient_accumulation_steps * config.batch_size * config.block_size
+    ranks.share_of(config.gradient_accumulation_steps)
+    log.say(f"tokens per iteration will be: {tokens:,}")
+    torch.manual_seed(config.seed)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+    directory = data_directory(config.dataset)
+    data = open_data(directory, block_size=config.block_size, vocab_size=None)
+    if data.vocab_size is not None:
+        log.say(f"found vocab_size = {data.vocab_size} (inside {directory / 'meta.pkl'})")
+    model, saved = _model(config, data, log)
+    data.expect(model.config.vocab_size)
+    if config.block_size < model.config.block_size:
+        model.crop_block_size(config.block_size)
+    log.say(f"number of parameters: {model.n_params() / 1e6:.2f}M")
+    model.to(device.device)
+    optimizer, fused = optimizers.adamw(model, config)
+    decayed, rest = ([parameter.numel() for parameter in group] for group in optimizers.groups_of(model))
+    log.parameters(decayed, rest, fused)
+    training = Training(
+        config=config, device=device, ranks=ranks, data=data, raw=model, model=model, for_evaluation=model,
+        optimizer=optimizer, scaler=optimizers.scaler(device.dtype == "float16"),
+    )  # fmt: skip
+    if saved is not None:
+        _go_on_from(saved, training, fused)
+    return training
+
+
+def data_directory(dataset: str) -> Path:
+    """nanoGPT's place for it, or a directory of that name."""
+    usual = Path("data") / dataset
+    return Path(dataset) if not usual.is_dir() and Path(dataset).is_dir() else usual
+
+
+# --- the model --------------------------------------------------------------------------------------------------
+
+
+def _model(config: TrainConfig, data: Data, log: Log) -> tuple[GPT, dict[str, Any] | None]:
+    """From scratch, from a checkpoint (which comes along), or from OpenAI's weights."""
+    if config.init_from == "resume":
+        log.say(f"Resuming training from {config.out_dir}")
+        return _resumed(config)
+    if config.init_from == "scratch":
+        log.say("Initializing a new model from scratch")
+        if data.vocab_size is None:
+            log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} (50257 rounded up for efficiency)")
+        return GPT(_shape(config, data.vocab_size or GPT2_VOCABULARY)), None
+    log.say(f"Initializing from OpenAI GPT-2 weights: {config.init_from}")
+    return _pretrained(config), None
+
+
+def _shape(config: TrainConfig, vocab_size: int) -> GPTConfig:
+    return GPTConfig(
+        n_layer=config.n_layer, n_head=config.n_head, n_embd=config.n_embd, block_size=config.block_size,
+        bias=config.bias, vocab_size=vocab_size, dropout=config.dropout,
+    )  # fmt: skip
+
+
+def _resumed(config: TrainConfig) -> tuple[GPT, dict[str, Any]]:
+    """The shape is the checkpoint's, as in nanoGPT; dropout may change from one start to the next."""
+    saved = load(Path(config.out_dir) / "ckpt.pt")
+    shape = GPTConfig(**{name: saved["model_args"][name] for name in SHAPE}, dropout=config.dropout)
+    if config.block_size > shape.block_size:
+        check_shape(saved["model_args"], {"block_size": config.block_size})
+    model = GPT(shape)
+    try:
+        model.load_state_dict(model_state(saved))
+    except RuntimeError as error:
+        raise InputError(
+            Message("the weights in the checkpoint do not fit its own model_args"),
+            Message("the file is damaged, or of another program: use --init_from=scratch"),
+        ) from error
+    return model, saved
+
+
+def _go_on_from(saved: dict[str, Any], training: Training, fused: bool) -> None:
+    try:
+        optimizers.resume(training.optimizer, saved["optimizer"], fused)
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            Message("the optimizer in the checkpoint does not fit the model"),
+            Message("the file is damaged, or of another program: use --init_from=scratch"),
+        ) from error
+    training.iteration = int(saved["iter_num"])
+    training.best_val_loss = float(saved["best_val_loss"])
+
+
+def _pretrained(config: TrainConfig) -> GPT:
+    """OpenAI's weights by way of transformers, whose linear layers are stored the other way round."""
+    try:
+        from transformers import GPT2LMHeadModel
+    except ImportError as error:
+        raise InputError(
+            Message("init_from={name:word} needs the package transformers", {"name": config.init_from}),
+            Message("pip install transformers"),
+        ) from error
+    try:
+        given = GPT2LMHeadModel.from_pretrained(config.init_from)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            Message(
+                "the weights of {name:word} cannot be had: {reason:word}",
+                {"name": config.init_from, "reason": str(error).splitlines()[0]},
+            ),
+            Message("they are downloaded once: try again with a connection"),
+        ) from error
+    theirs = given.config
+    shape = GPTConfig(
+        n_layer=theirs.n_layer, n_head=theirs.n_head, n_embd=theirs.n_embd, block_size=theirs.n_positions,
+        bias=True, vocab_size=theirs.vocab_size, dropout=config.dropout,
+    )  # fmt: skip
+    model = GPT(shape)
+    ours, weights = model.state_dict(), given.state_dict()
+    with torch.no_grad():
+        for name, weight in ours.items():
+            weight.copy_(weights[name].t() if name.endswith(_TRANSPOSED) else weights[name])
+    return model
+
+
+# --- compiled, and shared among the ranks -----------------------------------------------------------------------
+
+
+def compile_and_share(training: Training, log: Log) -> None:
+    """Compiles now, with a batch that nothing is learnt from, so that the first iteration is a step like any other."""
+    if training.device.compile:
+        log.say("compiling the model... (takes a ~minute)")
+        compiled = torch.compile(training.raw)
+        try:
+            _share(training, compiled)
+            _warm_up(training)
+            return
+        except Exception as error:  # dynamo and inductor have dozens of their own
+            if _out_of_memory(error):
+                raise
+            log.say(f"note: compilation failed ({_first_line(error)}); going on without")
+            torch.compiler.reset()
+    _share(training, training.raw)
+
+
+def _share(training: Training, model: Any) -> None:
+    training.for_evaluation = model
+    training.model = training.ranks.wrap(model)
+
+
+def _warm_up(training: Training) -> None:
+    """One pass forward and back, and one forward for evaluation; nothing is left of it but the compiled code."""
+    config, device = training.config, training.device
+    batches = training.data.batches("train", device.device)  # code is compiled for tensors of exactly this make
+    with _untouched(training):
+        with device.autocast():
+            _, loss = training.model(*batches.gather(torch.zeros(config.batch_size, dtype=torch.int64)))
+        assert loss is not None
+        training.scaler.scale(loss).backward()
+        training.raw.eval()
+        starts = torch.zeros(config.eval_batch_size or config.batch_size, dtype=torch.int64)
+        with torch.no_grad(), device.autocast():
+            training.for_evaluation(*batches.gather(starts))
+        device.synchronize()
+
+
+@contextmanager
+def _untouched(training: Training) -> Iterator[None]:
+    """Random numbers go on where they were, gradients are gone, and the model is in training."""
+    cards = [training.device.device] if training.device.is_cuda else []
+    with torch.random.fork_rng(devices=cards):
+        yield
+    training.raw.train()
+    training.optimizer.zero_grad(set_to_none=True)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "out of memory" in str(error)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:150]}" if lines else type(error).__name__

@@ -1,0 +1,285 @@
+"""`stepwatch train` from the outside: nanoGPT's losses, its log, signals, ranks, and input that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepwatch import from_file, read
+from stepwatch.analysis import analyse
+from stepwatch.cli import main
+from stepwatch.run import Timing
+
+torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
+
+TINY = {
+    "dataset": "numbers", "device": "cpu", "n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 16, "batch_size": 4,
+    "gradient_accumulation_steps": 2, "max_iters": 100, "eval_interval": 50, "eval_iters": 3, "log_interval": 10,
+    "learning_rate": 1e-2, "warmup_iters": 10, "lr_decay_iters": 100, "min_lr": 1e-3,
+}  # fmt: skip
+ROUNDING = 1.01e-4  # both figures have four digits
+
+# Printed by nanoGPT (commit 3adf61e, torch 2.13, one thread of a CPU) for TINY and the data below, with
+# --compile=False --dtype=float32 and the flags named here.
+BY_NANOGPT: Mapping[str, tuple[tuple[str, ...], dict[str, float]]] = {
+    "plain": (
+        ("--dropout=0.0",),
+        {
+            "train 0": 4.1246, "val 0": 4.1212, "0": 4.1092, "10": 3.7223, "20": 2.9272, "30": 2.2880, "40": 1.8639,
+            "train 50": 1.4715, "val 50": 1.6441, "50": 1.3583, "60": 1.0318, "70": 1.1590, "80": 1.0543, "90": 0.8744,
+            "train 100": 1.1332, "val 100": 1.0928, "100": 1.1261,
+        },
+    ),
+    "dropout and biases": (
+        ("--dropout=0.2", "--bias=True", "--grad_clip=0.5"),
+        {
+            "train 0": 4.1224, "val 0": 4.1162, "0": 4.1159, "10": 3.7394, "20": 3.1387, "30": 2.5757, "40": 2.1890,
+            "train 50": 1.6823, "val 50": 1.8848, "50": 1.8336, "60": 1.8477, "70": 1.5465, "80": 1.4989, "90": 1.7964,
+            "train 100": 1.1890, "val 100": 1.4821, "100": 1.4982,
+        },
+    ),
+}  # fmt: skip
+
+Train = Callable[..., str]
+
+
+def numbers(first: int, count: int) -> np.ndarray:
+    """Counting by threes, with a second rule that comes and goes: something to learn."""
+    i = np.arange(first, first + count)
+    return ((3 * i + i // 5 * (i // 97 % 3)) % 61).astype(np.uint16)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    data = tmp_path / "data" / "numbers"
+    data.mkdir(parents=True)
+    numbers(0, 4000).tofile(data / "train.bin")
+    numbers(4000, 1000).tofile(data / "val.bin")
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 61}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LANGUAGE", "en")
+    return tmp_path
+
+
+@pytest.fixture
+def train(place: Path, capsys: pytest.CaptureFixture[str]) -> Train:
+    """Runs the command in this process; what it printed."""
+
+    def run(*flags: str) -> str:
+        main(["train", *flags_of(TINY), *flags])
+        return capsys.readouterr().out
+
+    return run
+
+
+def flags_of(settings: Mapping[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in settings.items()]
+
+
+def losses(log: str) -> dict[str, float]:
+    found = {number: float(loss) for number, loss in re.findall(r"^iter (\d+): loss (\S+),", log, re.M)}
+    for number, pairs in re.findall(r"^step (\d+): (.*)$", log, re.M):
+        found |= {f"{split} {number}": float(loss) for split, loss in re.findall(r"(\w+) loss (\S+?)(?:,|$)", pairs)}
+    return found
+
+
+def recorded(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# --- the same training ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BY_NANOGPT)
+def test_the_losses_are_nanogpts(train: Train, name: str) -> None:
+    flags, expected = BY_NANOGPT[name]
+    assert losses(train(*flags)) == pytest.approx(expected, abs=ROUNDING)
+
+
+def test_an_evaluation_in_other_batches_has_the_same_result(train: Train) -> None:
+    _, expected = BY_NANOGPT["plain"]
+    assert losses(train("--eval_batch_size=5")) == pytest.approx(expected, abs=ROUNDING)
+
+
+def test_two_ranks_have_the_losses_of_one(train: Train, place: Path) -> None:
+    flags = ["--max_iters=20", "--eval_interval=10", "--log_interval=1", "--gradient_accumulation_steps=4"]
+    alone = losses(train(*flags, "--out_dir=one"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "stepwatch"]
+    together = subprocess.run(
+        [*command, "train", *flags_of(TINY), *flags, "--out_dir=two"], capture_output=True, text=True, timeout=180
+    )
+    assert together.returncode == 0, together.stderr
+    assert losses(together.stdout) == pytest.approx(alone, abs=ROUNDING)
+    assert sum("step" in line and "wait_s" in line for line in recorded(place / "two" / "run.rank1.jsonl")) == 21
+
+
+# --- the log ----------------------------------------------------------------------------------------------------
+
+
+def test_the_log_and_the_record_say_the_same(train: Train, place: Path) -> None:
+    (place / "train.log").write_text(train("--log_interval=1"))
+    (log,) = read(from_file(str(place / "train.log")))
+    (record,) = read(from_file(str(place / "out" / "run.jsonl")))
+    assert (log.timing, log.holds) == (Timing.SPANS_STEP, frozenset())
+    assert not log.unread_count, log.unread
+    assert log.iterations.number.tolist() == record.iterations.number.tolist() == list(range(101))
+    assert np.median(np.abs(log.iterations.time_s - record.iterations.time_s)) < 1e-3  # some fall to another process
+    assert log.iterations.loss == pytest.approx(record.iterations.loss, abs=ROUNDING)
+    for ours, theirs in ((log.evaluations, record.evaluations), (log.checkpoints, record.checkpoints)):
+        assert [event.at for event in ours] == [event.at for event in theirs]
+        assert [event.took_s for event in ours] == pytest.approx([event.took_s for event in theirs], abs=0.1)
+    assert log.settings["eval_iters"].value == record.settings["eval_iters"].value == 3
+    assert analyse(log).costs.how["eval_s"] == analyse(log).costs.how["checkpoint_s"] == "measured"
+
+
+def test_an_iteration_that_stands_for_several_shows_their_mean(train: Train, place: Path) -> None:
+    (place / "train.log").write_text(train())
+    (log,) = read(from_file(str(place / "train.log")))
+    steps = [line["s"] for line in recorded(place / "out" / "run.jsonl") if "step" in line]
+    assert log.timing == Timing.SPANS_LOG_INTERVAL
+    means = np.reshape(steps[1:], (10, 10)).mean(axis=1)
+    assert np.median(np.abs(log.iterations.time_s[1:] - means)) < 1e-3
+
+
+def test_saves_have_an_interval_of_their_own_and_one_split_is_enough(train: Train) -> None:
+    log = train("--max_iters=20", "--eval_interval=10", "--checkpoint_interval=8", "--eval_splits=val")
+    assert re.findall(r"^checkpoint at (\d+): waited", log, re.M) == ["8", "16"]
+    assert re.findall(r"^checkpoint at (\d+): written", log, re.M) == ["8", "16"]
+    assert re.findall(r"^step (\d+): val loss [\d.]+$", log, re.M) == ["0", "10", "20"]
+
+
+def test_a_run_goes_on_where_it_was_saved(train: Train, place: Path) -> None:
+    train("--max_iters=20", "--eval_interval=20")
+    log = train("--init_from=resume", "--max_iters=40", "--eval_interval=20", "--n_layer=3")
+    assert "Resuming training from out" in log
+    assert [name for name in losses(log) if name.isdigit()] == ["20", "30", "40"]
+    assert max(losses(log)[f"val {at}"] for at in (20, 40)) < BY_NANOGPT["plain"][1]["val 0"] - 0.5
+    (_, again) = read(from_file(str(place / "out" / "run.jsonl")))
+    assert again.iterations.number[0] == 20
+
+
+def test_evaluating_only(train: Train, place: Path) -> None:
+    log = train("--eval_only=True")
+    assert losses(log) == pytest.approx({"train 0": 4.1246, "val 0": 4.1212}, abs=ROUNDING)
+    assert not (place / "out" / "ckpt.pt").exists()
+
+
+# --- ends -------------------------------------------------------------------------------------------------------
+
+
+def started(*flags: str) -> subprocess.Popen[str]:
+    """A run without an end, in its loop."""
+    endless = flags_of({**TINY, "max_iters": 10**6, "eval_interval": 10**6, "log_interval": 1})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stepwatch", "train", *endless, *flags], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("iter 3:"):
+            break
+    return process
+
+
+def test_a_signal_ends_the_step_saves_and_leaves(place: Path) -> None:
+    process = started()
+    process.send_signal(signal.SIGTERM)
+    log, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    stopped = re.search(r"^stopped by SIGTERM after iteration (\d+)$", log, re.M)
+    assert stopped is not None
+    saved = torch.load(place / "out" / "ckpt.pt", weights_only=True)
+    assert saved["iter_num"] == int(stopped[1]) + 1
+
+
+def test_a_second_signal_ends_at_once(place: Path) -> None:
+    process = started()
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_checkpoint(
+    train: Train, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train("--max_iters=20", "--eval_interval=10")
+    good = (place / "out" / "ckpt.pt").read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        train("--init_from=resume", "--max_iters=60", "--eval_interval=5", "--learning_rate=1e20", "--grad_clip=0.0")
+    assert ended.value.code == 1
+    assert "not finite" in capsys.readouterr().err
+    assert (place / "out" / "ckpt.pt").read_bytes() == good
+
+
+def test_told_so_it_goes_on_without_a_number_but_saves_nothing(train: Train, place: Path) -> None:
+    flags = ("--max_iters=30", "--eval_interval=15", "--learning_rate=1e20", "--grad_clip=0.0", "--on_nan=continue")
+    log = train(*flags)
+    assert "iter 30: loss nan" in log
+    assert "checkpoint at 30: left out" in log
+    assert not (place / "out" / "ckpt.pt").exists()
+
+
+# --- input that is wrong ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (["--batchsize=3"], 2, "batch_size"), (["--n_layer=x"], 2, "above zero"), (["--n_layer=0"], 2, "above zero"),
+        (["--n_head=3"], 2, "multiple of n_head"), (["--compile=3"], 2, "True or False"),
+        (["--dropout=1"], 2, "below 1"),
+        (["--on_nan=perhaps"], 2, "stop | continue"), (["-x"], 2, "--key=value"), (["a.py", "b.py"], 2, "one config"),
+        (["--device=nowhere"], 1, "device"), (["--dataset=none"], 1, "prepare"), (["missing.py"], 1, "no file"),
+        (["--block_size=5000"], 1, "4,000 tokens"), (["--out_dir=data/numbers/train.bin"], 1, "--out_dir"),
+        (["--init_from=resume"], 1, "ckpt.pt"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_a_line(
+    train: Train, capsys: pytest.CaptureFixture[str], flags: list[str], code: int, said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        train(*flags)
+    error = capsys.readouterr().err
+    assert ended.value.code == code
+    assert said in error
+    assert len(error.splitlines()) == 2
+
+
+def test_a_vocabulary_that_does_not_fit(train: Train, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "data" / "numbers" / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 50}))
+    with pytest.raises(SystemExit):
+        train()
+    assert "vocabulary" in capsys.readouterr().err
+
+
+def test_a_config_is_read_and_not_executed(train: Train, place: Path) -> None:
+    told = "import time\nn = 5\nmax_iters = n * 2\nwandb_run_name = 'run' + str(time.time())\nraise SystemExit\n"
+    (place / "config.py").write_text(told)
+    log = train("config.py", "--max_iters=1")
+    assert "max_iters = 1\n" in log
+    assert "left out of config.py" in log
+    (place / "other.py").write_text("batchsize = 3\n")
+    with pytest.raises(SystemExit) as ended:
+        train("other.py")
+    assert ended.value.code == 2
+
+
+def test_without_torch_the_command_to_install_it_is_named(place: Path) -> None:
+    (place / "torch").mkdir()
+    (place / "torch" / "__init__.py").write_text("raise ImportError('not here')\n")
+    environment = {**os.environ, "PYTHONPATH": f"{place}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "stepwatch", "train"], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert done.returncode == 1
+    assert "pip install 'stepwatch[train]'" in done.stderr

@@ -72,6 +72,8 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     elif a.costs.compile_s.mid <= 0:
         text = (
             "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it."
+            if "eval" in a.run.holds
+            else "Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it."
         )
     elif a.phases.first_saves:
         text = "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed."

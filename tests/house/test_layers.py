@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explanation": {"analysis", "gpus", "report", "run", "settings"},
     "watch": {"analysis", "readers", "run"},
     "i18n": set(),
+    "trainer": {"gpus"},
     "presenters": {
         "advice",
         "analysis",
@@ -76,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "trainer",
         "watch",
         "web",
     },

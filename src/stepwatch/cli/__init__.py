@@ -18,10 +18,12 @@ COMMANDS = {
     "compare": "Two runs side by side: whether one is faster, by how much, and why; an exit code for CI.",
     "watch": "A run while it goes on: progress, speed, stalls as they happen, when it ends.",
     "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
+    "calibrate": "Measures this machine, so that `--gpu this` in other commands means it.",
     "gpus": "The cards that stepwatch knows, or one of them.",
 }
 DEFAULT = "explain"
 INTERRUPTED = 130
+_USE_TORCH = {"calibrate", "train"}
 
 
 class _Commands(click.Group):
@@ -47,8 +49,9 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        # Nothing here needs threads of linear algebra, and starting them takes longer than most answers.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # Only torch needs threads of linear algebra, and starting them takes longer than most answers.
+        if not _USE_TORCH & set(sys.argv[1:2]):
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except StepwatchError as error:

@@ -76,7 +76,7 @@ def _measured_processor(no_card: UnknownGpu) -> tuple[Gpu, str]:
             no_card.what, Message("name a graphics card with --gpu, or measure this machine: stepwatch calibrate")
         ) from no_card
     check_processor(known)
-    return _as_card(known), Origin.CALIBRATED.value
+    return as_card(known), Origin.CALIBRATED.value
 
 
 def processor(origin: Origin) -> tuple[Gpu, str]:
@@ -88,13 +88,13 @@ def processor(origin: Origin) -> tuple[Gpu, str]:
         known = load_calibration()
         if known is not None and known.device == CPU:
             check_processor(known)
-            return _as_card(known), Origin.CALIBRATED.value
+            return as_card(known), Origin.CALIBRATED.value
     except NoCalibration as error:
         return replace(find_gpu(CPU), remark=error.what), origin.value
     return find_gpu(CPU), origin.value
 
 
-def _as_card(known: Calibration) -> Gpu:
+def as_card(known: Calibration) -> Gpu:
     """Peaks are what was reached: of a processor nothing else is known."""
     from stepwatch.gpus import find_gpu
 

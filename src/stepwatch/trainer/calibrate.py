@@ -26,10 +26,11 @@ ROUND_S = 0.05
 LONG_S = 0.4  # what takes longer is repeated once per round
 LAYER = (Axis("tokens", (32, 128, 512, 2048)), Axis("n_embd", (64, 128, 256, 512)))
 ATTENTION = (Axis("block_size", (32, 128, 512, 1024)), Axis("head_size", (16, 64)))
+SCORES = (Axis("block_size", (32, 128, 512)), Axis("head_size", (16, 64)))
 # On either side of 32 MB, above which glibc takes fresh pages for every tensor.
 HEAD = (
-    Axis("logits", (2**14, 2**21, 7 * 2**20, 9 * 2**20, 2**24)), Axis("vocab_size", (2048, 32768)),
-    Axis("n_embd", (64, 384)),
+    Axis("logits", (2**14, 2**21, 7 * 2**20, 9 * 2**20, 12 * 2**20)), Axis("vocab_size", (2048, 32768)),
+    Axis("n_embd", (64, 256)),
 )  # fmt: skip
 EMBEDDING = (Axis("elements", (2**12, 2**18, 2**22, 7 * 2**20, 9 * 2**20, 2**24)),)
 OPTIMIZER = Axis("elements", (2**6, 2**16, 2**20, 2**22, 7 * 2**20, 9 * 2**20, 2**24))
@@ -84,14 +85,15 @@ def calibrate(
     device = _device(device)
     torch.manual_seed(0)
     stopwatch = Stopwatch(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
+    told(Message("torch.save"))
+    saved = saving(stopwatch, directory, device)  # first, since it is what may fail
     told(Message("matrix products, memory, launches"))
     figures, curves = ceilings(stopwatch, device)
     if device == "cpu":
         told(Message("the parts of a training step"))
         curves |= part_curves(stopwatch)
         figures |= part_figures(stopwatch)
-    told(Message("torch.save"))
-    figures |= saving(stopwatch, directory, device)
+    figures |= saved
     if compiles:
         told(Message("torch.compile"))
         figures |= compiling(stopwatch, device)
@@ -196,7 +198,7 @@ def part_curves(stopwatch: Stopwatch) -> dict[str, Curve]:
     return {
         **_pair_curves(stopwatch, "layer", LAYER, parts.layer),
         **_pair_curves(stopwatch, "attention", ATTENTION, flash),
-        **_pair_curves(stopwatch, "scores", ATTENTION, scores),
+        **_pair_curves(stopwatch, "scores", SCORES, scores),
         **_pair_curves(stopwatch, "head", HEAD, parts.head),
         **_pair_curves(stopwatch, "embedding", EMBEDDING, parts.embedding),
         "optimizer": optimizer_curve(stopwatch),

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import io
 import itertools
+import json
 import os
 import statistics
 import sys
@@ -22,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +31,7 @@ import torch
 from stepwatch.cards import as_card
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.workload import Workload
-from stepwatch.gpus.calibration import Calibration, Curve, Figure
+from stepwatch.gpus.calibration import Calibration, Curve, Figure, save_calibration
 from stepwatch.trainer import calibrate as measuring
 from stepwatch.trainer.calibrate import Clock, calibrate
 from stepwatch.units import Interval
@@ -91,7 +93,9 @@ def main() -> None:
             calibrations.append(calibrate("cpu", directory, compiles=False, clock=clock))
             for place, shape in enumerate(shapes):
                 visits[place].append(visit(shape, clock, directory))
-            print(table(shapes, pooled(calibrations), visits), file=sys.stderr)
+            if options.keep:
+                save_calibration(pooled(calibrations), os.path.join(options.keep, f"{options.shapes}.json"))
+                Path(options.keep, f"{options.shapes}-runs.json").write_text(json.dumps(visits), encoding="utf-8")
             print(f"round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
     print(table(shapes, pooled(calibrations), visits))
 
@@ -102,7 +106,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--shapes", choices=SHAPES, default="held-out")
-    parser.add_argument("--directory", default=".")
+    parser.add_argument("--directory", default=".", help="where checkpoints are written")
+    parser.add_argument("--keep", metavar="DIR", help="where the calibration and the times of the runs are kept")
     return parser.parse_args()
 
 

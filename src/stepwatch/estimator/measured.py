@@ -16,12 +16,14 @@ from typing import Literal
 
 from stepwatch.estimator.step import Term
 from stepwatch.estimator.workload import Workload, n_params
-from stepwatch.gpus.calibration import Calibration, Curve
+from stepwatch.gpus.calibration import Axis, Calibration, Curve
 
 Passes = Literal["forward", "both"]
 SEQUENCES = 8  # that the attention was measured over
 MATRICES = (3, 1, 4, 4)  # of a layer, in squares of its width
-TENSORS_SAVED = 3  # of each weight: itself and Adam's two moments
+TENSORS_SAVED = 4  # of each weight: itself, and Adam's two moments and count of steps
+# Above the last point: what grows in proportion there, and what matters no more, since a row left the cache long ago.
+PROPORTIONAL, SATURATED = frozenset({"tokens", "logits", "elements", "block_size"}), frozenset({"vocab_size"})
 # How far the truth may lie from the estimate in nine of ten cases on a machine at rest; the unrest that was measured
 # adds to it. From shapes that benchmarks/calibration.py does not judge by.
 STEP_DOUBT, EVALUATION_DOUBT, COMPILED_DOUBT = 0.15, 0.18, 0.3
@@ -140,12 +142,15 @@ def _compiled_share(workload: Workload, known: Calibration) -> float:
 
 
 def interpolated(curve: Curve, place: Sequence[float], scaled_by: int | None = None) -> float:
-    """Linear along each axis, above the last point too; below the first, the time is that of the first.
+    """Linear along each axis; below the first point the time is that of the first.
 
     `scaled_by` names an axis in whose square the time grows: divided by it, it is linear again.
     """
     shape = [len(axis.points) for axis in curve.axes]
-    cells = [_cell(axis.points, value) for axis, value in zip(curve.axes, place, strict=True)]
+    times = 1.0 if scaled_by is None else place[scaled_by]
+    for axis, value in zip(curve.axes, place, strict=True):
+        times *= max(1.0, value / axis.points[-1]) if axis.name in PROPORTIONAL else 1.0
+    cells = [_cell(axis, value) for axis, value in zip(curve.axes, place, strict=True)]
     values = rising(curve)
     total = 0.0
     for corner in itertools.product(*cells):
@@ -153,11 +158,14 @@ def interpolated(curve: Curve, place: Sequence[float], scaled_by: int | None = N
         weight = reduce(lambda so_far, step: so_far * step[1], corner, 1.0)
         scale = 1.0 if scaled_by is None else curve.axes[scaled_by].points[corner[scaled_by][0]]
         total += weight * values[at] / scale
-    return total * (1.0 if scaled_by is None else place[scaled_by])
+    return total * times
 
 
-def _cell(points: Sequence[float], value: float) -> tuple[tuple[int, float], tuple[int, float]]:
+def _cell(axis: Axis, value: float) -> tuple[tuple[int, float], tuple[int, float]]:
     """The two neighbours of a value with their weights."""
+    points = axis.points
+    if axis.name in PROPORTIONAL | SATURATED:
+        value = min(value, points[-1])
     low = min(max(bisect_right(points, value) - 1, 0), len(points) - 2)
     share = max(0.0, (value - points[low]) / (points[low + 1] - points[low]))
     return (low, 1.0 - share), (low + 1, share)

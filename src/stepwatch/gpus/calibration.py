@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stepwatch.errors import InputError
+from stepwatch.errors import InputError, UnknownGpu
 from stepwatch.messages import Message
 
 SCHEMA = "stepwatch.calibration/1"
@@ -73,7 +73,7 @@ class Calibration:
         return spreads[len(spreads) // 2] if spreads else 0.0
 
 
-class NoCalibration(InputError):
+class NoCalibration(UnknownGpu):
     """There is none, it cannot be read, or it is of another machine."""
 
 

@@ -131,6 +131,16 @@ def optimizer(sizes: list[int]) -> Act:
     return step
 
 
+def checkpoint(weights: int, device: str) -> Callable[[], dict[str, object]]:
+    """What nanoGPT saves, of small weights: each with AdamW's two moments and count of steps, gathered anew."""
+    model = nn.ParameterDict({str(place): torch.zeros(64, device=device) for place in range(weights)})
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    adamw.step()
+    return lambda: {"model": model.state_dict(), "optimizer": adamw.state_dict()}
+
+
 def batch(sequences: int, positions: int) -> Act:
     """Windows of a file of tokens, cut out and widened to the integers that an embedding takes."""
     import numpy as np

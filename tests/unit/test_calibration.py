@@ -244,6 +244,13 @@ def test_what_is_more_work_takes_longer(change: dict[str, Any]) -> None:
     assert more.step_s.mid > plain.step_s.mid
 
 
+def test_a_busy_machine_is_told_in_the_table() -> None:
+    calm = a_calibration()
+    busy = replace(calm, figures={**calm.figures, "waiting": figure(2.0, "1")})
+    assert "was busy" in calibration_table(busy, "en")
+    assert "was busy" not in calibration_table(calm, "en")
+
+
 def test_the_table_names_the_next_command() -> None:
     table = calibration_table(a_calibration(), "en")
     assert "0.100 TFLOPS" in table

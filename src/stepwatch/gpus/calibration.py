@@ -68,9 +68,10 @@ class Calibration:
 
     @property
     def noise(self) -> float:
-        """How unsteady the machine was: the median spread of all that was measured."""
+        """How unsteady the machine was: the median spread of all that was measured, or how long it was with others."""
         spreads = sorted(figure.spread for curve in self.curves.values() for figure in curve.figures)
-        return spreads[len(spreads) // 2] if spreads else 0.0
+        waiting = self.figures["waiting"].value - 1 if "waiting" in self.figures else 0.0
+        return max(spreads[len(spreads) // 2] if spreads else 0.0, waiting)
 
 
 class NoCalibration(UnknownGpu):

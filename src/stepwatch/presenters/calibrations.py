@@ -42,8 +42,7 @@ def _rows(found: Calibration) -> Iterator[tuple[Message, Message]]:
 def _remarks(found: Calibration) -> Iterator[Message]:
     if found.noise > UNSTEADY:
         yield Message(
-            "The machine was busy: the figures scatter by {spread:pct}. Measure again when it is at rest.",
-            {"spread": found.noise},
+            "The machine was busy with other things: do not rely on these figures, measure again when it is at rest."
         )
     yield Message("Next: stepwatch estimate CONFIG.py --gpu this")
 

@@ -86,7 +86,8 @@ def calibrate(
     torch.manual_seed(0)
     stopwatch = Stopwatch(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
     told(Message("torch.save"))
-    saved = saving(stopwatch, directory, device)  # first, since it is what may fail
+    # First the load, before there is our own; then what may fail.
+    saved = {"waiting": waiting(clock), **saving(stopwatch, directory, device)}
     told(Message("matrix products, memory, launches"))
     figures, curves = ceilings(stopwatch, device)
     if device == "cpu":
@@ -103,6 +104,15 @@ def calibrate(
         memory_bytes=_memory_bytes(device), torch=str(torch.__version__), driver=_driver(device),
         made=datetime.now(UTC).isoformat(timespec="seconds"), figures=figures, curves=curves,
     )  # fmt: skip
+
+
+def waiting(clock: Clock) -> Figure:
+    """How many times as much work as its own the machine has: above 1, threads wait for others, and for each other.
+
+    By the load of the last minute, where the system tells it; a clock of this process alone does not see others.
+    """
+    others = os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") and clock is time.perf_counter else 0.0
+    return figure_of([1.0 + others], unit="1")
 
 
 def _device(name: str | None) -> str:

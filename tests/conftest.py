@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+# Whoever runs the tests may have measured the machine: that must not change an answer.
+os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = os.path.join(tempfile.gettempdir(), "stepwatch-tests-nothing")
 
 # The same examples on every machine, however slow: a red build must mean a changed program.
 settings.register_profile(

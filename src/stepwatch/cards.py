@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepwatch.errors import UsageError
@@ -10,9 +11,11 @@ from stepwatch.patterns import Pattern
 from stepwatch.settings import Origin, Settings
 
 if TYPE_CHECKING:
-    from stepwatch.gpus import Gpu
+    from stepwatch.errors import UnknownGpu
+    from stepwatch.gpus import Gpu, ThisCard
+    from stepwatch.gpus.calibration import Calibration
 
-THIS = "this"
+THIS, CPU = "this", "cpu"
 _COUNT = Pattern(r"^\s*(?P<before>\d{1,4})\s?[x×]\s?(?=\D|\d{4})|\s[x×]\s?(?P<after>\d{1,4})\s*$")
 
 
@@ -22,6 +25,8 @@ def named_card(name: str | None) -> tuple[Gpu, str] | None:
         return None
     if name.strip().lower() == THIS:
         return card_of_this_machine()
+    if name.strip().lower() == CPU:
+        return processor(Origin.USER)
     from stepwatch.gpus import find_gpu
 
     return find_gpu(name), Origin.USER.value
@@ -34,18 +39,76 @@ def count_in(name: str | None) -> int | None:
 
 
 def card_of_this_machine() -> tuple[Gpu, str]:
+    """As `stepwatch calibrate` measured it, else as the driver tells it; without a card, the processor."""
+    from stepwatch.errors import UnknownGpu
     from stepwatch.gpus import this_card
 
-    return this_card().gpu, Origin.DRIVER.value
+    try:
+        card = this_card()
+    except UnknownGpu as error:
+        return _measured_processor(error)
+    return _measured_card(card)
+
+
+def _measured_card(card: ThisCard) -> tuple[Gpu, str]:
+    from stepwatch.gpus.calibration import NoCalibration, load_calibration
+
+    try:
+        known = load_calibration()
+    except NoCalibration as error:
+        return replace(card.gpu, remark=error.what), Origin.DRIVER.value
+    if known is None or known.device == CPU:
+        return card.gpu, Origin.DRIVER.value
+    if known.name != card.name:
+        facts = {"name": known.name, "here": card.name}
+        text = Message("The calibration is of {name:word}, this is {here:word}: it was not used.", facts)
+        return replace(card.gpu, remark=text), Origin.DRIVER.value
+    return replace(card.gpu, calibration=known), Origin.CALIBRATED.value
+
+
+def _measured_processor(no_card: UnknownGpu) -> tuple[Gpu, str]:
+    from stepwatch.errors import UnknownGpu
+    from stepwatch.gpus.calibration import check_processor, load_calibration
+
+    known = load_calibration()
+    if known is None or known.device != CPU:
+        raise UnknownGpu(
+            no_card.what, Message("name a graphics card with --gpu, or measure this machine: stepwatch calibrate")
+        ) from no_card
+    check_processor(known)
+    return as_card(known), Origin.CALIBRATED.value
+
+
+def processor(origin: Origin) -> tuple[Gpu, str]:
+    """`cpu`: its speed is known only where this one was measured; why a calibration was not used is a remark."""
+    from stepwatch.gpus import find_gpu
+    from stepwatch.gpus.calibration import NoCalibration, check_processor, load_calibration
+
+    try:
+        known = load_calibration()
+        if known is not None and known.device == CPU:
+            check_processor(known)
+            return as_card(known), Origin.CALIBRATED.value
+    except NoCalibration as error:
+        return replace(find_gpu(CPU), remark=error.what), origin.value
+    return find_gpu(CPU), origin.value
+
+
+def as_card(known: Calibration) -> Gpu:
+    """Peaks are what was reached: of a processor nothing else is known."""
+    from stepwatch.gpus import find_gpu
+
+    return replace(
+        find_gpu(CPU), vram_bytes=known.memory_bytes, bandwidth_bytes_per_s=known.figures["bandwidth"].value,
+        fp32_flops=known.figures["matmul_float32"].value, calibration=known,
+    )  # fmt: skip
 
 
 def card_of_config(settings: Settings) -> tuple[Gpu, str] | None:
     """`device = 'cpu'` names the card too."""
     if not (settings.text("device") or "").startswith("cpu"):
         return None
-    from stepwatch.gpus import find_gpu
-
-    return find_gpu("cpu"), settings["device"].origin.value
+    return processor(settings["device"].origin)
 
 
 def checked_link(name: str | None, card: Gpu) -> str | None:

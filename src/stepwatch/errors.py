@@ -5,7 +5,7 @@
     │   ├── UnreadableInput   missing, a directory, no permission, binary
     │   │   └── TooLarge      larger than the limit
     │   ├── NoIterations      read, but no iteration found
-    │   └── UnknownGpu        no such card in the catalogue
+    │   └── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
     └── UsageError            wrong usage (exit code 2)
 
 Each carries its sentences as Messages, so that the command line can say them in any language.

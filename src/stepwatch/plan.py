@@ -99,10 +99,7 @@ def plan(
     found = estimate(workload, gpu, link=link)
     peak = gpu.peak_flops(workload.dtype).flops
     if found is None or not peak:
-        raise InputError(
-            Message("nothing is known of the speed of “{name:word}”", {"name": gpu.name}),
-            Message("name a graphics card with --gpu; `stepwatch gpus` lists them"),
-        )
+        raise _unknown_speed(gpu)
     flops = _counted_flops(workload, guessed)
     least = flops if guessed else least_flops_per_iteration(workload)
     if guessed:
@@ -119,7 +116,18 @@ def plan(
     return result if claim is None else replace(result, claim=judge(claim, result))
 
 
+def _unknown_speed(gpu: Gpu) -> InputError:
+    remedy = Message("name a graphics card with --gpu; `stepwatch gpus` lists them")
+    if gpu.segment == "cpu":
+        remedy = Message("name a graphics card with --gpu, or measure this machine: stepwatch calibrate")
+    return InputError(
+        gpu.remark or Message("nothing is known of the speed of “{name:word}”", {"name": gpu.name}), remedy
+    )
+
+
 def _notes_on_cards(workload: Workload, gpu: Gpu, link: str | float | None) -> Iterator[Message]:
+    if gpu.remark is not None:
+        yield gpu.remark
     if gpu.is_laptop:
         yield Message(
             "A laptop's card is as fast as its power limit lets it be; this is for the upper end of its range."

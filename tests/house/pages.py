@@ -14,6 +14,7 @@ from tests.house.sentences import ROOT
 PAGES = (
     "README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/advice.md", "docs/watch.md",
     "docs/serve.md", "docs/compare.md", "docs/gpus.md", "docs/record.md", "docs/train.md", "docs/prepare.md",
+    "docs/calibrate.md",
 )  # fmt: skip
 _BLOCK = re.compile(
     r"<!-- (?P<kind>help|output|example):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.calibrations import a_calibration
 
+from stepwatch.cards import as_card
 from stepwatch.estimator.ceilings import _surpasses
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.workload import Workload
@@ -18,7 +20,9 @@ DTYPES = ("bfloat16", "float16", "float32")
 ESTIMABLE = [gpu for gpu in gpus() if all(estimate(Workload(dtype=dtype), gpu) is not None for dtype in DTYPES)]
 ONCE = frozenset({"optimizer", "iteration", "communication"})
 
-cards = st.sampled_from(ESTIMABLE)
+MEASURED = as_card(a_calibration())  # a processor, all of it measured
+nominal = st.sampled_from(ESTIMABLE)
+cards = st.one_of(nominal, st.just(MEASURED))
 factors = st.floats(1.0, 4.0)
 
 
@@ -51,7 +55,7 @@ def faster(gpu: Gpu, compute: float, bandwidth: float) -> Gpu:
     )  # fmt: skip
 
 
-@given(workloads(), cards, factors, factors)
+@given(workloads(), nominal, factors, factors)
 def test_a_faster_card_is_never_slower(workload: Workload, gpu: Gpu, compute: float, bandwidth: float) -> None:
     slow, fast = faster(gpu, 1.0, 1.0), faster(gpu, compute, bandwidth)
     assert answered(workload, fast).step_s.mid <= answered(workload, slow).step_s.mid * (1 + 1e-9)

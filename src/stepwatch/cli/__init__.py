@@ -20,10 +20,12 @@ COMMANDS = {
     "prepare": "A text becomes data for training: characters, bytes or GPT-2's tokens.",
     "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
     "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",
+    "calibrate": "Measures this machine, so that `--gpu this` in other commands means it.",
     "gpus": "The cards that stepwatch knows, or one of them.",
 }
 DEFAULT = "explain"
 INTERRUPTED = 130
+_USE_TORCH = {"calibrate", "train"}
 
 
 class _Commands(click.Group):
@@ -49,8 +51,9 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        # Nothing here needs threads of linear algebra, and starting them takes longer than most answers.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # Only torch needs threads of linear algebra, and starting them takes longer than most answers.
+        if not _USE_TORCH & set(sys.argv[1:2]):
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except StepwatchError as error:

@@ -107,6 +107,8 @@ def report_on(
     card = named_card(gpu)
     user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
     from_config, remarks = config_given(config)
+    if card is not None and card[0].remark is not None:
+        remarks.append(Finding("not_calibrated", NOTICE, card[0].remark))
     runs, failed = _read_all(logs, log_format, like, limit, language)
     if chosen is not None:
         runs = [_chosen(runs, chosen)]

@@ -111,10 +111,12 @@ class _Given:
 
 @cache
 def _machine_card() -> tuple[Gpu, str] | None:
+    """A log is watched on a laptop too: that its processor was measured does not mean that the run is there."""
     try:
-        return card_of_this_machine()
+        card, origin = card_of_this_machine()
     except UnknownGpu:
         return None
+    return None if card.segment == "cpu" else (card, origin)
 
 
 def _source(log: str, tee: bool, *, once: bool) -> Growing:

@@ -39,8 +39,10 @@ def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     """The ceiling for a dtype; None where not even a peak is known.
 
     No lower than that of a card of the same architecture that is its inferior in every figure: measurements of single
-    cards scatter by some per cent, and a faster card is not slower for it.
+    cards scatter by some per cent, and a faster card is not slower for it. What was measured on the very card stands.
     """
+    if gpu.calibration is not None and f"matmul_{dtype}" in gpu.calibration.figures:
+        return Ceiling(gpu.calibration.figures[f"matmul_{dtype}"].value, "measured")
     own = _own_ceiling(gpu, dtype)
     if own is None:
         return None

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from stepwatch.estimator import measured
 from stepwatch.estimator.constants import Constants, fitted, widths
 from stepwatch.estimator.memory import checkpoint_bytes, fits, largest_batch_size, vram_bytes
-from stepwatch.estimator.step import Machine, Term, arithmetic, machine, step_terms
+from stepwatch.estimator.step import (
+    Machine,
+    Term,
+    arithmetic,
+    communication_s,
+    link_bytes_per_s,
+    machine,
+    step_terms,
+)
 from stepwatch.estimator.workload import (
     Workload,
     flops_per_iteration,
@@ -15,6 +24,7 @@ from stepwatch.estimator.workload import (
     n_params,
 )
 from stepwatch.gpus import Gpu
+from stepwatch.gpus.calibration import Calibration
 from stepwatch.gpus.catalogue import BOOST_SLACK, DATACENTRE_SLACK
 from stepwatch.units import GIGA, Interval
 
@@ -62,6 +72,8 @@ def estimate(
     """None where nothing is known of the card's speed, as for a CPU; `n_gpus` overrides the workload's world size."""
     if n_gpus is not None and n_gpus != workload.world_size:
         workload = replace(workload, world_size=n_gpus)
+    if gpu.segment == "cpu" and gpu.calibration is not None:
+        return _on_processor(workload, gpu, gpu.calibration, link)
     known = machine(workload, gpu, link)
     floor_s = floor_step_s(workload, gpu)
     if known is None or floor_s is None:
@@ -72,13 +84,41 @@ def estimate(
     return Estimate(
         step_s=step_s,
         eval_s=_evaluation(workload, step_s, terms, constants),
-        checkpoint_s=_checkpoint(workload),
-        compile_s=_compilation(workload),
+        checkpoint_s=_checkpoint(workload, gpu.calibration),
+        compile_s=_compilation(workload, gpu.calibration),
         vram_bytes=vram_bytes(workload, gpu),
         floor_step_s=floor_s,
         bound=_bound(terms),
         terms=terms,
     )
+
+
+def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | float | None) -> Estimate:
+    """From the parts that were measured; in float32, whatever dtype is asked for, as nanoGPT does without a card."""
+    workload = replace(workload, dtype="float32")
+    floor_s = floor_step_s(workload, gpu) or 0.0
+    terms = measured.measured_step(workload, known)
+    rate = link_bytes_per_s(gpu, workload.world_size, link)
+    micro_s = sum(term.seconds for term in terms if term.name != "optimizer") / workload.micro_steps
+    terms = (*terms, Term("communication", communication_s(workload, rate, fitted(), micro_s)))
+    evaluation_s = measured.measured_evaluation_s(workload, known)
+    step_doubt = measured.doubt(workload, known, measured.STEP_DOUBT)
+    evaluation_doubt = measured.doubt(workload, known, measured.EVALUATION_DOUBT)
+    return Estimate(
+        step_s=_within(sum(term.seconds for term in terms), step_doubt, floor_s),
+        eval_s=_within(evaluation_s, evaluation_doubt),
+        checkpoint_s=_checkpoint(workload, known),
+        compile_s=_compilation(workload, known),
+        vram_bytes=vram_bytes(workload, gpu),
+        floor_step_s=floor_s,
+        bound=_bound(terms),
+        terms=terms,
+    )
+
+
+def _within(mid: float, doubt: float, floor_s: float = 0.0) -> Interval:
+    mid = max(mid, floor_s)
+    return Interval(max(mid / (1 + doubt), floor_s), mid, mid * (1 + doubt))
 
 
 def floor_step_s(workload: Workload, gpu: Gpu, n_gpus: int | None = None) -> float | None:
@@ -129,15 +169,22 @@ def _evaluation(workload: Workload, step_s: Interval, terms: tuple[Term, ...], c
     return Interval(mid * low / (1 + FORWARD_SPREAD), mid, mid * high * (1 + FORWARD_SPREAD))
 
 
-def _checkpoint(workload: Workload) -> Interval:
+def _checkpoint(workload: Workload, known: Calibration | None) -> Interval:
     size = checkpoint_bytes(workload)
+    if known is not None:
+        mid = measured.measured_checkpoint_s(workload, known, size)
+        return Interval(mid * measured.FASTER_SAVE, mid, mid * measured.SLOWER_SAVE)
     return Interval(size / FASTEST_SAVE, size / SAVE_BYTES_PER_S, size / SLOWEST_SAVE)
 
 
-def _compilation(workload: Workload) -> Interval:
+def _compilation(workload: Workload, known: Calibration | None) -> Interval:
     if workload.compile is False:
         return EAGER_START
     mid = COMPILE_S + COMPILE_S_PER_LAYER * workload.n_layer
+    timed = None if known is None else known.figures.get("compile")
+    if timed is not None:
+        mid *= timed.value / (COMPILE_S + COMPILE_S_PER_LAYER * measured.COMPILED_LAYERS)
+        return Interval(mid * measured.WARM_COMPILE, mid, mid * measured.COLD_COMPILE)
     return Interval(mid * WARM_SHARE, mid, mid * COLD_SHARE)
 
 

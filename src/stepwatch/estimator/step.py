@@ -34,6 +34,7 @@ LINKS_BYTES_PER_S = {
     "infiniband": 400 * GIGA, "roce": 200 * GIGA, "ethernet": 1.25 * GIGA,
 }  # fmt: skip
 BACKWARD_SHARE = 2 / 3
+COPY_SHARE = 0.92  # of the nominal bandwidth, what a large copy is taken to reach: no card was at hand to measure it
 
 
 class Term(NamedTuple):
@@ -68,18 +69,26 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ma
     """None where the card's speed is not known, as for a CPU."""
     dtype = arithmetic(workload, gpu)
     ceiling = matmul_ceiling(gpu, dtype)
-    if ceiling is None or not gpu.bandwidth_bytes_per_s:
+    bandwidth = _bandwidth_bytes_per_s(gpu)
+    if ceiling is None or not bandwidth:
         return None
     return Machine(
         matmul_flops=ceiling.flops,
         ceiling_known=ceiling.basis != "guess",
-        bandwidth_bytes_per_s=gpu.bandwidth_bytes_per_s,
+        bandwidth_bytes_per_s=bandwidth,
         large_cache=gpu.compute_capability in LARGE_CACHE,
         slow_flash=gpu.compute_capability in SLOW_FLASH,
         tensor_cores=gpu.compute_capability is None or gpu.compute_capability >= TENSOR_CORES_SINCE,
         link_bytes_per_s=link_bytes_per_s(gpu, workload.world_size, link),
         single_precision=dtype in ("float32", "tf32"),
     )
+
+
+def _bandwidth_bytes_per_s(gpu: Gpu) -> float | None:
+    """The constants are for the nominal bandwidth; of a measured one it is what the copy would have come from."""
+    if gpu.calibration is None:
+        return gpu.bandwidth_bytes_per_s
+    return gpu.calibration.figures["bandwidth"].value / COPY_SHARE
 
 
 def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> float:
@@ -111,7 +120,7 @@ def step_terms(workload: Workload, machine: Machine, constants: Constants) -> tu
         Term("launch", waiting * times),
         Term("optimizer", optimizer),
         Term("iteration", constants.iteration_s),
-        Term("communication", _communication_s(workload, machine, constants, working + waiting)),
+        Term("communication", communication_s(workload, machine.link_bytes_per_s, constants, working + waiting)),
     ]
     return tuple(terms)
 
@@ -178,13 +187,13 @@ def _launch_s(workload: Workload, constants: Constants) -> float:
     return constants.launch_s + per_layer * workload.n_layer
 
 
-def _communication_s(workload: Workload, machine: Machine, constants: Constants, micro_s: float) -> float:
+def communication_s(workload: Workload, link: float, constants: Constants, micro_s: float) -> float:
     """A ring sends each fp32 gradient twice; the backward pass of the last micro-step hides a part of it."""
     cards = workload.world_size
     if cards == 1:
         return 0.0
     sent = 2 * (cards - 1) / cards * 4 * n_params(workload)
-    seconds = sent / (constants.link_efficiency * machine.link_bytes_per_s)
+    seconds = sent / (constants.link_efficiency * link)
     exposed = max(0.0, seconds - constants.overlap * BACKWARD_SHARE * micro_s)
     nodes = max(1.0, cards / CARDS_PER_NODE)
     # Within a node the buckets and NCCL's kernels cost the same for any number of cards; every doubling of the nodes

@@ -9,9 +9,13 @@ import os
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from stepwatch.messages import Message
 from stepwatch.units import GIGA, MEGA, TERA
+
+if TYPE_CHECKING:
+    from stepwatch.gpus.calibration import Calibration
 
 # Memory is sold in GB and built in GiB: an RTX 4070 of "12 GB" reports 12.0 GiB to the driver.
 GIB = 2**30
@@ -67,6 +71,10 @@ class Gpu:
     confidence: Confidence = "C"
     sources: str = ""
     aliases: tuple[str, ...] = field(default=(), repr=False)
+    calibration: Calibration | None = field(default=None, repr=False, hash=False)
+    """What was measured on this very machine, for a card that is in it."""
+    remark: Message | None = field(default=None, repr=False, compare=False)
+    """Why it was not, where that should be said."""
 
     @property
     def is_laptop(self) -> bool:

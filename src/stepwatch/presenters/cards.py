@@ -16,6 +16,7 @@ from stepwatch.units import GIGA, TERA
 SCHEMA = "stepwatch.gpus/1"
 GIB = 2.0**30
 UNKNOWN = "–"
+_OF_THIS_MACHINE = ("calibration", "remark")
 
 Row = list[str]
 
@@ -77,7 +78,8 @@ def cards_json(cards: Sequence[Gpu]) -> str:
 
 def _card_json(gpu: Gpu) -> dict[str, Any]:
     peak = gpu.peak_flops()
-    return asdict(gpu) | {
+    known = {name: value for name, value in asdict(gpu).items() if name not in _OF_THIS_MACHINE}
+    return known | {
         "compute_capability": _capability(gpu), "peak_flops": peak.flops, "peak_dtype": peak.dtype,
     }  # fmt: skip
 

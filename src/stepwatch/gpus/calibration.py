@@ -1,0 +1,238 @@
+"""This machine as `stepwatch calibrate` measured it: the value, its file, and whether the file is of this machine."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stepwatch.errors import InputError, UnknownGpu
+from stepwatch.messages import Message
+
+SCHEMA = "stepwatch.calibration/1"
+FILE_NAME = "calibration.json"
+AGAIN = Message("measure again: stepwatch calibrate")
+_LARGEST_FILE = 1_000_000
+
+
+class Figure(NamedTuple):
+    """What was measured: the median, and the quartiles of its repetitions."""
+
+    value: float
+    low: float
+    high: float
+    unit: str = "s"
+
+    @property
+    def spread(self) -> float:
+        """Half the distance of the quartiles, as a share of the value."""
+        return (self.high - self.low) / 2 / self.value
+
+    def over(self, divisor: float, unit: str | None = None) -> Figure:
+        return Figure(self.value / divisor, self.low / divisor, self.high / divisor, unit or self.unit)
+
+
+class Axis(NamedTuple):
+    name: str
+    points: tuple[float, ...]
+
+
+class Curve(NamedTuple):
+    """Figures over a grid, the last axis running fastest."""
+
+    axes: tuple[Axis, ...]
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """`figures` and `curves` bear the names that docs/calibrate.md explains."""
+
+    device: str  # cpu or cuda
+    name: str  # of the card as its driver spells it, or of the processor
+    processor: str
+    cores: int
+    threads: int
+    memory_bytes: float
+    torch: str
+    driver: str | None
+    made: str  # ISO 8601, UTC
+    figures: Mapping[str, Figure]
+    curves: Mapping[str, Curve]
+
+    @property
+    def noise(self) -> float:
+        """How unsteady the machine was: the median spread of all that was measured, or how long it was with others."""
+        spreads = sorted(figure.spread for curve in self.curves.values() for figure in curve.figures)
+        waiting = self.figures["waiting"].value - 1 if "waiting" in self.figures else 0.0
+        return max(spreads[len(spreads) // 2] if spreads else 0.0, waiting)
+
+
+class NoCalibration(UnknownGpu):
+    """There is none, it cannot be read, or it is of another machine."""
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def config_directory(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> str:
+    """Where each system keeps what programs were told: of stepwatch only the calibration."""
+    home = os.path.expanduser("~")
+    if system == "win32":
+        return os.path.join(environment.get("APPDATA") or os.path.join(home, "AppData", "Roaming"), "stepwatch")
+    if system == "darwin":
+        return os.path.join(home, "Library", "Application Support", "stepwatch")
+    base = environment.get("XDG_CONFIG_HOME") or ""
+    return os.path.join(base if os.path.isabs(base) else os.path.join(home, ".config"), "stepwatch")
+
+
+def calibration_path() -> str:
+    return os.path.join(config_directory(), FILE_NAME)
+
+
+def save_calibration(found: Calibration, path: str | None = None) -> str:
+    """All of it or nothing: a new file beside the old one, then renamed. Returns where it is."""
+    path = path or calibration_path()
+    text = json.dumps(calibration_json(found), ensure_ascii=False, indent=1) + "\n"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".calibration-")
+        try:
+            with open(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        reason = {"reason": error.strerror or type(error).__name__}
+        raise InputError(
+            Message("the calibration cannot be written: {reason:word}", reason),
+            Message("make room there, or name another directory in XDG_CONFIG_HOME"),
+        ) from error
+    return path
+
+
+def load_calibration(path: str | None = None) -> Calibration | None:
+    """None where there is none; raises NoCalibration where what is there cannot be used."""
+    try:
+        with open(path or calibration_path(), encoding="utf-8") as stream:
+            text = stream.read(_LARGEST_FILE)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise NoCalibration(Message("the calibration of this machine cannot be read"), AGAIN) from error
+    try:
+        data = json.loads(text)
+        schema = data["schema"]
+        if schema == SCHEMA:
+            return _calibration(data)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise NoCalibration(Message("the calibration of this machine is damaged"), AGAIN) from error
+    raise NoCalibration(
+        Message("the calibration of this machine is of another version: {schema:word}", {"schema": schema}), AGAIN
+    )
+
+
+def calibration_json(found: Calibration) -> dict[str, Any]:
+    plain = ("device", "name", "processor", "cores", "threads", "memory_bytes", "torch", "driver", "made")
+    return {
+        "schema": SCHEMA, **{name: getattr(found, name) for name in plain},
+        "figures": {name: _rounded(figure)._asdict() for name, figure in found.figures.items()},
+        "curves": {name: _curve_json(curve) for name, curve in found.curves.items()},
+    }  # fmt: skip
+
+
+def _curve_json(curve: Curve) -> dict[str, Any]:
+    """Of each point the value, low and high; all have one unit."""
+    return {
+        "unit": curve.figures[0].unit, "axes": {axis.name: list(axis.points) for axis in curve.axes},
+        "points": [list(_rounded(figure)[:3]) for figure in curve.figures],
+    }  # fmt: skip
+
+
+def _rounded(figure: Figure) -> Figure:
+    value, low, high = (float(f"{number:.6g}") for number in (figure.value, figure.low, figure.high))
+    return Figure(value, low, high, figure.unit)
+
+
+def _calibration(data: Mapping[str, Any]) -> Calibration:
+    if data["device"] not in ("cpu", "cuda"):
+        raise ValueError(data["device"])
+    return Calibration(
+        device=data["device"], name=str(data["name"]), processor=str(data["processor"]), cores=int(data["cores"]),
+        threads=int(data["threads"]), memory_bytes=_positive(data["memory_bytes"]), torch=str(data["torch"]),
+        driver=None if data["driver"] is None else str(data["driver"]), made=str(data["made"]),
+        figures={str(name): _named_figure(value) for name, value in data["figures"].items()},
+        curves={str(name): _curve(value) for name, value in data["curves"].items()},
+    )  # fmt: skip
+
+
+def _curve(data: Mapping[str, Any]) -> Curve:
+    axes = tuple(Axis(str(name), tuple(map(_positive, points))) for name, points in data["axes"].items())
+    if any(len(axis.points) < 2 or list(axis.points) != sorted(set(axis.points)) for axis in axes):
+        raise ValueError("an axis that does not rise")
+    figures = tuple(_figure(point, data["unit"]) for point in data["points"])
+    if len(figures) != math.prod(len(axis.points) for axis in axes):
+        raise ValueError("points are missing")
+    return Curve(axes, figures)
+
+
+def _named_figure(data: Mapping[str, Any]) -> Figure:
+    return _figure((data["value"], data["low"], data["high"]), data["unit"])
+
+
+def _figure(point: Sequence[Any], unit: object) -> Figure:
+    value, low, high = map(_positive, point)
+    if not low <= value <= high:
+        raise ValueError("a value outside its spread")
+    return Figure(value, low, high, str(unit))
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if not (0 < number < math.inf):
+        raise ValueError(f"no such figure: {number}")
+    return number
+
+
+# --- the machine ------------------------------------------------------------------------------------------------
+
+
+def processor_name() -> str:
+    """What the processor calls itself; only its architecture where it does not say."""
+    if sys.platform == "linux":
+        try:
+            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
+                named = next((line for line in stream if line.startswith("model name")), "")
+        except OSError:
+            named = ""
+        if named:
+            return " ".join(named.partition(":")[2].split())
+    return platform.processor() or platform.machine() or "cpu"
+
+
+def usable_cores() -> int:
+    """Of this process: containers and job schedulers give fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check_processor(found: Calibration) -> None:
+    """Raises NoCalibration where the file came from another machine, as through a shared home directory."""
+    here = (processor_name(), usable_cores())
+    if (found.processor, found.cores) != here:
+        facts = {"name": found.processor, "cores": found.cores, "here": here[0], "now": here[1]}
+        raise NoCalibration(
+            Message("the calibration is of {name:word} with {cores:n} cores, this is {here:word} with {now:n}", facts),
+            AGAIN,
+        )

@@ -1,0 +1,158 @@
+"""The parts that a training step of a GPT is made of, each alone, to be timed at one size after another.
+
+Measured with autograd as training does it, so that what allocating, page faults and the calls of operations cost is in
+the time. A step is then n_layer layers, their attention, the two ends of the model and the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Act = Callable[[], object]
+HEAD_SIZE = 64
+TOKENS = 256
+
+
+class Pair:
+    """A part as a forward pass alone, and with its backward pass."""
+
+    def __init__(self, forward: Callable[[], Tensor], leaves: list[Tensor]) -> None:
+        self._forward, self._leaves = forward, leaves
+        with torch.no_grad():
+            self._gradient = torch.randn_like(forward())
+
+    def forward(self) -> None:
+        with torch.no_grad():
+            self._forward()
+
+    def both(self) -> None:
+        for leaf in self._leaves:
+            leaf.grad = None
+        self._forward().backward(self._gradient)
+
+
+class Layer(nn.Module):
+    """A layer of GPT-2; its attention may be left out, to be timed for itself."""
+
+    def __init__(self, width: int, *, bias: bool = False, attends: bool = False) -> None:
+        super().__init__()
+        self.attends, self.heads = attends, max(1, width // HEAD_SIZE)
+        self.before_attention, self.before_mlp = (nn.LayerNorm(width, bias=bias) for _ in range(2))
+        self.attention, self.project = nn.Linear(width, 3 * width, bias=bias), nn.Linear(width, width, bias=bias)
+        self.widen, self.narrow = nn.Linear(width, 4 * width, bias=bias), nn.Linear(4 * width, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.project(self._attended(self.attention(self.before_attention(x)), *x.shape))
+        return x + self.narrow(functional.gelu(self.widen(self.before_mlp(x))))
+
+    def _attended(self, projected: Tensor, batch: int, positions: int, width: int) -> Tensor:
+        parts = projected.split(width, dim=2)
+        query, key, value = (part.view(batch, positions, self.heads, -1).transpose(1, 2) for part in parts)
+        if self.attends:
+            value = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return value.transpose(1, 2).contiguous().view(batch, positions, width)
+
+
+class Model(nn.Module):
+    """A small GPT, to be compiled."""
+
+    def __init__(self, positions: int, vocabulary: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(positions, width)
+        self.layers = nn.Sequential(*(Layer(width, attends=True) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width, bias=False)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        logits = self.head(self.norm(self.layers(self.tokens(tokens) + self.positions(places))))
+        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), tokens.view(-1), ignore_index=-1)
+
+
+def layer(tokens: int, width: int, *, bias: bool = False) -> Pair:
+    """Products, norms, GELU and residuals of one layer; of its attention only what surrounds it."""
+    module, x = Layer(width, bias=bias), torch.randn(1, tokens, width, requires_grad=True)
+    return Pair(lambda: module(x), [x, *module.parameters()])
+
+
+def attention(positions: int, head_size: int, *, sequences: int, dropout: float = 0.0) -> Pair:
+    """Causal attention over so many sequences and heads; with dropout the scores are written out."""
+    heads = [torch.randn(1, positions, sequences * head_size, requires_grad=True) for _ in range(3)]
+
+    def forward() -> Tensor:
+        query, key, value = (head.view(1, positions, sequences, head_size).transpose(1, 2) for head in heads)
+        return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+
+    return Pair(forward, heads)
+
+
+def head(logits: int, vocabulary: int, width: int) -> Pair:
+    """The last norm, the product with the vocabulary and the loss; long rows leave the cache between its passes."""
+    tokens = max(1, logits // vocabulary)
+    norm, product = nn.LayerNorm(width, bias=False), nn.Linear(width, vocabulary, bias=False)
+    x, targets = torch.randn(tokens, width, requires_grad=True), torch.randint(vocabulary, (tokens,))
+    return Pair(
+        lambda: functional.cross_entropy(product(norm(x)), targets, ignore_index=-1),
+        [x, *norm.parameters(), *product.parameters()],
+    )
+
+
+def embedding(elements: int) -> Pair:
+    """Its gradient is as large as itself and is added to that of the head, which shares its weights."""
+    table = nn.Embedding(elements // HEAD_SIZE, HEAD_SIZE)
+    table.weight.grad = torch.zeros_like(table.weight)
+    tokens = torch.randint(table.num_embeddings, (TOKENS,))
+    return Pair(lambda: table(tokens), [])
+
+
+def dropout(elements: int) -> Pair:
+    x = torch.randn(elements, requires_grad=True)
+    return Pair(lambda: functional.dropout(x, 0.1), [x])
+
+
+def optimizer(sizes: list[int]) -> Act:
+    """Clipping, AdamW as nanoGPT has it on a processor, and freeing the gradients."""
+    weights = [nn.Parameter(torch.randn(size)) for size in sizes]
+    gradients = [torch.randn(size) for size in sizes]
+    adamw = torch.optim.AdamW(weights, lr=1e-4, weight_decay=0.1)
+
+    def step() -> None:
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
+        nn.utils.clip_grad_norm_(weights, 1.0)
+        adamw.step()
+        adamw.zero_grad(set_to_none=True)
+
+    return step
+
+
+def checkpoint(weights: int, device: str) -> Callable[[], dict[str, object]]:
+    """What nanoGPT saves, of small weights: each with AdamW's two moments and count of steps, gathered anew."""
+    model = nn.ParameterDict({str(place): torch.zeros(64, device=device) for place in range(weights)})
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    adamw.step()
+    return lambda: {"model": model.state_dict(), "optimizer": adamw.state_dict()}
+
+
+def batch(sequences: int, positions: int) -> Act:
+    """Windows of a file of tokens, cut out and widened to the integers that an embedding takes."""
+    import numpy as np
+
+    text = np.zeros(1_000_000, dtype=np.uint16)
+
+    def cut() -> tuple[Tensor, Tensor]:
+        starts = torch.randint(len(text) - positions - 1, (sequences,)).tolist()
+        x, y = (
+            torch.stack([torch.from_numpy(text[at + ahead : at + ahead + positions].astype(np.int64)) for at in starts])
+            for ahead in (0, 1)
+        )
+        return x, y
+
+    return cut

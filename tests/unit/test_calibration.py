@@ -1,0 +1,258 @@
+"""This machine as it was measured: its file, when it is used and when not, and the estimate from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.calibrations import a_calibration, attention_s, figure, head_s, layer_s
+from tests.unit.test_driver import Device, Driver
+
+from stepwatch.cards import as_card, card_of_this_machine, named_card
+from stepwatch.cli import main
+from stepwatch.errors import InputError, UnknownGpu
+from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.measured import interpolated, measured_terms
+from stepwatch.estimator.workload import Workload
+from stepwatch.gpus import calibration
+from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
+from stepwatch.i18n import LANGUAGES
+from stepwatch.presenters.calibrations import calibration_table
+
+SMALL = Workload(
+    n_layer=4, n_head=4, n_embd=192, block_size=256, vocab_size=65, batch_size=8, grad_accum=1, compile=False,
+    dtype="float32", eval_iters=20,
+)  # fmt: skip
+CONFIG = (
+    "--n_layer=4", "--n_head=4", "--n_embd=128", "--block_size=64", "--batch_size=12", "--vocab_size=65",
+    "--gradient_accumulation_steps=1", "--max_iters=2000", "--compile=False",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A config directory of its own, and no NVIDIA library."""
+    monkeypatch.setattr(calibration, "config_directory", lambda: str(tmp_path / "config"))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    return tmp_path / "config" / "calibration.json"
+
+
+def told(*arguments: str) -> Any:
+    done = CliRunner().invoke(main, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read(place: Path) -> None:
+    assert load_calibration() is None
+    assert save_calibration(a_calibration()) == str(place)
+    assert load_calibration() == a_calibration()
+
+
+def test_every_figure_has_a_unit_and_a_spread(place: Path) -> None:
+    save_calibration(a_calibration())
+    written = json.loads(place.read_text(encoding="utf-8"))
+    assert all({"value", "low", "high", "unit"} == set(one) for one in written["figures"].values())
+    assert all(one["unit"] and all(len(point) == 3 for point in one["points"]) for one in written["curves"].values())
+
+
+def test_a_write_that_fails_leaves_what_was_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_calibration(a_calibration())
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(InputError, match="No space left"):
+        save_calibration(a_calibration(threads=64))
+    assert load_calibration() == a_calibration()
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"schema": "stepwatch.calibration/1"}', '{"schema": 5}', "[" * 100_000, "\x00"]
+)
+def test_a_damaged_file_is_told_with_the_way_out(place: Path, text: str) -> None:
+    place.parent.mkdir()
+    place.write_text(text, encoding="utf-8")
+    with pytest.raises(NoCalibration) as caught:
+        load_calibration()
+    assert caught.value.remedy is not None
+    assert "stepwatch calibrate" in caught.value.remedy.key
+
+
+@pytest.mark.parametrize(
+    "change", [{"cores": "many"}, {"device": "abacus"}, {"memory_bytes": -1}, {"curves": {"a": 1}}]
+)
+def test_figures_that_cannot_be_are_damage(place: Path, change: dict[str, Any]) -> None:
+    save_calibration(a_calibration())
+    place.write_text(json.dumps(json.loads(place.read_text(encoding="utf-8")) | change), encoding="utf-8")
+    with pytest.raises(NoCalibration):
+        load_calibration()
+
+
+def test_another_version_is_told_as_such(place: Path) -> None:
+    place.parent.mkdir()
+    place.write_text('{"schema": "stepwatch.calibration/9"}', encoding="utf-8")
+    with pytest.raises(NoCalibration, match="another version"):
+        load_calibration()
+
+
+def test_each_system_has_its_place() -> None:
+    assert config_directory({"XDG_CONFIG_HOME": "/xdg"}, "linux") == os.path.join("/xdg", "stepwatch")
+    assert config_directory({}, "linux").endswith(os.path.join(".config", "stepwatch"))
+    assert config_directory({"APPDATA": "roaming"}, "win32") == os.path.join("roaming", "stepwatch")
+    assert config_directory({}, "darwin").endswith(os.path.join("Library", "Application Support", "stepwatch"))
+
+
+# --- when it is used --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["this", "cpu", "CPU"])
+def test_a_measured_processor_gives_an_estimate(name: str) -> None:
+    save_calibration(a_calibration())
+    answer = told("estimate", "--gpu", name, *CONFIG)
+    assert answer["gpu_origin"] == "calibrated"
+    assert 0 < answer["step_s"]["low"] < answer["step_s"]["mid"] < answer["step_s"]["high"]
+    assert answer["peak_tflops"] == pytest.approx(0.1)
+
+
+def test_a_device_in_the_config_means_the_measured_processor_too() -> None:
+    save_calibration(a_calibration())
+    assert told("estimate", "--device=cpu", *CONFIG)["gpu_origin"] == "calibrated"
+    assert told("advise", "--gpu", "this", *CONFIG)["schema"]
+
+
+def test_without_a_calibration_this_asks_for_one() -> None:
+    with pytest.raises(UnknownGpu) as caught:
+        card_of_this_machine()
+    assert caught.value.remedy is not None
+    assert "stepwatch calibrate" in caught.value.remedy.key
+    done = CliRunner().invoke(main, ["estimate", "--gpu", "cpu", *CONFIG])
+    assert done.exit_code == 1
+    assert "stepwatch calibrate" in done.output
+
+
+@pytest.mark.parametrize("elsewhere", [{"processor": "Another CPU"}, {"cores": 999}])
+def test_the_calibration_of_another_machine_is_not_used_and_says_so(elsewhere: dict[str, Any]) -> None:
+    save_calibration(a_calibration(**elsewhere))
+    with pytest.raises(NoCalibration, match="the calibration is of"):
+        card_of_this_machine()
+    done = CliRunner().invoke(main, ["estimate", "--gpu", "cpu", *CONFIG])
+    assert done.exit_code == 1
+    assert "the calibration is of" in done.output
+
+
+def test_explain_says_why_a_calibration_was_not_used(tmp_path: Path) -> None:
+    save_calibration(a_calibration(cores=999))
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"iter {n}: loss 2.0, time {50 + n % 3}.00ms, mfu 1.00%\n" for n in range(40)), "utf-8")
+    answer = told("explain", str(log), "--gpu", "cpu")
+    assert "the calibration is of" in str(answer["runs"][0]["findings"])
+
+
+def test_a_named_card_has_no_calibration() -> None:
+    save_calibration(a_calibration())
+    found = named_card("4070")
+    assert found is not None
+    assert found[0].calibration is None
+
+
+def test_a_measured_card_replaces_the_ceilings_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(Device()))  # type: ignore[arg-type]
+    by_driver, origin = card_of_this_machine()
+    assert origin == "driver"
+    slow = {"matmul_bfloat16": figure(2e13, "FLOP/s"), "bandwidth": figure(2e11, "B/s")}
+    measured = a_calibration(device="cuda", name="NVIDIA GeForce RTX 4070", curves={})
+    save_calibration(replace(measured, figures={**measured.figures, **slow}))
+    card, origin = card_of_this_machine()
+    assert origin == "calibrated"
+    nominal, found = estimate(Workload(), by_driver), estimate(Workload(), card)
+    assert nominal is not None
+    assert found is not None
+    assert found.step_s.mid > 1.5 * nominal.step_s.mid
+    assert found.checkpoint_s.high / found.checkpoint_s.low < nominal.checkpoint_s.high / nominal.checkpoint_s.low
+
+
+def test_the_calibration_of_another_card_is_not_used_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(Device()))  # type: ignore[arg-type]
+    save_calibration(a_calibration(device="cuda", name="NVIDIA A100-SXM4-40GB", curves={}))
+    card, origin = card_of_this_machine()
+    assert (card.calibration, origin) == (None, "driver")
+    assert card.remark is not None
+    assert "A100" in str(told("estimate", "--gpu", "this")["remarks"])
+
+
+# --- the estimate -----------------------------------------------------------------------------------------------
+
+
+def test_between_the_points_a_part_takes_what_it_should() -> None:
+    known = a_calibration()
+    assert interpolated(known.curves["layer_both"], (700, 192), 1) == pytest.approx(layer_s(700, 192), rel=0.03)
+    assert interpolated(known.curves["layer_both"], (5000, 900), 1) == pytest.approx(layer_s(5000, 900), rel=0.03)
+    assert interpolated(known.curves["attention_both"], (300, 40), 0) == pytest.approx(attention_s(300, 40), rel=0.01)
+    assert interpolated(known.curves["head_both"], (1e6, 9000, 200)) == pytest.approx(head_s(1e6, 9000, 200), rel=0.01)
+
+
+def test_a_step_is_the_sum_of_its_parts() -> None:
+    known = a_calibration()
+    answer = estimate(SMALL, as_card(known))
+    assert answer is not None
+    assert answer.step_s.mid == pytest.approx(sum(term.seconds for term in answer.terms))
+    parts_s = 4 * (layer_s(2048, 192) + 4 * attention_s(256, 48)) + head_s(2048 * 65, 65, 192)
+    assert sum(term.seconds for term in measured_terms(SMALL, known)) == pytest.approx(parts_s, rel=0.05)
+
+
+def test_an_evaluation_is_forward_passes_and_a_checkpoint_is_bytes() -> None:
+    answer = estimate(SMALL, as_card(a_calibration()))
+    assert answer is not None
+    assert answer.eval_s.mid == pytest.approx(2 * 20 * answer.step_s.mid / 3, rel=0.1)
+    assert answer.checkpoint_s.mid == pytest.approx(12 * SMALL.n_params / 1e9, rel=0.3)
+
+
+def test_a_restless_machine_has_wider_intervals() -> None:
+    calm = a_calibration()
+    shaken = {
+        name: one._replace(figures=tuple(f._replace(low=0.7 * f.value, high=1.3 * f.value) for f in one.figures))
+        for name, one in calm.curves.items()
+    }
+    widths = []
+    for known in (calm, replace(calm, curves=shaken)):
+        answer = estimate(SMALL, as_card(known))
+        assert answer is not None
+        widths.append(answer.step_s.high / answer.step_s.low)
+    assert widths[0] < 1.38 / 0.8812 < widths[1]  # narrower than the catalogue's, unless the machine was restless
+
+
+@pytest.mark.parametrize(
+    "change", [{"dropout": 0.2}, {"flash": False}, {"bias": True}, {"activation_checkpointing": True}]
+)
+def test_what_is_more_work_takes_longer(change: dict[str, Any]) -> None:
+    card = as_card(a_calibration())
+    plain, more = estimate(SMALL, card), estimate(replace(SMALL, **change), card)
+    assert plain is not None
+    assert more is not None
+    assert more.step_s.mid > plain.step_s.mid
+
+
+def test_a_busy_machine_is_told_in_the_table() -> None:
+    calm = a_calibration()
+    busy = replace(calm, figures={**calm.figures, "waiting": figure(2.0, "1")})
+    assert "was busy" in calibration_table(busy, "en")
+    assert "was busy" not in calibration_table(calm, "en")
+
+
+def test_the_table_names_the_next_command() -> None:
+    table = calibration_table(a_calibration(), "en")
+    assert "0.100 TFLOPS" in table
+    assert "stepwatch estimate CONFIG.py --gpu this" in table
+    assert all(calibration_table(a_calibration(driver="580.65"), language) for language in LANGUAGES)

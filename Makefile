@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser demo test lint accuracy catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser demo tiny test lint accuracy catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -47,8 +47,18 @@ browser:  ## Install Debian's Chromium for the tests of the page, where that is 
 	    || echo "chromium cannot be installed here: the tests of the page will be skipped" >&2; \
 	fi
 
-demo: setup  ## Explain an example log.
+demo: setup  ## Explain an example log; where torch is there, train a tiny model and explain its record.
 	$(BIN)/stepwatch explain examples/nanogpt-4070.log --gpu 4070
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; then $(MAKE) --no-print-directory tiny; \
+	  else echo; echo "To see a tiny model trained and explained too: make frameworks demo"; fi
+
+TINY := $(VENV)/tiny
+tiny: setup  ## Train a tiny model on the README for some seconds and explain its record.
+	$(BIN)/stepwatch prepare README.md --out $(TINY)/data
+	$(BIN)/stepwatch train --dataset=$(TINY)/data --out_dir=$(TINY) --n_layer=2 --n_head=2 --n_embd=64 --block_size=64 \
+	  --batch_size=8 --gradient_accumulation_steps=1 --max_iters=200 --eval_interval=100 --eval_iters=10 --log_interval=20 \
+	  --warmup_iters=20 --lr_decay_iters=200 --learning_rate=1e-3 --dropout=0.0 --init_from=scratch
+	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
 test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
 	$(BIN)/python -m pytest -p tests.no_skip -rs

@@ -54,6 +54,7 @@ demo: setup  ## Explain an example log; where torch is there, train a tiny model
 
 TINY := $(VENV)/tiny
 tiny: setup  ## Train a tiny model on the README for some seconds and explain its record.
+	@rm -rf $(TINY)
 	$(BIN)/stepwatch prepare README.md --out $(TINY)/data
 	$(BIN)/stepwatch train --dataset=$(TINY)/data --out_dir=$(TINY) --n_layer=2 --n_head=2 --n_embd=64 --block_size=64 \
 	  --batch_size=8 --gradient_accumulation_steps=1 --max_iters=200 --eval_interval=100 --eval_iters=10 --log_interval=20 \

@@ -13,11 +13,7 @@ from tests.house.sentences import ROOT
 
 PAGES = (
     "README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/advice.md", "docs/watch.md",
-<<<<<<< HEAD
-    "docs/serve.md", "docs/compare.md", "docs/train.md", "docs/gpus.md",
-=======
-    "docs/serve.md", "docs/compare.md", "docs/gpus.md", "docs/prepare.md",
->>>>>>> keep8
+    "docs/serve.md", "docs/compare.md", "docs/prepare.md", "docs/train.md", "docs/gpus.md",
 )  # fmt: skip
 _BLOCK = re.compile(r"<!-- (?P<kind>help|output):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL)
 OUTPUTS = {

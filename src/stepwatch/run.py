@@ -108,8 +108,7 @@ class Span(NamedTuple):
     ended_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
+class Inside(NamedTuple):
     """What a recorder saw inside the steps, a value for each row of the iterations; unknown is nan."""
 
     data_s: Floats

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.recorded import Record, a_record, several_ranks
 
+from stepwatch.advice import counsel_on_log
 from stepwatch.analysis import analyse
 from stepwatch.analysis.ranks import Ranks, find_ranks
 from stepwatch.cli import main
@@ -156,6 +157,25 @@ def test_even_ranks_are_said_to_be_even() -> None:
     assert not {"slow_rank", "rank_hiccup", "rank_missing", "rank_ended"} & set(found)
 
 
+def test_noise_alone_makes_no_rank_slow() -> None:
+    for seed in range(20):
+        records = [
+            a_record(steps=50, rank=rank, world_size=8, wait_s=0.01, noise=0.2, seed=100 * seed + rank)
+            for rank in range(8)
+        ]
+        assert not find_ranks(the_run(records)).chronic
+
+
+def test_a_slow_rank_is_found_in_noise() -> None:
+    records = [
+        a_record(steps=400, rank=rank, world_size=4, wait_s=0.01, noise=0.3, seed=rank, step_s=0.2 if rank else 0.26)
+        for rank in range(4)
+    ]
+    ranks = find_ranks(the_run(records))
+    assert (ranks.slowest, ranks.chronic) == (0, True)
+    assert ranks.rows[0].slowest < 0.6  # in many steps another one was slower by chance
+
+
 def test_a_step_that_is_slow_everywhere_is_nobodys_hiccup() -> None:
     ranks = ranks_of([lambda number: 2.0 if number == 30 else 0.2] * 4)
     assert ranks.hiccups == ()
@@ -217,3 +237,12 @@ def test_the_full_report_shows_the_ranks(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert "The ranks beside each other" in result.stdout
         assert "Rank 2 is the slowest" in " ".join(result.stdout.split())
+
+
+def test_advice_on_data_and_on_a_slow_rank() -> None:
+    records = several_ranks([0.2, 0.2, 0.26], data_s=0.05, settings={"max_iters": 20000})
+    counsel = counsel_on_log(analyse(the_run(records)))
+    assert counsel is not None
+    found = {advice.rule: advice.saves_s for advice in counsel.advice}
+    assert found["look_at_rank"].holds(20000 * 0.06)
+    assert found["feed_faster"].holds(0.75 * 20000 * 0.05)

@@ -18,6 +18,7 @@ from stepwatch.readers import detect, read
 from stepwatch.readers.live import LiveReader
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_bytes, from_file, from_text
+from stepwatch.watch import Live
 
 
 def runs_of(text: str) -> tuple[Run, ...]:
@@ -289,6 +290,11 @@ def test_numbers_that_go_in_tens_are_not_filled_up() -> None:
     assert goodput.wall_s == pytest.approx(record.wall_s, abs=1e-4)
 
 
+def test_steps_too_short_for_their_digits_are_explained() -> None:
+    run = the_run(a_record(steps=80, step_s=0.0, noise=0.0).text)
+    assert analyse(run).goodput.iterations == 80
+
+
 def test_start_up_is_not_forecast_again() -> None:
     planted = {"steps": 50, "eval_interval": None, "compile_s": None, "settings": {"max_iters": 100}, "closed": False}
     quick, slow = (analyse(the_run(a_record(before_s=before, **planted).text)) for before in (0.1, 300.0))
@@ -367,3 +373,16 @@ def test_rows_that_are_let_go_keep_the_parts_whole() -> None:
     assert goodput.iterations == 400
     assert goodput.parts_s["step"] == pytest.approx(record.parts["step"], rel=0.01)
     assert sum(goodput.parts_s.values()) == pytest.approx(goodput.wall_s)
+
+
+def test_watching_tells_stalls_and_the_end_of_a_record() -> None:
+    record = a_record(steps=60, settings={"max_iters": 60}, step_s=lambda number: 3.0 if number == 50 else 0.2)
+    live = Live("run.jsonl", analyse, stopwatch=lambda: 0.0)
+    told: list[tuple[str, int | None]] = []
+    live.begin_watching(0.0)
+    for moment, line in enumerate(record.text.splitlines(keepends=True)):
+        live.feed(line.encode(), float(moment))
+        live.look(float(moment), thoroughly=True)
+        told += [(event.kind, event.iteration) for event in live.news()]
+    assert told == [("stall", 50), ("done", 59)]
+    assert live.look(99.0).done

@@ -13,6 +13,7 @@ from stepwatch.units import Interval
 AVOIDABLE = Interval(0.25, 0.75, 1.0)
 CLEAR_DRIFT = 0.05
 LOOK = "nvidia-smi --format=csv -l 5 \\\n  --query-gpu=clocks.sm,power.draw,temperature.gpu,memory.used"
+LOADER = "DataLoader(\n  …, num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)"
 _BESIDE = Message("In a second terminal, while it trains:")
 _NOTHING = Message("None.")
 
@@ -117,4 +118,46 @@ def slower_than_normal(case: Case) -> Advice | None:
     )  # fmt: skip
 
 
-RULES = (find_stalls, slow_stretch, heat, slower_than_normal)
+def feed_faster(case: Case) -> Advice | None:
+    """The steps wait for their data, as a record tells."""
+    a = case.analysis
+    if a is None or a.run.inside is None:
+        return None
+    from stepwatch.analysis.recorded import data_share
+
+    share = data_share(a) or 0.0
+    effect = Effect(step=Interval(*(1 - share * part for part in (AVOIDABLE.high, AVOIDABLE.mid, AVOIDABLE.low))))
+    saves = case.saving({}, effect)
+    if not pays(saves, case.total_s):
+        return None
+    return Advice(
+        "feed_faster", Message("Prepare the data while the card computes."),
+        Message("The steps wait {share:pct} of their time for data.", {"share": share}),
+        Message("Memory and cores of the host."), saves, "modelled", patch=LOADER,
+        where=Message("Where the loader is made, with as many workers as there are cores to spare:"), effect=effect,
+        remedy=False,
+    )  # fmt: skip
+
+
+def look_at_rank(case: Case) -> Advice | None:
+    """One rank holds all others up, as their records tell."""
+    ranks = case.analysis.ranks if case.analysis is not None else None
+    if ranks is None or not ranks.chronic or case.prices.step_s.mid <= 0:
+        return None
+    gained = min(ranks.per_step_s / case.prices.step_s.mid, 1.0)
+    effect = Effect(step=Interval(*(1 - gained * share for share in (AVOIDABLE.high, AVOIDABLE.mid, AVOIDABLE.low))))
+    saves = case.saving({}, effect)
+    if not pays(saves, case.total_s):
+        return None
+    return Advice(
+        "look_at_rank", Message("Find out what slows rank {rank:n} down.", {"rank": ranks.slowest}),
+        Message(
+            "It takes {each:time} longer for a step than the others, and they wait for it: another job on its card, "
+            "heat, a power limit, a slower link, or more data than the others.",
+            {"each": ranks.per_step_s},
+        ),
+        _NOTHING, saves, "modelled", patch=LOOK, where=_BESIDE, effect=effect, remedy=False,
+    )  # fmt: skip
+
+
+RULES = (feed_faster, look_at_rank, find_stalls, slow_stretch, heat, slower_than_normal)

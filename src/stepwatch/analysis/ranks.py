@@ -6,6 +6,7 @@ rank's own time is its step without what it waited for the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 SMALLEST_SKEW = 0.02  # ranks are never quite alike
 CLEAR_SKEW = 0.05
-MOST_STEPS = 0.5
 HICCUP_STEPS = 0.5  # of a normal step: what one rank lost at once
 HICCUP_NOISES = 8.0
 LATE_STEPS = 2  # lines of running ranks that may not have been written yet
@@ -115,11 +115,11 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
     usual = np.array([median(row) for row in beyond])
     place = int(usual.argmax())
     relative = beyond[place] / np.maximum(others[place], 1e-9)
-    skew = Interval.around(max(median(relative), 0.0), _Z90 * standard_error(relative))
-    share = next(row.slowest for row in ranks.rows if row.rank == numbers[place])
+    skew, error = max(median(relative), 0.0), standard_error(relative)
+    by_chance = error * (_Z90 + math.sqrt(2 * math.log(len(own))))  # one of many equals is always the slowest
     of_all = max(row.steps for row in ranks.rows) / len(steps)
     return ranks._replace(
-        slowest=numbers[place], skew=skew, chronic=bool(skew.low > SMALLEST_SKEW and share > MOST_STEPS),
+        slowest=numbers[place], skew=Interval.around(skew, _Z90 * error), chronic=skew - by_chance > SMALLEST_SKEW,
         per_step_s=max(float(usual[place]), 0.0), lost_s=float(np.maximum(beyond[place], 0.0).sum()) * of_all,
         hiccups=_hiccups(beyond - usual[:, None], median(others.ravel()), numbers, steps),
     )  # fmt: skip
@@ -195,7 +195,11 @@ def ranks_even(a: Analysis) -> Iterator[Finding]:
         return
     own = np.array([row.own_s for row in ranks.rows if row.own_s is not None])
     facts = {"count": len(own), "apart": float(own.max() / max(own.min(), 1e-9) - 1)}
-    if ranks.waits_known:
+    if facts["apart"] >= CLEAR_SKEW:
+        yield Finding("ranks_even", INFO, Message(
+            "The middle steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time.",
+            facts))  # fmt: skip
+    elif ranks.waits_known:
         yield Finding("ranks_even", INFO, Message(
             "The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up.", facts))  # fmt: skip
     else:

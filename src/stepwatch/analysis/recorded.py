@@ -81,26 +81,27 @@ def _left_out_s(run: Run, phases: Phases, costs: Costs) -> float:
 # --- findings ---------------------------------------------------------------------------------------------------
 
 
+def data_share(a: Analysis) -> float | None:
+    """Of the steps, how much they wait for their data; the first one, which starts the loader, apart."""
+    if a.run.inside is None:
+        return None
+    rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
+    total = float(a.run.iterations.time_s[rows].sum())
+    return float(a.run.inside.data_s[rows].sum()) / total if total > 0 else None
+
+
 def data_wait(a: Analysis) -> Iterator[Finding]:
-    """Steps that wait for their data; the first one, which starts the loader, apart."""
-    inside, times = a.run.inside, a.run.iterations.time_s
-    if inside is None:
+    share = data_share(a)
+    if a.run.inside is None or share is None:
         return
-    rows = np.isfinite(inside.data_s) & (a.phases.phase != Phase.FIRST)
-    total = float(times[rows].sum())
-    if total <= 0:
-        return
-    lost = float(inside.data_s[rows].sum())
-    facts = {
-        "share": lost / total,
-        "lost": lost * (a.run.logged / len(times)),
-        "each": float(inside.data_s[rows].mean()),
-    }
-    if facts["share"] < NOTICED_DATA:
+    rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
+    each = float(a.run.inside.data_s[rows].mean())
+    facts = {"share": share, "lost": each * int(rows.sum()) * a.run.logged / len(rows), "each": each}
+    if share < NOTICED_DATA:
         yield Finding("data_wait", INFO, Message(
             "The steps wait {share:pct} of their time for data: the loader keeps up.", facts))  # fmt: skip
         return
-    yield Finding("data_wait", WARNING if facts["share"] >= MUCH_DATA else NOTICE, Message(
+    yield Finding("data_wait", WARNING if share >= MUCH_DATA else NOTICE, Message(
         "The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would bring most of it back.",
         facts))  # fmt: skip
 

@@ -118,6 +118,8 @@ def _drift(times: Floats) -> float | None:
     if len(times) < 50:
         return None
     fifths = block_medians(times, 5)
+    if fifths[0] <= 0:  # too short for the printed digits
+        return None
     change = float(fifths[-1] / fifths[0] - 1)
     moves = np.diff(fifths) * np.sign(change)
     noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])

@@ -36,10 +36,9 @@ def _whole(text: bytes, path: str, text_of: Texts) -> bytes:
     """With the pieces before it: run.jsonl goes on from run.jsonl.1, and that from run.jsonl.2."""
     pieces = [text]
     while pieces[0][: pieces[0].find(b"\n")].rstrip().endswith(_CONTINUED) and len(pieces) < _MOST_PIECES:
-        older = f"{path}.{len(pieces)}"
-        if not os.path.isfile(older):
-            break
-        before = text_of(older)
+        names = (f"{path}.{len(pieces)}{packed}" for packed in ("", ".gz"))
+        older = next((name for name in names if os.path.isfile(name)), None)
+        before = text_of(older) if older is not None else b""
         if not before.startswith(RECORD):
             break
         pieces.insert(0, before if before.endswith(b"\n") else before + b"\n")

@@ -89,7 +89,9 @@ _DISTRIBUTED = Pattern(
 )
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 # Lines of `stepwatch train` beside nanoGPT's.
-_OWN_START = Pattern(r"stepwatch \S{1,40} trains; times are of the step alone(?P<mean>, the mean since the line before)?;")
+_OWN_START = Pattern(
+    r"stepwatch \S{1,40} trains; times are of the step alone(?P<mean>, the mean since the line before)?;"
+)
 _OWN_PEAK = Pattern(r"; mfu of its (?P<value>\d{1,6}(?:\.\d{1,6})?) TFLOPS")
 _OWN_TIME = Pattern(
     r"(?:(?P<what>evaluation|checkpoint) at (?P<at>\d{1,12}): (?P<how>waited |written in )?|compilation: )"
@@ -359,7 +361,7 @@ def _read_own(rest: str, number: int, records: Records) -> bool:
 
 
 def _add_own_time(found: re.Match[str], number: int, records: Records) -> None:
-    """The time goes to the event that its line is about, just above; a write in the background is waited for by none."""
+    """The time goes to the event just above that its line is about; nobody waits for a write in the background."""
     seconds = float(found["value"]) / 1e3
     if found["what"] is None:
         records.events.append(Fact(line=number, name="compile_s", value=seconds))

@@ -198,7 +198,7 @@ def _pretrained(config: TrainConfig) -> GPT:
 
 
 def compile_and_share(training: Training, log: Log) -> bool:
-    """Whether it is compiled; done now, with a batch that nothing is learnt from, so that iteration 0 is a plain step."""
+    """Whether it is compiled: now, with a batch that nothing is learnt from, so that iteration 0 is a plain step."""
     if training.device.compile:
         log.say("compiling the model... (takes a ~minute)")
         compiled = torch.compile(training.raw)

@@ -116,7 +116,7 @@ def save_calibration(found: Calibration, path: str | None = None) -> str:
         reason = {"reason": error.strerror or type(error).__name__}
         raise InputError(
             Message("the calibration cannot be written: {reason:word}", reason),
-            Message("make room there, or name another directory in XDG_CONFIG_HOME"),
+            Message("make room in the user's config directory, or make it writable"),
         ) from error
     return path
 

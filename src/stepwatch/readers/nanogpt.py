@@ -359,7 +359,7 @@ def _read_own(rest: str, number: int, records: Records) -> bool:
 
 
 def _add_own_time(found: re.Match[str], number: int, records: Records) -> None:
-    """The time goes to the event that its line is about, just above; a write in the background holds nobody up."""
+    """The time goes to the event just above that its line is about; nobody waits for a write in the background."""
     seconds = float(found["value"]) / 1e3
     if found["what"] is None:
         records.events.append(Fact(line=number, name="compile_s", value=seconds))

@@ -113,7 +113,7 @@ def config_from_file(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     if lost is not None:
         raise InputError(
             Message("{name:word} in the config is not a plain value of its kind", {"name": lost}),
-            Message("write a number or a word there: the config is read, not executed"),
+            Message("write a number, a word, True or False there: the config is read, not executed"),
         )
     settings = {}
     for name, value in values.items():

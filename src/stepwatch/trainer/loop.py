@@ -72,7 +72,9 @@ def _compile(training: Training, recorder: Recorder, log: Log) -> None:
         return
     began = time.perf_counter()
     with recorder.compile():
-        compile_and_share(training, log)
+        compiled = compile_and_share(training, log)
+    if not compiled:
+        recorder.describe(compile=False)
     log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
 
 

@@ -185,7 +185,7 @@ def _share(length: int, val: float) -> int:
     if min(train, length - train) < _SHORTEST:
         raise DataError(
             Message(
-                "the text is too short to split: {train:n} for training and {val:n} for validation",
+                "the text is too short to split: {train:n} tokens for training and {val:n} for validation",
                 {"train": train, "val": length - train},
             ),
             Message("hand in a text of some thousand characters or more"),

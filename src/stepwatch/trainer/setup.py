@@ -197,21 +197,23 @@ def _pretrained(config: TrainConfig) -> GPT:
 # --- compiled, and shared among the ranks -----------------------------------------------------------------------
 
 
-def compile_and_share(training: Training, log: Log) -> None:
-    """Compiles now, with a batch that nothing is learnt from, so that the first iteration is a step like any other."""
+def compile_and_share(training: Training, log: Log) -> bool:
+    """Whether it is compiled: now, with a batch that nothing is learnt from, so that iteration 0 is a plain step."""
     if training.device.compile:
         log.say("compiling the model... (takes a ~minute)")
         compiled = torch.compile(training.raw)
         try:
             _share(training, compiled)
             _warm_up(training)
-            return
+            return True
         except Exception as error:  # dynamo and inductor have dozens of their own
             if _out_of_memory(error):
                 raise
             log.say(f"note: compilation failed ({_first_line(error)}); going on without")
+            log.say("compile = False")
             torch.compiler.reset()
     _share(training, training.raw)
+    return False
 
 
 def _share(training: Training, model: Any) -> None:

@@ -264,7 +264,9 @@ def saving(stopwatch: Stopwatch, directory: str, device: str = "cpu") -> dict[st
         size = min(SAVE_BYTES, int(free * SHARE_OF_FREE))
         if size < LEAST_SAVE_BYTES:
             raise InputError(
-                Message("there is too little room on the disk to measure torch.save: {free:size} are free", {"free": free}),
+                Message(
+                    "there is too little room on the disk to measure torch.save: {free:size} are free", {"free": free}
+                ),
                 Message("make room, or name another directory with --directory"),
             )
         handle, path = tempfile.mkstemp(dir=directory, prefix=".stepwatch-", suffix=".pt")

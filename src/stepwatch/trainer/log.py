@@ -35,6 +35,11 @@ class Log:
         if self._speaks:
             print(line, flush=True)
 
+    def hint(self, line: str) -> None:
+        """For whoever looks on; not part of the log."""
+        if self._speaks:
+            print(line, file=sys.stderr, flush=True)
+
     # --- the beginning ------------------------------------------------------------------------------------------
 
     def begin(self, device: Device, config: TrainConfig) -> None:

@@ -51,7 +51,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
             finally:
                 loop.close()
         ranks.leave()
-    log.say(f"next: stepwatch explain {directory / 'run.jsonl'}")
+    log.hint(f"next: stepwatch explain {directory / 'run.jsonl'}")
 
 
 def _begin(config: TrainConfig, ranks: Ranks, log: Log) -> Training:

@@ -61,18 +61,19 @@ class Template:
 
     `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
     decimals, of which eight count, `{name?}` one that may be nan or inf, which is inf, `{name:}` a clock such as
-    `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or `5.0it/s`, in seconds, `{name@}` seconds since 1970 with a
-    fraction, `{name&}` a member of a JSON object that may be missing, `,"name":1.5` (nan), `{ }` any number of spaces,
-    `{*}` anything up to the next space or the end, `{|}` the drawing of a progress bar, `{**}` the rest of the line,
-    `{>}` the rest of a JSON object, `{{` a brace. With `anywhere` the shape begins where its first letters are first
-    found in the line, and a date and time in front of it become `stamp_s`.
+    `1:02:03` in seconds, `{name;}` a duration such as `1h 2m 3s`, `{name/}` a rate, `2.1s/it` or `5.0it/s`, in seconds,
+    `{name@}` seconds since 1970 with a fraction, `{name&}` a member of a JSON object that may be missing, `,"name":1.5`
+    (nan), `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{'}` and `{"}` up to the next
+    such quote, `{|}` the drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of a JSON object, `{{`
+    a brace. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time
+    in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.first = shape.partition("{")[0].encode()
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:|/@&>]+)\})?", shape):
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:;|/@&>'\"]+)\})?", shape):
             letters = literal.replace("{{", "{").encode()
             # Eight at a time: what does not fit the first ones is done with.
             self.pieces += [("", letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
@@ -91,24 +92,22 @@ class Template:
                 fits, cursor = _skip_literal(block, cursor, literal)
             elif name == " ":
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
-            elif name == "*":
-                fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name in _SKIPPED:
+                fits, cursor = _skip_to(block, cursor, block.ends[lines], _SKIPPED[name])
             elif name == "|":
                 fits, cursor = _skip_bar(block, cursor, block.ends[lines])
             elif name == "**":
                 fits, cursor = cursor <= block.ends[lines], block.ends[lines]
             elif name == ">":
                 fits, cursor = _ends_object(block, cursor, block.ends[lines]), block.ends[lines]
-            elif name.endswith("@"):
-                fits, cursor, found[name.rstrip("@")] = _read_epoch(block, cursor)
+            elif name[-1] in _CLOCKS:
+                fits, cursor, found[name[:-1]] = _CLOCKS[name[-1]](block, cursor)
             elif name.endswith("&"):
                 fits, cursor, found[name.rstrip("&")] = _read_member(block, cursor, name.rstrip("&"))
-            elif name.endswith(":"):
-                fits, cursor, found[name.rstrip(":")] = _read_clock(block, cursor)
             elif name.endswith("/"):
                 fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
-                how = {_KINDS_OF_NUMBERS[name[-1]]: True} if name[-1] in _KINDS_OF_NUMBERS else {}
+                how = {_KINDS_OF_NUMBERS[kind]: True for kind in name if kind in _KINDS_OF_NUMBERS}
                 fits, cursor, found[name.rstrip(",+~?")] = _read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
@@ -152,12 +151,22 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
         alike &= _skip_literal(block, np.where(alike, places, 0), literal)[0]
         if alike.mean() > _MOSTLY:
             return lines[alike], places[alike]
+    if _FEW * len(lines) < len(block.starts):
+        return _find_singly(block, lines, literal)
     found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
     places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     rows, first = np.unique(rows, return_index=True)
     wanted = np.isin(rows, lines, assume_unique=True)
     return rows[wanted], places[first[wanted]]
+
+
+def _find_singly(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
+    """As above, for a few lines of a block."""
+    spans = zip(block.starts[lines].tolist(), block.ends[lines].tolist(), strict=True)
+    offsets = [block.octets[begin:end].tobytes().find(literal) for begin, end in spans]
+    found = np.array(offsets, np.int64).reshape(-1)
+    return lines[found >= 0], (block.starts[lines] + found)[found >= 0]
 
 
 def _skip_spaces(block: Block, cursor: Ints) -> Ints:
@@ -169,10 +178,11 @@ def _skip_spaces(block: Block, cursor: Ints) -> Ints:
     return cursor
 
 
-def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
+def _skip_to(block: Block, cursor: Ints, ends: Ints, wanted: np.uint64) -> tuple[Mask, Ints]:
+    """Over some letters to the wanted one, or to a space or the end of the line."""
     begin = cursor
     for _ in range(_MOST_WORD_PARTS):
-        count = _bytes_before(block.words[np.minimum(cursor, ends)], _SPACES)
+        count = _bytes_before(block.words[np.minimum(cursor, ends)], wanted)
         cursor = cursor + count
         if (count < 8).all():
             break
@@ -346,10 +356,14 @@ _UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")
 _QUOTES = np.frombuffer(b"'\"", np.uint8)
 _STRETCHES, _STRETCH = 8, 32
 _MOSTLY = 0.9
+_FEW = 8  # times as many lines are searched as one
 _MOST_WORD_PARTS = 8
 _MOST_BAR_PARTS = 200
 _BARS = np.uint64(0x7C7C7C7C7C7C7C7C)
-_SPACES = np.uint64(0x2020202020202020)
+_SKIPPED = {
+    "*": np.uint64(0x2020202020202020), "'": np.uint64(0x2727272727272727), '"': np.uint64(0x2222222222222222),
+}  # fmt: skip
+_CLOCKS = {":": _read_clock, ";": _read_duration, "@": _read_epoch}
 _ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")

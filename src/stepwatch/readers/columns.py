@@ -47,6 +47,15 @@ class Block(NamedTuple):
         words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, 0, (1,))
         return cls(words, padded, starts, ends)
 
+    def letters(self, text: bytes, lines: Ints) -> bytes:
+        """These lines as a text of their own; lines that follow on each other are copied together."""
+        if not len(lines):
+            return b""
+        edges = np.flatnonzero(np.diff(lines) > 1)
+        begins = self.starts[lines[np.concatenate(([0], edges + 1))]].tolist()
+        ends = self.ends[lines[np.append(edges, len(lines) - 1)]].tolist()
+        return b"\n".join([text[begin:end] for begin, end in zip(begins, ends, strict=True)])
+
     def without(self, lines: Ints, others: Ints) -> Ints:
         """The lines that are not among the others."""
         if not len(others):

@@ -72,17 +72,17 @@ class Template:
     decimals, of which eight count, `{name?}` one that may be nan or inf, which is inf, `{name:}` a clock such as
     `1:02:03` in seconds, `{name;}` a duration such as `1h 2m 3s`, `{name/}` a rate, `2.1s/it` or `5.0it/s`, in seconds,
     `{name@}` seconds since 1970 with a fraction, `{name&}` a member of a JSON object that may be missing, `,"name":1.5`
-    (nan), `{ }` any number of spaces, `{*}` anything up to the next space or the end, `{'}` and `{"}` up to the next
-    such quote, `{|}` the drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of a JSON object, `{{`
-    a brace. With `anywhere` the shape begins where its first letters are first found in the line, and a date and time
-    in front of it become `stamp_s`.
+    (nan), `{ }` any number of spaces, `{%}` a percentage, `{*}` anything up to the next space or the end, `{'}` and
+    `{"}` up to the next such quote, `{|}` the drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of
+    a JSON object, `{{` a brace. With `anywhere` the shape begins where its first letters are first found in the line,
+    and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.first = shape.partition("{")[0].encode()
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:;|/@&>'\"]+)\})?", shape):
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:;|/@&>%'\"]+)\})?", shape):
             letters = literal.replace("{{", "{").encode()
             # Eight at a time: what does not fit the first ones is done with.
             self.pieces += [("", letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
@@ -103,6 +103,8 @@ class Template:
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
             elif name in _SKIPPED:
                 fits, cursor = _skip_to(block, cursor, block.ends[lines], _SKIPPED[name])
+            elif name == "%":
+                fits, cursor = _skip_percentage(block, cursor)
             elif name == "|":
                 fits, cursor = _skip_bar(block, cursor, block.ends[lines])
             elif name == "**":
@@ -179,12 +181,24 @@ def _find_singly(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]
 
 
 def _skip_spaces(block: Block, cursor: Ints) -> Ints:
-    for _ in range(_MOST_SPACES):
-        space = block.octets[cursor] == ord(" ")
-        if not space.any():
+    for _ in range(_MOST_SPACES // 8):
+        others = block.words[cursor] ^ _SKIPPED["*"]
+        count = (np.bitwise_count((others & (~others + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
+        cursor = cursor + count
+        if (count < 8).all():
             break
-        cursor = cursor + space
     return cursor
+
+
+def _skip_percentage(block: Block, cursor: Ints) -> tuple[Mask, Ints]:
+    """Over ` 42%`: some spaces, some digits and the sign."""
+    words = block.words[cursor]
+    count = _bytes_before(words, _PERCENTS)
+    figures = (words | _SPACE_TO_ZERO) ^ _ZEROS
+    others = ((figures + _PAST_NINE) | figures) & _HIGH_BITS
+    inside = (np.uint64(1) << (count << 3).astype(np.uint64) % np.uint64(64)) - np.uint64(1)
+    fits = (count > 0) & (count < 8) & ((others & inside) == 0)
+    return fits & (block.octets[cursor + count - 1] != ord(" ")), cursor + count + 1
 
 
 def _skip_to(block: Block, cursor: Ints, ends: Ints, wanted: np.uint64) -> tuple[Mask, Ints]:
@@ -369,6 +383,8 @@ _FEW = 8  # times as many lines are searched as one
 _MOST_WORD_PARTS = 8
 _MOST_BAR_PARTS = 200
 _BARS = np.uint64(0x7C7C7C7C7C7C7C7C)
+_PERCENTS = np.uint64(0x2525252525252525)
+_SPACE_TO_ZERO = np.uint64(0x1010101010101010)
 _SKIPPED = {
     "*": np.uint64(0x2020202020202020), "'": np.uint64(0x2727272727272727), '"': np.uint64(0x2222222222222222),
 }  # fmt: skip

@@ -311,8 +311,8 @@ FORMAT = TrainerFormat(
     mark=b"%|",
     iteration=Pattern(_BAR),
     templates=(
-        Template("{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
-        Template("Train:{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
+        Template("{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
+        Template("Train:{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
     ),
     checkpoints=(Pattern(r"Saving model checkpoint to \S{0,300}?checkpoint-(?P<at>\d{1,12})\b"),),
     facts=(

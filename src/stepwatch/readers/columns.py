@@ -47,6 +47,11 @@ class Block(NamedTuple):
         words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, 0, (1,))
         return cls(words, padded, starts, ends)
 
+    def unindented(self) -> Block:
+        """The same, each line from its first letter on: behind a tab and spaces."""
+        begins = _skip_spaces(self, self.starts + (self.octets[self.starts] == ord("\t")))
+        return self._replace(starts=np.minimum(begins, self.ends))
+
     def letters(self, text: bytes, lines: Ints) -> bytes:
         """These lines as a text of their own; lines that follow on each other are copied together."""
         if not len(lines):

@@ -213,18 +213,20 @@ class LineFormat:
             found = pattern.match(rest)
             if found is not None:
                 groups = found.groupdict()
+                at = _at(groups)
                 evaluation = Evaluation(
-                    line=number, at=_at(groups) or 0, train_loss=_loss(groups.get("train_loss")),
+                    line=number, at=at or 0, train_loss=_loss(groups.get("train_loss")),
                     val_loss=_loss(groups.get("val_loss")), took_s=_took(groups), stamp_s=stamp_of(prefix),
                 )  # fmt: skip
-                (records.events if _at(groups) is not None else records.unplaced).append(evaluation)
+                (records.events if at is not None else records.unplaced).append(evaluation)
                 return True
         for pattern in self.checkpoints:
             found = pattern.match(rest)
             if found is not None:
                 groups = found.groupdict()
-                save = Checkpoint(line=number, at=_at(groups), took_s=_took(groups), stamp_s=stamp_of(prefix))
-                (records.events if _at(groups) is not None else records.unplaced).append(save)
+                at = _at(groups)
+                save = Checkpoint(line=number, at=at, took_s=_took(groups), stamp_s=stamp_of(prefix))
+                (records.events if at is not None else records.unplaced).append(save)
                 return True
         return False
 

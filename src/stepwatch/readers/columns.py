@@ -131,7 +131,7 @@ class Template:
         fits = cursor == block.ends[lines]
         lines, found = lines[fits], {key: column[fits] for key, column in found.items()}
         if self.anywhere and len(lines):
-            fits, stamps = _stamps(block, block.starts[lines], begins[fits])
+            fits, stamps = stamps_in_front(block, block.starts[lines], begins[fits])
             lines, found = lines[fits], {key: column[fits] for key, column in found.items()}
             if stamps is not None:
                 found["stamp_s"] = stamps
@@ -401,8 +401,10 @@ _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
 _TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "), (13, b":"), (16, b":"))
 
 
-def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | None]:
+def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | None]:
     """The clocks in front of the lines, which stand at the same place in all of them; lines with another do not fit."""
+    if not len(starts):
+        return np.zeros(0, bool), None
     prefix = block.octets[starts[0] : begins[0]].tobytes()
     found = _STAMP.search(prefix)
     if found is None:

@@ -16,6 +16,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template, some_of
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
@@ -130,11 +131,15 @@ class LineFormat:
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
+        plain, stamps = behind_prefix(text, block, left) if self.prefixes and self.templates else (block, None)
         for template in self.templates:
-            if not len(template.match(block, some_of(left))[0]):
+            here = block if template.anywhere else plain
+            if not len(template.match(here, some_of(left))[0]):
                 continue
-            lines, found = _timed(*template.match(block, left))
+            lines, found = _timed(*template.match(here, left))
             if len(lines):
+                if stamps is not None and not template.anywhere:
+                    found["stamp_s"] = stamps[lines]
                 self._add_columns(records, lines + first_line, found)
                 left = block.without(left, lines)
         left = self._read_by_column(text, block, left, first_line, records)

@@ -20,6 +20,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import CHECKPOINT, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import strip_prefix
@@ -121,7 +122,7 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
-    plain = block.unindented()
+    plain = behind_prefix(text, block, np.flatnonzero(block.ends > block.starts))[0].unindented()
     left, by_letters = _of_use(plain, np.flatnonzero(plain.ends > plain.starts))
     for key, template in _TEMPLATES.items():
         lines, found = template.match(plain, by_letters[key[:8]])

@@ -131,7 +131,8 @@ class LineFormat:
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
-        plain, stamps = behind_prefix(text, block, left) if self.prefixes and self.templates else (block, None)
+        bound = self.prefixes and not all(template.anywhere for template in self.templates)
+        plain, stamps = behind_prefix(text, block, left) if bound else (block, None)
         for template in self.templates:
             here = block if template.anywhere else plain
             if not len(template.match(here, some_of(left))[0]):

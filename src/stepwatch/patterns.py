@@ -24,10 +24,10 @@ class Pattern(Generic[AnyStr]):
         return self._compiled
 
     def search(self, text: AnyStr, begin: int = 0) -> re.Match[AnyStr] | None:
-        return self.compiled.search(text, begin)
+        return (self._compiled or self.compiled).search(text, begin)
 
     def match(self, text: AnyStr, begin: int = 0) -> re.Match[AnyStr] | None:
-        return self.compiled.match(text, begin)
+        return (self._compiled or self.compiled).match(text, begin)
 
     def fullmatch(self, text: AnyStr) -> re.Match[AnyStr] | None:
         return self.compiled.fullmatch(text)

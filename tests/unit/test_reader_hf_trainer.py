@@ -347,3 +347,13 @@ def test_strange_lines_never_raise(line: str) -> None:
 def test_a_loss_that_is_no_number() -> None:
     run = the_run(TrainerLog(steps=20, log_every=5).text().replace("'loss': 2.5298", "'loss': nan"))
     assert np.isinf(run.iterations.loss).sum() == 1
+
+
+def test_a_key_that_only_one_of_many_dictionaries_has_is_read() -> None:
+    lines = []
+    for step in range(1, 3001):
+        tokens = f", 'num_tokens': {4096 * step}" if step in (1500, 1501) else ""
+        lines.append(f"  0%|          | {step}/3000 [{step // 60:02d}:{step % 60:02d}<10:00,  1.00s/it]")
+        lines.append(f"{{'loss': 2.5, 'grad_norm': 1.0{tokens}, 'epoch': {step / 3000:.4f}}}")
+    (run,) = read(from_text("\n".join(lines)), "hf-trainer")
+    assert run.settings.count("tokens_per_iter") == 4096

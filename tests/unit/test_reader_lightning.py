@@ -212,3 +212,13 @@ def test_accidents_are_answered(seed: int) -> None:
     for run in read(from_text(data.decode("utf-8", "replace"))):
         assert np.isfinite(run.iterations.time_s).all()
         analyse(run)
+
+
+def test_a_loss_that_only_late_bars_show_is_the_one() -> None:
+    shown = [", v_num=0, train_acc=0.5"] * 1500 + [", v_num=0, train_acc=0.5, loss=1.25"] * 100
+    bars = [f"{n / 16:3.0f}%|          | {n}/1600 [{n // 60:02d}:{n % 60:02d}<00:00,  1.00it/s" for n in range(1, 1601)]
+    (run,) = read(
+        from_text("\n".join(f"Epoch 0: {bar}{more}]" for bar, more in zip(bars, shown, strict=True))), "lightning"
+    )
+    assert np.isnan(run.iterations.loss[:1500]).all()
+    assert (run.iterations.loss[1500:] == 1.25).all()

@@ -47,6 +47,20 @@ class Block(NamedTuple):
         words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, 0, (1,))
         return cls(words, padded, starts, ends)
 
+    def unindented(self) -> Block:
+        """The same, each line from its first letter on: behind a tab and spaces."""
+        begins = _skip_spaces(self, self.starts + (self.octets[self.starts] == ord("\t")))
+        return self._replace(starts=np.minimum(begins, self.ends))
+
+    def letters(self, text: bytes, lines: Ints) -> bytes:
+        """These lines as a text of their own; lines that follow on each other are copied together."""
+        if not len(lines):
+            return b""
+        edges = np.flatnonzero(np.diff(lines) > 1)
+        begins = self.starts[lines[np.concatenate(([0], edges + 1))]].tolist()
+        ends = self.ends[lines[np.append(edges, len(lines) - 1)]].tolist()
+        return b"\n".join([text[begin:end] for begin, end in zip(begins, ends, strict=True)])
+
     def without(self, lines: Ints, others: Ints) -> Ints:
         """The lines that are not among the others."""
         if not len(others):
@@ -61,18 +75,19 @@ class Template:
 
     `{name,}` is a number that may have commas, `{name+}` one that may be long, `{name~}` one with any number of
     decimals, of which eight count, `{name?}` one that may be nan or inf, which is inf, `{name:}` a clock such as
-    `1:02:03` in seconds, `{name/}` a rate, `2.1s/it` or `5.0it/s`, in seconds, `{name@}` seconds since 1970 with a
-    fraction, `{name&}` a member of a JSON object that may be missing, `,"name":1.5` (nan), `{ }` any number of spaces,
-    `{*}` anything up to the next space or the end, `{|}` the drawing of a progress bar, `{**}` the rest of the line,
-    `{>}` the rest of a JSON object, `{{` a brace. With `anywhere` the shape begins where its first letters are first
-    found in the line, and a date and time in front of it become `stamp_s`.
+    `1:02:03` in seconds, `{name;}` a duration such as `1h 2m 3s`, `{name/}` a rate, `2.1s/it` or `5.0it/s`, in seconds,
+    `{name@}` seconds since 1970 with a fraction, `{name&}` a member of a JSON object that may be missing, `,"name":1.5`
+    (nan), `{ }` any number of spaces, `{%}` a percentage, `{*}` anything up to the next space or the end, `{'}` and
+    `{"}` up to the next such quote, `{|}` the drawing of a progress bar, `{**}` the rest of the line, `{>}` the rest of
+    a JSON object, `{{` a brace. With `anywhere` the shape begins where its first letters are first found in the line,
+    and a date and time in front of it become `stamp_s`.
     """
 
     def __init__(self, shape: str, *, anywhere: bool = False) -> None:
         self.anywhere = anywhere
         self.first = shape.partition("{")[0].encode()
         self.pieces: list[tuple[str, bytes]] = []  # (field name or "", literal)
-        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:|/@&>]+)\})?", shape):
+        for literal, name in re.findall(r"((?:[^{]|\{\{)*)(?:\{([\w ,*+~?:;|/@&>%'\"]+)\})?", shape):
             letters = literal.replace("{{", "{").encode()
             # Eight at a time: what does not fit the first ones is done with.
             self.pieces += [("", letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
@@ -91,24 +106,24 @@ class Template:
                 fits, cursor = _skip_literal(block, cursor, literal)
             elif name == " ":
                 fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
-            elif name == "*":
-                fits, cursor = _skip_word(block, cursor, block.ends[lines])
+            elif name in _SKIPPED:
+                fits, cursor = _skip_to(block, cursor, block.ends[lines], _SKIPPED[name])
+            elif name == "%":
+                fits, cursor = _skip_percentage(block, cursor)
             elif name == "|":
                 fits, cursor = _skip_bar(block, cursor, block.ends[lines])
             elif name == "**":
                 fits, cursor = cursor <= block.ends[lines], block.ends[lines]
             elif name == ">":
                 fits, cursor = _ends_object(block, cursor, block.ends[lines]), block.ends[lines]
-            elif name.endswith("@"):
-                fits, cursor, found[name.rstrip("@")] = _read_epoch(block, cursor)
+            elif name[-1] in _CLOCKS:
+                fits, cursor, found[name[:-1]] = _CLOCKS[name[-1]](block, cursor)
             elif name.endswith("&"):
                 fits, cursor, found[name.rstrip("&")] = _read_member(block, cursor, name.rstrip("&"))
-            elif name.endswith(":"):
-                fits, cursor, found[name.rstrip(":")] = _read_clock(block, cursor)
             elif name.endswith("/"):
                 fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
-                how = {_KINDS_OF_NUMBERS[name[-1]]: True} if name[-1] in _KINDS_OF_NUMBERS else {}
+                how = {_KINDS_OF_NUMBERS[kind]: True for kind in name if kind in _KINDS_OF_NUMBERS}
                 fits, cursor, found[name.rstrip(",+~?")] = _read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
@@ -116,7 +131,7 @@ class Template:
         fits = cursor == block.ends[lines]
         lines, found = lines[fits], {key: column[fits] for key, column in found.items()}
         if self.anywhere and len(lines):
-            fits, stamps = _stamps(block, block.starts[lines], begins[fits])
+            fits, stamps = stamps_in_front(block, block.starts[lines], begins[fits])
             lines, found = lines[fits], {key: column[fits] for key, column in found.items()}
             if stamps is not None:
                 found["stamp_s"] = stamps
@@ -152,6 +167,8 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
         alike &= _skip_literal(block, np.where(alike, places, 0), literal)[0]
         if alike.mean() > _MOSTLY:
             return lines[alike], places[alike]
+    if _FEW * len(lines) < len(block.starts):
+        return _find_singly(block, lines, literal)
     found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
     places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
@@ -160,19 +177,40 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
     return rows[wanted], places[first[wanted]]
 
 
+def _find_singly(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
+    """As above, for a few lines of a block."""
+    spans = zip(block.starts[lines].tolist(), block.ends[lines].tolist(), strict=True)
+    offsets = [block.octets[begin:end].tobytes().find(literal) for begin, end in spans]
+    found = np.array(offsets, np.int64).reshape(-1)
+    return lines[found >= 0], (block.starts[lines] + found)[found >= 0]
+
+
 def _skip_spaces(block: Block, cursor: Ints) -> Ints:
-    for _ in range(_MOST_SPACES):
-        space = block.octets[cursor] == ord(" ")
-        if not space.any():
+    for _ in range(_MOST_SPACES // 8):
+        others = block.words[cursor] ^ _SKIPPED["*"]
+        count = (np.bitwise_count((others & (~others + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
+        cursor = cursor + count
+        if (count < 8).all():
             break
-        cursor = cursor + space
     return cursor
 
 
-def _skip_word(block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
+def _skip_percentage(block: Block, cursor: Ints) -> tuple[Mask, Ints]:
+    """Over ` 42%`: some spaces, some digits and the sign."""
+    words = block.words[cursor]
+    count = _bytes_before(words, _PERCENTS)
+    figures = (words | _SPACE_TO_ZERO) ^ _ZEROS
+    others = ((figures + _PAST_NINE) | figures) & _HIGH_BITS
+    inside = (np.uint64(1) << (count << 3).astype(np.uint64) % np.uint64(64)) - np.uint64(1)
+    fits = (count > 0) & (count < 8) & ((others & inside) == 0)
+    return fits & (block.octets[cursor + count - 1] != ord(" ")), cursor + count + 1
+
+
+def _skip_to(block: Block, cursor: Ints, ends: Ints, wanted: np.uint64) -> tuple[Mask, Ints]:
+    """Over some letters to the wanted one, or to a space or the end of the line."""
     begin = cursor
     for _ in range(_MOST_WORD_PARTS):
-        count = _bytes_before(block.words[np.minimum(cursor, ends)], _SPACES)
+        count = _bytes_before(block.words[np.minimum(cursor, ends)], wanted)
         cursor = cursor + count
         if (count < 8).all():
             break
@@ -346,10 +384,16 @@ _UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")
 _QUOTES = np.frombuffer(b"'\"", np.uint8)
 _STRETCHES, _STRETCH = 8, 32
 _MOSTLY = 0.9
+_FEW = 8  # times as many lines are searched as one
 _MOST_WORD_PARTS = 8
 _MOST_BAR_PARTS = 200
 _BARS = np.uint64(0x7C7C7C7C7C7C7C7C)
-_SPACES = np.uint64(0x2020202020202020)
+_PERCENTS = np.uint64(0x2525252525252525)
+_SPACE_TO_ZERO = np.uint64(0x1010101010101010)
+_SKIPPED = {
+    "*": np.uint64(0x2020202020202020), "'": np.uint64(0x2727272727272727), '"': np.uint64(0x2222222222222222),
+}  # fmt: skip
+_CLOCKS = {":": _read_clock, ";": _read_duration, "@": _read_epoch}
 _ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
@@ -357,8 +401,10 @@ _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
 _TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "), (13, b":"), (16, b":"))
 
 
-def _stamps(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | None]:
+def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | None]:
     """The clocks in front of the lines, which stand at the same place in all of them; lines with another do not fit."""
+    if not len(starts):
+        return np.zeros(0, bool), None
     prefix = block.octets[starts[0] : begins[0]].tobytes()
     found = _STAMP.search(prefix)
     if found is None:

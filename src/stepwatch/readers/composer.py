@@ -20,6 +20,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import CHECKPOINT, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import strip_prefix
@@ -31,12 +32,12 @@ _KEYS = (
     "throughput/device/samples_per_sec", "throughput/device/mfu", "time/train", "time/val", "time/secs_per_step",
     "time/batch",
 )  # fmt: skip
-_TEMPLATES = {key: Template(f"\t Train {key}: {{value}}") for key in _KEYS}
+_TEMPLATES = {key: Template(f"Train {key}: {{value}}") for key in _KEYS}
 _PASSED_OVER = tuple(
-    Template(f"\t Train throughput/{key}{{**}}") for key in ("device/batches", "device/tokens", "device/flops", "flops")
+    Template(f"Train throughput/{key}{{**}}") for key in ("device/batches", "device/tokens", "device/flops", "flops")
 )
 _THROUGHPUT = "throughp"
-_TRAIN = np.uint64(int.from_bytes(b"\t Train ", "little"))
+_TRAIN, _OF_TRAIN = np.uint64(int.from_bytes(b"Train ", "little")), np.uint64((1 << 48) - 1)
 _OTHER_KEYS = ("trainer/device_train_microbatch_size", "time_seconds/train", "time_minutes/train", "time_days/train")
 _FIRST_LETTERS = {
     key[:8]: np.uint64(int.from_bytes(key[:8].encode(), "little")) for key in (*_KEYS, *_OTHER_KEYS)
@@ -121,17 +122,18 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
-    left, by_letters = _of_use(block, np.flatnonzero(block.ends > block.starts))
+    plain = behind_prefix(text, block, np.flatnonzero(block.ends > block.starts))[0].unindented()
+    left, by_letters = _of_use(plain, np.flatnonzero(plain.ends > plain.starts))
     for key, template in _TEMPLATES.items():
-        lines, found = template.match(block, by_letters[key[:8]])
+        lines, found = template.match(plain, by_letters[key[:8]])
         if len(lines):
             records.kept.append(_Values(key, lines + first_line, found["value"]))
             by_letters[key[:8]] = block.without(by_letters[key[:8]], lines)
     for template in _PASSED_OVER:
         lines = by_letters[_THROUGHPUT]
-        by_letters[_THROUGHPUT] = block.without(lines, template.match(block, lines)[0])
+        by_letters[_THROUGHPUT] = block.without(lines, template.match(plain, lines)[0])
     for unit, template in _PROGRESS.items():
-        lines, found = template.match(block, left)
+        lines, found = template.match(plain, left)
         if len(lines):
             left = block.without(left, lines)
             epoch = found.get("epoch", np.ones(len(lines)))
@@ -145,8 +147,8 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 def _of_use(block: Block, lines: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Lines of no record, and those of records by eight letters of their key, where it says something of time."""
     begins = block.starts[lines]
-    ours = block.words[begins] == _TRAIN
-    letters = block.words[np.minimum(begins[ours] + 8, len(block.words) - 1)]
+    ours = (block.words[begins] & _OF_TRAIN) == _TRAIN
+    letters = block.words[np.minimum(begins[ours] + 6, len(block.words) - 1)]
     told = lines[ours]
     return lines[~ours], {key: told[letters == number] for key, number in _FIRST_LETTERS.items()}
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, numbers_after, some_of
+from stepwatch.readers.columns import Block, Template, numbers_after
+from stepwatch.readers.dictionaries import dictionaries
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
@@ -46,7 +47,15 @@ _EVALUATED = Pattern(r"eval_(?:\w{1,60}_)?runtime")
 _PARTS_OF_TIME = Pattern(r"(?P<value>\d{1,9}) ?(?P<unit>d|h|m|s)")
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DAYS = Pattern(r"(?:(?P<days>\d{1,5}) days?, )?(?P<clock>\d{1,5}:\d\d:\d\d)")
-_TOKEN_COUNTS = ("num_input_tokens_seen", "num_tokens", "total_tokens", "tokens/total")
+_LOSS = Pattern(rb"""['"]loss['"]: """)
+# Keys of dictionaries, and the columns of what they tell.
+_TOKEN_COUNTS = {
+    "num_input_tokens_seen": "seen", "num_tokens": "tokens", "total_tokens": "in_all", "tokens/total": "of_all_cards",
+}  # fmt: skip
+_KEYS = {
+    "loss": "loss", "epoch": "epoch", "global_step/max_steps": "swift_step", "current_steps": "current_steps",
+    "total_steps": "total_steps", "train_speed(s/it)": "speed", **_TOKEN_COUNTS,
+}  # fmt: skip
 _ELAPSED = Pattern(rb"""['"]elapsed_time['"]: ?['"]([^'"\n]{1,40})""")
 _SPEED = Pattern(rb"""['"]train_speed\(s/it\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
 _MOST_SNIFFED = 60
@@ -74,23 +83,20 @@ class TrainerFormat(LineFormat):
         """Dictionaries with a loss: what they tell stands behind its keys, whatever else is in them."""
         if not len(left):
             return left
-        for quote in (b"'", b'"'):
-            lines, losses = numbers_after(block, text, b"%sloss%s: " % (quote, quote))
-            wanted = ~np.isnan(losses) & np.isin(lines, left, assume_unique=True)
-            lines, losses = lines[wanted], losses[wanted]
-            if len(lines):
-                epochs = _after(block, text, lines, b"%sepoch%s: " % (quote, quote))
-                records.keep("loss", lines + first_line, losses, epochs, _stamps(text, block, lines))
-                _keep_told(text, block, lines, first_line, quote, records)
-                alone = ~np.isnan(epochs) & (block.octets[block.starts[lines]] == ord("{"))
-                left = left[~np.isin(left, lines[alone], assume_unique=True)]
-        return left
+        parts = list(dictionaries(text, block, left, _LOSS, _field))
+        others = block.without(left, np.concatenate([left[:0], *(lines for lines, _ in parts)]))
+        parts += [(others[rows], found) for rows, found in _by_key(block.letters(text, others))]
+        if not parts:
+            return left
+        lines, found = _joined(parts)
+        epochs = found.get("epoch", np.full(len(lines), np.nan))
+        records.keep("loss", lines + first_line, found["loss"], epochs, _stamps(text, block, lines))
+        _keep_told(text, block, lines, first_line, found, records)
+        alone = ~np.isnan(epochs) & (block.octets[block.starts[lines]] == ord("{"))
+        return block.without(left, lines[alone])
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        if "loss" in found:
-            records.keep("loss", lines, found["loss"], found["epoch"], np.full(len(lines), np.nan))
-        else:
-            records.keep("bar", lines, found["number"], found["last"], found["elapsed"], found["rate"])
+        records.keep("bar", lines, found["number"], found["last"], found["elapsed"], found["rate"])
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         slow, fast = _float(groups["s_per_it"]), _float(groups["it_per_s"])
@@ -113,38 +119,64 @@ class TrainerFormat(LineFormat):
         TrainerRows(records).tell()
 
 
-def _after(block: Block, text: bytes, lines: Ints, literal: bytes, *, clock: bool = False) -> Floats:
-    """The numbers behind a key, for these lines."""
-    found = at_lines(lines, *numbers_after(block, text, literal, clock=clock))
-    return np.where(np.abs(found) <= LARGEST_KEPT, found, np.nan)
+def _field(key: str, value: str) -> str | None:
+    if key == "elapsed_time":
+        return "{elapsed_time:}" if ":" in value else "{elapsed_time;}"
+    name = _KEYS.get(key)
+    if name is None:
+        return None
+    return f"{{{name}+}}/{{last+}}" if name == "swift_step" else f"{{{name}{'+?' if name == 'loss' else '+'}}}"
 
 
-def _keep_told(text: bytes, block: Block, lines: Ints, first_line: int, quote: bytes, records: Records) -> None:
+def _by_key(text: bytes) -> Iterator[tuple[Ints, dict[str, Floats]]]:
+    """Lines with a loss, whatever stands in front of it and around it: what they tell stands behind its keys."""
+    block = Block.of(text)
+    for quote in (b"'", b'"'):
+        lines, losses = numbers_after(block, text, _quoted("loss", quote))
+        lines, losses = lines[~np.isnan(losses)], losses[~np.isnan(losses)]
+        if not len(lines):
+            continue
+        found = {"loss": losses}
+        for key, name in (*_KEYS.items(), ("elapsed_time", "elapsed_time")):
+            if name != "loss" and _quoted(key, quote) in text:
+                clock = key == "elapsed_time"
+                found[name] = at_lines(lines, *numbers_after(block, text, _quoted(key, quote), clock=clock))
+        if "swift_step" in found:
+            found["last"] = np.full(len(lines), _last(text, _quoted("global_step/max_steps", quote)))
+        yield lines, found
+
+
+def _quoted(key: str, quote: bytes) -> bytes:
+    return quote + key.encode() + quote + b": "
+
+
+def _joined(parts: list[tuple[Ints, dict[str, Floats]]]) -> tuple[Ints, dict[str, Floats]]:
+    """Parts of a block as one, by line; nan where one does not have a column."""
+    lines = np.concatenate([lines for lines, _ in parts])
+    order = np.argsort(lines, kind="stable")
+    columns = {}
+    for name in {name for _, found in parts for name in found}:
+        whole = np.concatenate([found.get(name, np.full(len(lines), np.nan)) for lines, found in parts])[order]
+        columns[name] = whole if name == "loss" else np.where(np.abs(whole) <= LARGEST_KEPT, whole, np.nan)
+    return lines[order], columns
+
+
+def _keep_told(
+    text: bytes, block: Block, lines: Ints, first_line: int, found: dict[str, Floats], records: Records
+) -> None:
     """Steps and clocks that LLaMA-Factory and ms-swift add, and counts of tokens."""
-    keys = {
-        name: b"%s%s%s: " % (quote, name.encode(), quote)
-        for name in ("global_step/max_steps", "current_steps", "total_steps", "elapsed_time", "train_speed(s/it)",
-                     *_TOKEN_COUNTS)
-    }  # fmt: skip
-    sample = b"".join([text[block.starts[line] : block.ends[line]] for line in some_of(lines).tolist()])
-    here = [name for name, key in keys.items() if key in sample]
-    if not here:
+    if not found.keys() - {"loss", "epoch"}:
         return
-    found = {name: _after(block, text, lines, keys[name]) for name in here if name != "elapsed_time"}
     unknown = np.full(len(lines), np.nan)
-    step = found.get("global_step/max_steps", found.get("current_steps", unknown))
-    tokens = next((found[name] for name in _TOKEN_COUNTS if name in found), unknown)
-    last, elapsed, error = found.get("total_steps", unknown), unknown, np.full(len(lines), WHOLE_SECONDS)
-    if "global_step/max_steps" in here:
-        last = np.full(len(lines), _last(text, keys["global_step/max_steps"]))
-    if "elapsed_time" in here:
-        elapsed = _after(block, text, lines, keys["elapsed_time"], clock=True)
-        if "global_step/max_steps" in here:
-            elapsed = _with_days(text, block, lines, elapsed)
-            speed = found.get("train_speed(s/it)", unknown)
-            elapsed, error = _swift_clock(
-                text, text[block.starts[lines[0]] : block.ends[lines[0]]], elapsed, speed, step
-            )
+    swift = "swift_step" in found
+    step = found["swift_step"] if swift else found.get("current_steps", unknown)
+    last = found.get("last" if swift else "total_steps", unknown)
+    tokens = next((found[name] for name in _TOKEN_COUNTS.values() if name in found), unknown)
+    elapsed, error = found.get("elapsed_time", unknown), np.full(len(lines), WHOLE_SECONDS)
+    if swift and "elapsed_time" in found:
+        elapsed = _with_days(text, block, lines, elapsed)
+        first = text[block.starts[lines[0]] : block.ends[lines[0]]]
+        elapsed, error = _swift_clock(text, first, elapsed, found.get("speed", unknown), step)
     records.keep("told", lines + first_line, step, last, elapsed, error, tokens)
 
 
@@ -262,10 +294,6 @@ def _position(pairs: Mapping[str, str]) -> tuple[float, float]:
     return _float(pairs.get("current_steps", pairs.get("step"))), _float(pairs.get("total_steps"))
 
 
-_LOSSES = tuple(
-    Template(f"{{{{'loss': {quote}{{loss?}}{quote}, {norm}'learning_rate': {{*}} 'epoch': {quote}{{epoch}}{quote}}}")
-    for quote in ("", "'") for norm in ("'grad_norm': {*} ", "")
-)  # fmt: skip
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
@@ -283,9 +311,8 @@ FORMAT = TrainerFormat(
     mark=b"%|",
     iteration=Pattern(_BAR),
     templates=(
-        Template("{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
-        *_LOSSES,
-        Template("Train:{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
+        Template("{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
+        Template("Train:{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
     ),
     checkpoints=(Pattern(r"Saving model checkpoint to \S{0,300}?checkpoint-(?P<at>\d{1,12})\b"),),
     facts=(

@@ -8,7 +8,6 @@ Numbers count steps over all epochs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -46,6 +45,8 @@ _USUAL = tuple(
         (" - {elapsed}s - {time}ms/step{**}", 1e-3), (" {*} {elapsed}s {time}s/step{**}", 1.0),
     )
 )  # fmt: skip
+_FIGURE = Pattern(r"(?<= )[-+]?\d\S*")
+_SEARCHED = 1 << 16  # bytes; an epoch that is longer has few last lines
 _HEADER = Template("Epoch {epoch}/{last}")
 _MOST_SNIFFED = 60
 _LONGEST_LINE = 4000
@@ -130,6 +131,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     if len(lines):
         records.kept.append(_Epochs(lines + first_line, found["epoch"], found["last"]))
         left = block.without(left, lines)
+    left = _keep_alike(text, block, left, first_line, records)
     progress, found = _PROGRESS.match(block, left)
     left = block.without(left, progress[found["n"] != found["total"]])
     for template, unit in _USUAL:
@@ -137,6 +139,41 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     for index in _WORDS.among(text, block, left):
         line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
         _read(line, index + first_line, records)
+
+
+def _keep_alike(text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:
+    """Keeps the last lines of epochs that have the shape of the first; the lines that are left."""
+    full = _FULL_BAR.search(text[:_SEARCHED])
+    if full is None:
+        return left
+    start, end = text.rfind(b"\n", 0, full.start()) + 1, text.find(b"\n", full.end())
+    shape, unit = _shape(text[start : end if end >= 0 else len(text)][:_LONGEST_LINE].decode("utf-8", "replace"))
+    if not shape:
+        return left
+    lines, found = Template(shape).match(block, left)
+    found["total"] = np.full(len(lines), float(full[1]))
+    return _keep_usual(block, lines, found, unit, left, first_line, records)
+
+
+def _shape(line: str) -> tuple[str, float]:
+    """The shape of a last line, whose other figures are passed over, and the unit of its time; else nothing."""
+    found = _FINAL.match(line)
+    timed = found if found is None or found["time"] else _AT_THE_END.search(line)
+    if found is None or timed is None or _final(line) is None:
+        return "", 0.0
+    spans = {found.span("elapsed"): "{elapsed}", timed.span("time"): "{time}"}
+    for name, pattern in (("loss", _LOSS), ("val_loss", _VAL_LOSS)):
+        told = pattern.search(line)
+        spans |= {told.span("value"): f"{{{name}}}"} if told else {}
+    shape, begin = line[: found.start("elapsed")].replace("{", "{{"), found.start("elapsed")
+    for (start, end), field in sorted(spans.items()):
+        shape += _passed(line[begin:start]) + field
+        begin = end
+    return shape + _passed(line[begin:]), _UNITS[timed["unit"]]
+
+
+def _passed(letters: str) -> str:
+    return _FIGURE.sub("{*}", letters.replace("{", "{{"))
 
 
 def _keep_usual(
@@ -147,12 +184,17 @@ def _keep_usual(
     if not len(lines):
         return left
     total, elapsed, time = (found[name] for name in ("total", "elapsed", "time"))
-    loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
-    fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
     units, unknown = np.full(len(lines), unit), np.full(len(lines), np.nan)
+    if "loss" in found:
+        loss, val_loss = found["loss"], found.get("val_loss", unknown)
+    else:
+        loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
+    fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
     finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, unknown)
-    records.kept.append(_Finals(*(column[fits] for column in finals)))
-    return block.without(left, lines[fits])
+    if not fits.all():
+        finals, lines = _Finals(*(column[fits] for column in finals)), lines[fits]
+    records.kept.append(finals)
+    return block.without(left, lines)
 
 
 def _read(line: str, number: int, records: Records) -> None:
@@ -201,7 +243,13 @@ def _joined_epochs(kept: list[object]) -> _Epochs:
 def _joined(parts: Sequence[tuple[np.ndarray, ...]], width: int) -> list[np.ndarray]:
     if not parts:
         return [np.empty(0)] * width
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return _by_line([np.concatenate(column) for column in zip(*parts, strict=True)])
+
+
+def _by_line(columns: list[np.ndarray]) -> list[np.ndarray]:
+    """In the order of the first column, the line; mostly they are."""
+    if bool((columns[0][1:] >= columns[0][:-1]).all()):
+        return columns
     order = np.argsort(columns[0], kind="stable")
     return [column[order] for column in columns]
 
@@ -218,7 +266,7 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     again[-1:] = False
     rows = np.flatnonzero(~again)
     headed = rows[above[rows] >= 0]
-    headed = headed[np.unique(above[headed], return_index=True)[1]]
+    headed = headed[np.diff(above[headed], prepend=-1) > 0]
     bare = rows[above[rows] < 0]
     if len(bare):
         totals, counts = np.unique(finals.total[bare], return_counts=True)
@@ -248,8 +296,8 @@ def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     if not unknown.all():
         told = [None if nan else stamp for stamp, nan in zip(stamps.tolist(), unknown.tolist(), strict=True)]
     # One for each epoch, which may be all that the log has: made without a call for each.
-    made = partial(tuple.__new__, Evaluation)
-    records.events += map(made, zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False))
+    columns = zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False)
+    records.events += map(tuple.__new__, repeat(Evaluation), columns)
     for save in (part for part in records.kept if isinstance(part, _Saved)):
         row = min(int(np.searchsorted(finals.line, save.line)), len(finals.line) - 1)
         records.events.append(Checkpoint(line=save.line, at=save.epoch * int(finals.total[row])))
@@ -265,18 +313,16 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     slow = np.flatnonzero(~finer & (total > 1) & (first > 2 * doubt) & (first > _LEAST_STEPS * time))
     number = (epoch * total).astype(np.int64)
     began = ((epoch - 1) * total).astype(np.int64) + 1
-    line = np.concatenate((finals.line[slow], finals.line)).astype(np.int64)
-    order = np.argsort(line, kind="stable")  # a first step stands before its epoch
-    columns = {
-        "number": np.concatenate((began[slow], number)), "line": line,
-        "time_s": np.concatenate((first[slow], time)),
-        "loss": np.concatenate((np.full(len(slow), np.nan), finals.loss)),
-        "stamp_s": np.concatenate((np.full(len(slow), np.nan), finals.stamp_s)),
-    }  # fmt: skip
+    unknown = np.full(len(slow), np.nan)
+    columns = _by_line([  # a first step stands before its epoch
+        np.concatenate((finals.line[slow], finals.line)).astype(np.int64), np.concatenate((began[slow], number)),
+        np.concatenate((first[slow], time)), np.concatenate((unknown, finals.loss)),
+        np.concatenate((unknown, finals.stamp_s)),
+    ])  # fmt: skip
+    named = dict(zip(("line", "number", "time_s", "loss", "stamp_s"), columns, strict=True))
     if np.isnan(finals.stamp_s).all():
-        del columns["stamp_s"]
-    columns = {name: column[order] for name, column in columns.items()}
-    records.add_rows(**columns)
+        del named["stamp_s"]
+    records.add_rows(**named)
 
 
 READER = Reader(

@@ -37,7 +37,9 @@ _RICH = (
 _VALIDATION = Pattern(rf"(?:Validation|Validating)(?: DataLoader \d{{1,6}})?:{_COUNTS}")
 _VALIDATION_WORDS = (b"Validation", b"Validating")
 _LOSSES = (b" loss=", b"train_loss_step=", b"train_loss=", b"train/loss_step=", b"train/loss=", b"loss_step=", b"loss=")
-_SOME_BYTES = 1 << 16
+_VALUES = Pattern(r"(?<==)(?P<value>[^\s,\]{}]+)(?P<after>[^\s{}]*)")
+_SOME_LINES = 40
+_BAR = "Epoch {epoch}:{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}"
 _STOPPED = b"Trainer.fit` stopped: "
 _SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION = 0.1, 0.03
 
@@ -56,17 +58,36 @@ class LightningFormat(LineFormat):
         super().parse(text, first_line, records)
 
     def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
-        """The loss in the bars, wherever it stands among what the user shows there."""
-        shown = (literal for part in (text[:_SOME_BYTES], text) for literal in _LOSSES if literal in part)
-        literal = next(shown, None)
-        if literal is not None:
-            lines, losses = numbers_after(block, text, literal)
-            records.keep("loss", lines + first_line, losses)
-        return left
+        """The bars, and the loss in them, wherever it stands among what the user shows there."""
+        literal, tail = self._shown(text, block, left)
+        lines, found = Template(_BAR + tail).match(block, left)
+        self._add_columns(records, lines + first_line, found)
+        rest = block.without(left, lines)
+        others = block.letters(text, rest)
+        wanted = next((each for each in _LOSSES if each == literal or each in others), None)
+        if wanted is not None and wanted == literal and len(lines):
+            records.keep("loss", lines + first_line, found["loss"])
+            rows, losses = numbers_after(Block.of(others), others, wanted)
+            records.keep("loss", rest[rows] + first_line, losses)
+        elif wanted is not None:
+            rows, losses = numbers_after(block, text, wanted)
+            records.keep("loss", rows + first_line, losses)
+        lines, found = Template(_BAR + "{**}").match(block, rest)
+        self._add_columns(records, lines + first_line, found)
+        return block.without(rest, lines)
+
+    def _shown(self, text: bytes, block: Block, lines: Ints) -> tuple[bytes, str]:
+        """What a bar in the middle of the block shows behind its rate: the letters of its loss, and its shape."""
+        for line in lines[len(lines) // 2 :][:_SOME_LINES].tolist():
+            found = self.iteration.match(text[block.starts[line] : block.ends[line]].decode("utf-8", "replace"))
+            if found is not None and "=" in found.string[found.end() :]:
+                return _learned(found.string[found.end() :])
+        return b"", "]"
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        columns = (found[name] for name in ("epoch", "number", "last", "elapsed", "rate", "digits"))
-        records.keep("bar", lines, *columns)
+        if len(lines):
+            columns = (found[name] for name in ("epoch", "number", "last", "elapsed", "rate", "digits"))
+            records.keep("bar", lines, *columns)
 
     def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
         rich = groups["rich"] is not None
@@ -92,6 +113,17 @@ class LightningFormat(LineFormat):
             lightning_csv.tell(text, records)
         else:
             _BarRows(records).tell()
+
+
+def _learned(shown: str) -> tuple[bytes, str]:
+    literal = next((each for each in _LOSSES if each.decode() in shown), b"")
+    place = shown.find(literal.decode()) + len(literal) if literal else -1
+    shape, begin = "", 0
+    for value in _VALUES.finditer(shown):
+        field = "{loss+?}" + value["after"] if value.start("value") == place else "{*}"
+        shape += shown[begin : value.start("value")].replace("{", "{{") + field
+        begin = value.end()
+    return literal, shape + shown[begin:].replace("{", "{{")
 
 
 def _clock(text: str) -> float:
@@ -173,19 +205,21 @@ class _BarRows:
         rows = rows[first_draws(batches[rows].astype(np.int64))]
         if not len(rows):
             return
+        # A loss is put into the bar after the position: the last drawing of a position has its own.
+        if len(rows) < len(epoch):
+            losses = losses[np.searchsorted(np.maximum.accumulate(epoch[:, 2]), epoch[rows, 2], side="right") - 1]
+        drawn = epoch if len(rows) == len(epoch) else np.asfortranarray(epoch[rows])
         number = batches[rows].astype(np.int64)
-        elapsed, error = _since_start(epoch[rows, 2], epoch[rows, 4], epoch[rows, 5], epoch[rows, 6])
+        elapsed, error = _since_start(drawn[:, 2], drawn[:, 4], drawn[:, 5], drawn[:, 6])
         done = int(number[0]) if drawn_zero or number[0] <= 1 or len(rows) == 1 else 0
         if len(rows) > 1 and number[0] <= number[1] - number[0]:
             done = int(number[0])
-        evaluations = self._evaluations(epoch, rows, number, mine)
+        evaluations = self._evaluations(epoch, drawn[:, 0], number, mine)
         clock = Clock(number, elapsed, error, np.full(len(rows), np.nan), done)
         times, _ = step_times(clock, [Pause(at, took) for _, at, took in evaluations])
         offset = int(epoch[0, 1]) * per_epoch
-        lines = epoch[rows, 0].astype(np.int64)
-        # A loss is put into the bar after the position: the last drawing of a position has its own.
-        loss = losses[np.searchsorted(np.maximum.accumulate(epoch[:, 2]), epoch[rows, 2], side="right") - 1]
-        self.records.add_rows(number=number + offset, time_s=np.maximum(times, 1e-6), loss=loss, line=lines)
+        lines = drawn[:, 0].astype(np.int64)
+        self.records.add_rows(number=number + offset, time_s=np.maximum(times, 1e-6), loss=losses, line=lines)
         self.records.events += [
             Evaluation(line=int(line), at=at + offset, took_s=took) for line, at, took in evaluations
         ]
@@ -201,17 +235,17 @@ class _BarRows:
             events.append(Fact(line=line, name="log_interval", value=clock.done))
 
     def _evaluations(
-        self, epoch: np.ndarray, rows: np.ndarray, number: np.ndarray, passes: list[_Pass]
+        self, epoch: np.ndarray, lines: np.ndarray, number: np.ndarray, passes: list[_Pass]
     ) -> list[tuple[float, int, float]]:
         """Line, batch and cost: of the validation's own bars, or where the bar of the epoch stood still at its end."""
         found: dict[int, tuple[float, int, float]] = {}
         for each in passes:
-            place = int(np.searchsorted(epoch[rows, 0], each.begin)) - 1
+            place = int(np.searchsorted(lines, each.begin)) - 1
             at = int(number[max(place, 0)])
             line, _, earlier = found.get(at, (each.begin, at, 0.0))
             found[at] = (line, at, earlier + each.took_s)
-        still = epoch[epoch[:, 2] == epoch[-1, 2]]
-        if not passes and len(still) > 1 and still[-1, 2] == still[-1, 3]:
+        still = epoch[epoch[:, 2] == epoch[-1, 2]] if not passes and epoch[-1, 2] == epoch[-1, 3] else epoch[:0]
+        if len(still) > 1:
             seconds, _ = _since_start(still[:, 2], still[:, 4], still[:, 5], still[:, 6])
             took = float(seconds[-1] - seconds[0])
             if took > max(_SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION * float(seconds[0])):
@@ -284,7 +318,6 @@ Validation DataLoader 0: 100%|██████████| 20/20 [00:01<00:00
 Epoch 3:   1%|          | 1/100 [00:00<00:20,  4.80it/s, v_num=0, train_loss=2.279]""",
     mark=b"Epoch ",
     iteration=Pattern(rf"Epoch (?P<epoch>\d{{1,9}}):{_COUNTS}|{_RICH}"),
-    templates=(Template("Epoch {epoch}:{ }{_pct}%|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}{**}"),),
     checkpoints=(Pattern(r"Epoch \d{1,9}, global step \d{1,12}: .{0,200}saving model to "),),
     facts=(
         Told(Pattern(r"You are using a CUDA device \('(?P<gpu_text>[^']{1,80})'\)")),

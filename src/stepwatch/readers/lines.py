@@ -16,6 +16,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template, some_of
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
@@ -130,11 +131,16 @@ class LineFormat:
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
+        bound = self.prefixes and not all(template.anywhere for template in self.templates)
+        plain, stamps = behind_prefix(text, block, left) if bound else (block, None)
         for template in self.templates:
-            if not len(template.match(block, some_of(left))[0]):
+            here = block if template.anywhere else plain
+            if not len(template.match(here, some_of(left))[0]):
                 continue
-            lines, found = _timed(*template.match(block, left))
+            lines, found = _timed(*template.match(here, left))
             if len(lines):
+                if stamps is not None and not template.anywhere:
+                    found["stamp_s"] = stamps[lines]
                 self._add_columns(records, lines + first_line, found)
                 left = block.without(left, lines)
         left = self._read_by_column(text, block, left, first_line, records)
@@ -213,18 +219,20 @@ class LineFormat:
             found = pattern.match(rest)
             if found is not None:
                 groups = found.groupdict()
+                at = _at(groups)
                 evaluation = Evaluation(
-                    line=number, at=_at(groups) or 0, train_loss=_loss(groups.get("train_loss")),
+                    line=number, at=at or 0, train_loss=_loss(groups.get("train_loss")),
                     val_loss=_loss(groups.get("val_loss")), took_s=_took(groups), stamp_s=stamp_of(prefix),
                 )  # fmt: skip
-                (records.events if _at(groups) is not None else records.unplaced).append(evaluation)
+                (records.events if at is not None else records.unplaced).append(evaluation)
                 return True
         for pattern in self.checkpoints:
             found = pattern.match(rest)
             if found is not None:
                 groups = found.groupdict()
-                save = Checkpoint(line=number, at=_at(groups), took_s=_took(groups), stamp_s=stamp_of(prefix))
-                (records.events if _at(groups) is not None else records.unplaced).append(save)
+                at = _at(groups)
+                save = Checkpoint(line=number, at=at, took_s=_took(groups), stamp_s=stamp_of(prefix))
+                (records.events if at is not None else records.unplaced).append(save)
                 return True
         return False
 

@@ -18,6 +18,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
@@ -141,8 +142,11 @@ def finish(first_line: int, records: Records) -> None:
 def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows: bool) -> None:
     block = Block.of(text)
     left = np.flatnonzero(block.ends > block.starts)
+    plain, stamps = behind_prefix(text, block, left)
     for template in TEMPLATES:
-        lines, found = template.match(block, left)
+        lines, found = template.match(plain, left)
+        if stamps is not None:
+            found["stamp_s"] = stamps[lines]
         fits = _sensible(block, lines, found)
         if not fits.all():
             lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
@@ -163,9 +167,11 @@ def _sensible(block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> 
 
 
 def _add_columns(records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-    mfu = {"reported_mfu": found["mfu"] / 100} if "mfu" in found else {}
+    more = {"reported_mfu": found["mfu"] / 100} if "mfu" in found else {}
+    if "stamp_s" in found:
+        more["stamp_s"] = found["stamp_s"]
     number, time_s = found["number"].astype(np.int64), found["time_ms"] / 1e3
-    records.add_rows(number=number, time_s=time_s, loss=found["loss"], line=lines, **mfu)
+    records.add_rows(number=number, time_s=time_s, loss=found["loss"], line=lines, **more)
 
 
 def _parse_lines(

@@ -53,6 +53,8 @@ _PLAIN_STARTS = ("step ", "saving ", "iter ")  # nothing stands before most line
 
 def stamp_of(prefix: str) -> float | None:
     """Seconds of the clock in a line's prefix, on an arbitrary but steady zero; None where there is none."""
+    if not prefix:
+        return None
     prefix = prefix[:_LONGEST_PREFIX]
     for pattern in _CLOCKS:
         found = pattern.search(prefix)

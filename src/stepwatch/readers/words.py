@@ -54,12 +54,8 @@ class Words:
         """Those of the lines of a block that hold one of them."""
         if not len(lines):
             return []
-        edges = np.flatnonzero(np.diff(lines) > 1)
-        begins = block.starts[lines[np.concatenate(([0], edges + 1))]].tolist()
-        ends = block.ends[lines[np.append(edges, len(lines) - 1)]].tolist()
-        joined = b"\n".join([text[begin:end] for begin, end in zip(begins, ends, strict=True)])
         starts = np.cumsum(block.ends[lines] - block.starts[lines] + 1)
-        places = [match.start() for match in self.found(joined)]
+        places = [match.start() for match in self.found(block.letters(text, lines))]
         rows = np.searchsorted(starts, places, side="right")
         found: list[int] = lines[rows[np.diff(rows, prepend=-1) > 0]].tolist()
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import multiprocessing
 import os
@@ -37,6 +38,7 @@ KILLS, SEED = 200, 1
 RANKS, SLOW_RANK, SLOWER = 8, 5, 1.6
 _TURNS, _PHASES_A_TURN, _PAIRS = 5000, 20, 300  # short turns: few of them are interrupted by what else runs here
 _TMPFS_BYTES = 64 * 1024
+_WORK = bytes(12_000_000)
 
 
 # --- overhead ---------------------------------------------------------------------------------------------------
@@ -123,9 +125,8 @@ def _share_of_a_step(recorder: Recorder) -> float:
 
 
 def _work() -> None:
-    total = 0
-    for number in range(160_000):
-        total += number
+    """Some 10 ms outside of the interpreter, as a training step is. It leaves cold caches, as a step does."""
+    hashlib.sha256(_WORK).digest()
 
 
 # --- planted sleeps ---------------------------------------------------------------------------------------------

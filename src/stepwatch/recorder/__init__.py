@@ -255,7 +255,17 @@ class Recorder:
             self._end_on_device(number, phase.event)
 
     def _noted(self, notes: dict[str, Any]) -> bytes:
-        """The rest of a line: figures first checked, since a tensor asked for its value would wait for the device."""
+        """The rest of a line. The usual notes are finite numbers, and need no encoder."""
+        text = ""
+        for name, value in notes.items():
+            plain = type(value) is int or (type(value) is float and value - value == 0)
+            if not plain or name in _LAST or not name.isidentifier():
+                return self._noted_with_care(notes)
+            text += f',"{name}":{value!r}'
+        return text.encode() + b"}\n"
+
+    def _noted_with_care(self, notes: dict[str, Any]) -> bytes:
+        """What is no plain value is left out: a tensor asked for its value would wait for the device."""
         figures = {name: value.item() if type(value).__module__ == "numpy" else value for name, value in notes.items()}
         plain = {
             name: value

@@ -3,7 +3,8 @@
     python -m benchmarks.trainer --nanogpt DIR [--rounds 3] [--only losses|speed|checkpoints|ranks]
 
 DIR is a checkout of nanoGPT, which is not part of this repository. Both are run as processes with the same flags on the
-same data, in turn, so that what else the machine does falls on both; of several rounds the fastest of each counts.
+same data and number of threads (one processor is left free), in turn, so that what else the machine does falls on both;
+of several rounds the fastest of each counts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WANTED_LOSS, WANTED_WALL, WANTED_SLOWEST, WANTED_WAIT = 1e-4, 1.0, 1.5, 0.1
+# Of both. Threads that wait for each other on a processor that has other work take many times as long, by chance.
+THREADS = max(1, (os.cpu_count() or 2) - 1)
 # nanoGPT's train.py as it is, with a clock around torch.save.
 _NANOGPT = """
 import runpy, sys, time, torch
@@ -104,7 +107,7 @@ def _arguments(flags: Flags, out: Path) -> list[str]:
 
 
 def _run(command: list[str], place: Path) -> Ran:
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "OMP_NUM_THREADS": str(THREADS)}
     began, used = time.perf_counter(), _cpu_s()
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
     wall_s = time.perf_counter() - began

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -38,7 +39,8 @@ KILLS, SEED = 200, 1
 RANKS, SLOW_RANK, SLOWER = 8, 5, 1.6
 _TURNS, _PHASES_A_TURN, _PAIRS = 5000, 20, 300  # short turns: few of them are interrupted by what else runs here
 _TMPFS_BYTES = 64 * 1024
-_WORK = bytes(12_000_000)
+_WORK = bytes(20_000_000)
+_STEP_S = 0.010
 
 
 # --- overhead ---------------------------------------------------------------------------------------------------
@@ -125,8 +127,15 @@ def _share_of_a_step(recorder: Recorder) -> float:
 
 
 def _work() -> None:
-    """Some 10 ms outside of the interpreter, as a training step is. It leaves cold caches, as a step does."""
-    hashlib.sha256(_WORK).digest()
+    """10 ms outside of the interpreter, as a training step is. It leaves cold caches, as a step does."""
+    hashlib.sha256(_work_of_a_step()).digest()
+
+
+@functools.cache
+def _work_of_a_step() -> memoryview:
+    """As many bytes as this machine hashes in 10 ms."""
+    took = statistics.median(_seconds(lambda: hashlib.sha256(_WORK).digest()) for _ in range(20))
+    return memoryview(_WORK)[: min(int(len(_WORK) * _STEP_S / took), len(_WORK))]
 
 
 # --- planted sleeps ---------------------------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -30,7 +33,7 @@ def command(arguments: tuple[str, ...], lang: str | None) -> None:
     checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it trains on all ranks:
     torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py
     """
-    with speaking(lang) as language:
+    with speaking(lang) as language, _without_collector():
         _require_torch()
         from stepwatch.trainer.distributed import ranks_from_environment
         from stepwatch.trainer.log import Log
@@ -47,6 +50,16 @@ def command(arguments: tuple[str, ...], lang: str | None) -> None:
                     raise
                 raise failure from error
             _leave(ranks.rank, failure or error, language)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Imports make a million objects that stay; looking through them again and again takes a part of the start."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _require_torch() -> None:

@@ -6,6 +6,7 @@ forward and backward over its micro-batches, clip, update. What nanoGPT draws at
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections import deque
@@ -45,6 +46,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
         training = _begin(config, ranks, log)
         with _recorder(training, directory) as recorder:
             _compile(training, recorder, log)
+            _keep_from_the_collector()
             loop = Loop(training, recorder, log, stop, directory)
             try:
                 loop.run()
@@ -52,6 +54,12 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
                 loop.close()
         ranks.leave()
     log.hint(f"next: stepwatch explain {directory / 'run.jsonl'}")
+
+
+def _keep_from_the_collector() -> None:
+    """All that is there now stays: a search through it for what could be freed would only be a pause in some step."""
+    gc.freeze()
+    gc.enable()
 
 
 def _begin(config: TrainConfig, ranks: Ranks, log: Log) -> Training:
@@ -122,6 +130,8 @@ class Loop:
             if number > first and self.saves_at(number, improved):
                 self.save()
             loss = self.step(number)
+            if number == first and self.keeper is not None:
+                self.keeper.expect(training.checkpoint())  # with the first step the optimizer has all of its state
             self.report(number, number - first, loss)
             training.iteration += 1
             if training.iteration > config.max_iters:

@@ -8,6 +8,7 @@ import shutil
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -24,6 +25,7 @@ Told = Callable[[Message], None]
 ROUNDS = 2  # over everything, so that a disturbance of some seconds spoils only half of the samples of a point
 ROUND_S = 0.05
 LONG_S = 0.4  # what takes longer is repeated once per round
+SAVES = 6  # of each size in a round: one save in three meets the system writing out those before it
 LAYER = (Axis("tokens", (32, 128, 512, 2048)), Axis("n_embd", (64, 128, 256, 512)))
 ATTENTION = (Axis("block_size", (32, 128, 512, 1024)), Axis("head_size", (16, 64)))
 SCORES = (Axis("block_size", (32, 128, 512)), Axis("head_size", (16, 64)))
@@ -51,11 +53,11 @@ class Stopwatch:
     def __init__(self, clock: Clock, finish: Callable[[], None]) -> None:
         self._clock, self._finish = clock, finish
 
-    def samples(self, act: parts.Act, *, warm: bool = True) -> Iterator[float]:
+    def samples(self, act: parts.Act, *, warm: bool = True, fewest: int = 1) -> Iterator[float]:
         """As many as a round takes; the first try is left out where it is not warm yet."""
         first = self.once(act) if warm else 0.0
         spent, count = 0.0, 0
-        while count == 0 or spent < ROUND_S or (count < 2 and max(first, spent) < LONG_S):
+        while count < fewest or spent < ROUND_S or (count < 2 and max(first, spent) < LONG_S):
             taken = self.once(act)
             spent, count = spent + taken, count + 1
             yield taken
@@ -287,7 +289,9 @@ def _saved(stopwatch: Stopwatch, path: str, size: int, device: str) -> dict[str,
     small = parts.checkpoint(SMALL_TENSORS // 4, device)
     tensor = stopwatch.figure(lambda: torch.save(small(), path)).over(SMALL_TENSORS)
     large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
-    taken = [seconds for _ in range(ROUNDS) for seconds in stopwatch.samples(lambda: torch.save(large, path))]
+    taken = [
+        seconds for _ in range(ROUNDS) for seconds in stopwatch.samples(lambda: torch.save(large, path), fewest=SAVES)
+    ]
     overhead = 12 * tensor.value
     rate = figure_of([max(seconds - overhead, seconds / 2) for seconds in taken], unit="B/s", amount=float(size))
     return {"save_tensor": tensor, "save_rate": rate}
@@ -304,9 +308,11 @@ def compiling(stopwatch: Stopwatch, device: str) -> dict[str, Figure]:
         torch._dynamo.reset()
         compiled = torch.compile(model)
         start = time.perf_counter()  # the compiler's other processes count, whatever the clock
-        compiled(text).backward()
-        with torch.no_grad():
-            compiled(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing is cached is meant
+            compiled(text).backward()
+            with torch.no_grad():
+                compiled(text)
         first = time.perf_counter() - start
     except Exception:  # no C++ compiler, no Triton, a Python that dynamo does not know: each raises its own
         return {}

@@ -53,6 +53,7 @@ class Recorder:
         self.data_s = self.wait_s = 0.0
         """Between the phases: parts of the step that follows."""
         self._parts_wait = False
+        self._names: set[str] = set()  # of notes that were written with care once
         self._device: Device | None = None
         self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
         self._closed = False
@@ -157,26 +158,31 @@ class Recorder:
     # --- the stopwatch ------------------------------------------------------------------------------------------
 
     def leave(self, phase: Phase, ended: float, whole: bool) -> None:
-        """Writes the line of a phase that is over, and tells the phase around it what is not its own."""
+        """Records a phase that is over, and tells the phase around it what is not its own."""
         stack, kind = self.stack, phase.kind
-        if stack and stack[-1] is phase and get_ident() == self.thread:
+        if stack and stack[-1] is phase:
             del stack[-1]
             phase.open = False
         elif not self._taken_from_stack(phase):
             return
-        elapsed = ended - phase.begun
-        if kind is DATA or kind is WAIT:
-            self._add_part(phase, elapsed - phase.others_s)
-            return
-        if stack:
+        own = ended - phase.begun - phase.others_s
+        if stack and kind not in PARTS_OF_STEP:
             if any(outer.kind is kind for outer in stack):
                 self._join(phase)
                 return
-            stack[-1].others_s += elapsed
-        if whole and kind is STEP:
-            self._write_step(phase, elapsed - phase.others_s, ended)
-        elif whole and kind is not NOTHING:
-            self._write(phase, elapsed - phase.others_s, ended)
+            stack[-1].others_s += own + phase.others_s
+        if whole or kind in PARTS_OF_STEP:
+            self.record(phase, own, ended)
+
+    def record(self, phase: Phase, own: float, ended: float) -> None:
+        """Writes the line of a phase that is no longer on the stack, or adds it to that of its step."""
+        kind = phase.kind
+        if kind is DATA or kind is WAIT:
+            self._add_part(phase, own)
+        elif kind is not STEP:
+            self._write(phase, own, ended)
+        else:
+            self._write_step(phase, own, ended)
 
     def _checked(self, number: Any) -> int | None:
         try:
@@ -225,8 +231,7 @@ class Recorder:
         around.wait_s += inner.wait_s
 
     def _write(self, phase: Phase, own: float, ended: float) -> None:
-        if phase.kind is STEP:
-            self._write_step(phase, own, ended)
+        if phase.kind is NOTHING:
             return
         inside = next((outer.number for outer in reversed(self.stack) if outer.kind is STEP), None)
         entry = b'{"%b":%d,"s":%.6f,"t":%.6f' % (
@@ -239,7 +244,7 @@ class Recorder:
         number = self._next if phase.number is None else phase.number
         self._next = number + 1
         rest = self._noted(phase.notes) if phase.notes else b"}\n"
-        wait_s, data_s = phase.wait_s, phase.data_s
+        data_s, wait_s = phase.data_s, phase.wait_s
         if self._parts_wait:
             own += self.data_s + self.wait_s
             data_s, wait_s = data_s + self.data_s, wait_s + self.wait_s
@@ -248,8 +253,9 @@ class Recorder:
         if wait_s:
             rest = b',"wait_s":%.6f%b' % (wait_s, rest)
         if data_s:
-            rest = b',"data_s":%.6f%b' % (data_s, rest)
-        line = b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest)
+            line = b'{"step":%d,"s":%.6f,"t":%.6f,"data_s":%.6f%b' % (number, own, self._epoch + ended, data_s, rest)
+        else:
+            line = b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest)
         self._lines.append(line, perf_counter())
         if phase.event is not None:
             self._end_on_device(number, phase.event)
@@ -259,7 +265,7 @@ class Recorder:
         text = ""
         for name, value in notes.items():
             plain = type(value) is int or (type(value) is float and value - value == 0)
-            if not plain or name in _LAST or not name.isidentifier():
+            if not plain or name not in self._names:
                 return self._noted_with_care(notes)
             text += f',"{name}":{value!r}'
         return text.encode() + b"}\n"
@@ -277,6 +283,7 @@ class Recorder:
             self.complain(
                 "value", f"{left_out[0]} is not a plain number and is not recorded: use .item() where it is due"
             )
+        self._names.update(filter(str.isidentifier, plain))
         return b"," + line_of(plain)[1:] if plain else b"}\n"
 
     def _write_from_aside(self, phase: Phase, elapsed: float) -> None:

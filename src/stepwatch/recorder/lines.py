@@ -64,10 +64,10 @@ class Lines:
         """Never raises. `line` ends with a newline; `now` is perf_counter's."""
         if self._behind is not None:
             self._append_behind(self._behind, line)
-            return
-        self._write(line)
-        if perf_counter() - now > SLOW_WRITE_S:
-            self._go_behind()
+        else:
+            self._write(line)
+            if perf_counter() - now > SLOW_WRITE_S:
+                self._go_behind()
 
     def close(self) -> None:
         if self._behind is not None and self._thread is not None:

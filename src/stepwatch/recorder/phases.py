@@ -25,19 +25,23 @@ PARTS_OF_STEP = (DATA, WAIT)
 class Phase:
     """One stretch of time of a kind; `note` adds what is to be kept of it.
 
-    What most phases never have is a default of the class: a phase is made in the training's time.
+    It is made and left in the training's time, once in some milliseconds: then nothing of it is in the processor's
+    caches, and few objects and calls count for more than few instructions.
     """
 
-    begun = others_s = data_s = wait_s = 0.0
-    open = False
-    event: Any = None
-    _again: tuple[Phase, ...] = ()
+    __slots__ = (
+        "_again", "begun", "data_s", "event", "kind", "notes", "number", "open", "others_s", "recorder", "wait_s",
+    )  # fmt: skip
 
     def __init__(self, recorder: Recorder, kind: str, number: int | None, notes: dict[str, Any] | None) -> None:
         self.recorder = recorder
         self.kind = kind
         self.number = number
         self.notes = notes
+        self.begun = self.others_s = self.data_s = self.wait_s = 0.0
+        self.open = False
+        self.event: Any = None
+        self._again: tuple[Phase, ...] | None = None
 
     def note(self, *wrong: Any, **notes: Any) -> None:
         """Keeps figures with the phase, for example loss=3.2. A tensor is not asked for its value: that would wait."""
@@ -62,15 +66,19 @@ class Phase:
 
     def __exit__(self, kind: type[BaseException] | None = None, error: object = None, trace: object = None) -> None:
         ended = perf_counter()
-        if self._again:
-            *again, inner = self._again
-            self._again = tuple(again)
-            inner.__exit__(kind)
-            return
+        recorder = self.recorder
+        stack = recorder.stack
         try:
-            self.recorder.leave(self, ended, kind is None or kind is GeneratorExit)
+            if kind is None and len(stack) == 1 and stack[0] is self and self._again is None:  # as nearly always
+                del stack[0]
+                self.open = False
+                recorder.record(self, ended - self.begun - self.others_s, ended)
+            elif self._again is not None:
+                self._leave_again(kind)
+            else:
+                recorder.leave(self, ended, kind is None or kind is GeneratorExit)
         except Exception as error:
-            self.recorder.complain("leave", f"a {self.kind} was not recorded: {error}")
+            recorder.complain("leave", f"a {self.kind} was not recorded: {error}")
 
     def __call__(self, function: F) -> F:
         """As a decorator: every call is such a phase."""
@@ -82,7 +90,12 @@ class Phase:
 
         return timed  # type: ignore[return-value]
 
+    def _leave_again(self, kind: type[BaseException] | None) -> None:
+        *again, inner = self._again or ()
+        self._again = tuple(again) or None
+        inner.__exit__(kind)
+
     def _enter_again(self) -> Phase:
         inner = Phase(self.recorder, self.kind, self.number, None)
-        self._again = (*self._again, inner)
+        self._again = (*(self._again or ()), inner)
         return inner.__enter__()

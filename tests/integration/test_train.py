@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from stepwatch.cli import main
 from stepwatch.run import Timing
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
+
+from stepwatch.trainer.checkpoints import load  # noqa: E402
+from stepwatch.trainer.snapshot import Copy  # noqa: E402
 
 TINY = {
     "dataset": "numbers", "device": "cpu", "n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 16, "batch_size": 4,
@@ -156,6 +160,32 @@ def test_saves_have_an_interval_of_their_own_and_one_split_is_enough(train: Trai
     assert re.findall(r"^checkpoint at (\d+): waited", log, re.M) == ["8", "16"]
     assert re.findall(r"^checkpoint at (\d+): written", log, re.M) == ["8", "16"]
     assert re.findall(r"^step (\d+): val loss [\d.]+$", log, re.M) == ["0", "10", "20"]
+
+
+def test_a_copy_that_takes_long_is_waited_for_at_the_checkpoints_expense(
+    train: Train, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("--log_interval=1", "--max_iters=12", "--eval_interval=10", "--n_embd=128")  # tensors beyond _AT_ONCE
+    train(*flags)
+    plain = load(place / "out" / "ckpt.pt")["model"]
+    finish = Copy.finish
+
+    def slow(copy: Copy) -> None:
+        time.sleep(0.5)
+        finish(copy)
+
+    monkeypatch.setattr(Copy, "finish", slow)
+    log = train(*flags)
+    lines = (r"^checkpoint at 10: waited (\S+)ms", r"^iter 10:.*? time (\S+)ms")
+    waited, taken = (re.search(line, log, re.M) for line in lines)
+    assert waited is not None
+    assert taken is not None
+    assert float(waited[1]) > 400 > float(taken[1])
+    (step,) = (line["s"] for line in recorded(place / "out" / "run.jsonl")[-20:] if line.get("step") == 10)
+    assert step < 0.4
+    saved = load(place / "out" / "ckpt.pt")
+    assert saved["iter_num"] == 10
+    assert all(torch.equal(weight, plain[name]) for name, weight in saved["model"].items())
 
 
 def test_a_run_goes_on_where_it_was_saved(train: Train, place: Path) -> None:

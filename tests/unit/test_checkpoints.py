@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from typing import Any
 
 import pytest
@@ -65,17 +65,40 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     assert weights["wte.weight"].data_ptr() == weights["lm_head.weight"].data_ptr()
 
 
-def test_a_snapshot_is_of_the_moment_and_its_memory_is_used_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [4, 40_000])  # copied at once, and by the thread that writes
+def test_a_snapshot_is_of_the_moment_and_its_memory_is_used_again(count: int) -> None:
     snapshot = checkpoints.Snapshot()
-    weight = torch.ones(4)
-    first = snapshot.take({"a": {"w": weight, "empty": torch.empty(0), "also empty": torch.empty(0)}})
-    place = first["a"]["w"].data_ptr()
+    weight = torch.ones(count)
+    first = snapshot.begin({"a": {"w": weight, "empty": torch.empty(0), "also empty": torch.empty(0)}})
+    first.finish()
+    place = first.values["a"]["w"].data_ptr()
     weight.fill_(2)
-    assert first["a"]["w"].tolist() == [1, 1, 1, 1]
-    again = snapshot.take({"a": {"w": weight}, "more": [torch.ones(2, dtype=torch.bfloat16)]})
-    assert again["a"]["w"].data_ptr() == place
-    assert again["a"]["w"].tolist() == [2, 2, 2, 2]
-    assert again["more"][0].dtype == torch.bfloat16
+    assert first.values["a"]["w"].unique().tolist() == [1]
+    again = snapshot.begin({"a": {"w": weight}, "more": [torch.ones(count, dtype=torch.bfloat16), weight[::2]]})
+    again.finish()
+    assert again.values["a"]["w"].data_ptr() == place
+    assert again.values["a"]["w"].unique().tolist() == [2]
+    assert torch.equal(again.values["more"][0], torch.ones(count, dtype=torch.bfloat16))
+    assert torch.equal(again.values["more"][1], weight[::2])
+
+
+def test_weights_may_change_once_the_copy_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_copy, finish = Event(), checkpoints.Copy.finish
+
+    def held_up(copy: checkpoints.Copy) -> None:
+        may_copy.wait(30)
+        finish(copy)
+
+    monkeypatch.setattr(checkpoints.Copy, "finish", held_up)
+    weight = torch.ones(40_000)
+    keeper = Keeper(tmp_path)
+    keeper.begin(a_checkpoint(1, model={"w": weight}), 1)
+    Timer(0.05, may_copy.set).start()
+    assert keeper.settle() > 0.01
+    weight.fill_(2)
+    assert keeper.settle() == 0
+    keeper.close()
+    assert load(tmp_path / "ckpt.pt")["model"]["w"].unique().tolist() == [1]
 
 
 def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Checkpoints that training does not wait for, and that are whole whenever the process dies.
 
-Training waits while the tensors are copied to memory; a thread writes the copy to a new file beside ckpt.pt and puts
-it in its place once it is safe on the disk. What is written is nanoGPT's checkpoint: model, optimizer, model_args,
-iter_num, best_val_loss, config.
+The tensors are copied to memory while training computes the next gradients; a thread writes the copy to a new file
+beside ckpt.pt and puts it in its place once it is safe on the disk. What is written is nanoGPT's checkpoint: model,
+optimizer, model_args, iter_num, best_val_loss, config.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from stepwatch.messages import Message
 from stepwatch.trainer.errors import CheckpointError
-from stepwatch.trainer.snapshot import Snapshot, size_of
+from stepwatch.trainer.snapshot import Copy, Snapshot, size_of
 
 __all__ = ["CheckpointError", "Keeper", "Saved", "check_shape", "load", "model_state"]
 
@@ -67,6 +67,7 @@ class Keeper:
         self._snapshot = Snapshot()
         self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", _step_back) if background else None
         self._writing: Future[None] | None = None
+        self._copy: Copy | None = None
         self._hurry = Event()
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -81,8 +82,8 @@ class Keeper:
             self.wait()
             self._writing = self._writer.submit(self._snapshot.make_room, checkpoint)
 
-    def save(self, checkpoint: Mapping[str, Any], at: int) -> float:
-        """Copy the checkpoint and have it written; the seconds that the caller waited."""
+    def begin(self, checkpoint: Mapping[str, Any], at: int) -> float:
+        """Have the checkpoint copied and written; the seconds waited so far. To be settled before a tensor changes."""
         began = time.perf_counter()
         self.wait()
         size = size_of(checkpoint)
@@ -93,8 +94,22 @@ class Keeper:
             self._hurry.set()
             self._write(dict(checkpoint), at, size)
         else:
-            self._writing = self._writer.submit(self._write, self._snapshot.take(checkpoint), at, size)
+            self._copy = self._snapshot.begin(checkpoint)
+            self._writing = self._writer.submit(self._write_copy, self._copy, at, size)
         return time.perf_counter() - began
+
+    def settle(self) -> float:
+        """Wait until the copy that was begun is made; the seconds that it took."""
+        copy, self._copy = self._copy, None
+        if copy is None:
+            return 0.0
+        began = time.perf_counter()
+        copy.settle()
+        return time.perf_counter() - began
+
+    def save(self, checkpoint: Mapping[str, Any], at: int) -> float:
+        """Copy the checkpoint and have it written; the seconds that the caller waited."""
+        return self.begin(checkpoint, at) + self.settle()
 
     def wait(self) -> None:
         """Until nothing is being written."""
@@ -110,6 +125,10 @@ class Keeper:
         self.wait()
         if self._writer is not None:
             self._writer.shutdown()
+
+    def _write_copy(self, copy: Copy, at: int, size: int) -> None:
+        copy.finish()
+        self._write(copy.values, at, size)
 
     def _write(self, checkpoint: dict[str, Any], at: int, size: int) -> None:
         began = time.perf_counter()

@@ -64,9 +64,11 @@ class Log:
         self.say(f"step {number}: " + ", ".join(f"{split} loss {loss:.4f}" for split, loss in losses.items()))
         self.say(f"evaluation at {number}: {seconds * 1e3:.2f}ms")
 
-    def checkpoint(self, number: int, out_dir: str, waited: float) -> None:
+    def saving(self, out_dir: str) -> None:
         self.say(f"saving checkpoint to {out_dir}")
-        self.say(f"checkpoint at {number}: waited {waited * 1e3:.2f}ms")
+
+    def waited(self, number: int, seconds: float) -> None:
+        self.say(f"checkpoint at {number}: waited {seconds * 1e3:.2f}ms")
 
     def written(self, number: int, seconds: float, failed: str | None) -> None:
         if failed is None:

@@ -107,6 +107,7 @@ class Loop:
         self.evaluator = Evaluator(self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw)
         self.saved: deque[Saved] = deque()  # written in the background, not yet told
         self.waited: dict[int, float] = {}
+        self.unsettled: int | None = None  # the save whose copy is under way
         self.keeper = Keeper(directory, on_written=self.saved.append) if self.ranks.is_first else None
         self.health = Health(training)
         self.pace = Pace()
@@ -138,6 +139,7 @@ class Loop:
                 break
             if self.stopping:
                 self.save()
+                self.settle()
                 self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
                 break
 
@@ -166,6 +168,7 @@ class Loop:
                 if is_last:
                     self._ask_the_others()
                 training.scaler.scale(loss / training.micro_batches).backward()
+            waited = self.settle()
             self._update(loss)
             told = None
             if number % self.config.log_interval == 0:
@@ -173,7 +176,8 @@ class Loop:
                 phase.note(loss=told)
             elif self.evaluates_at(number + 1) or self.saves_at(number + 1):
                 self.device.synchronize()  # else the evaluation would be charged with what is still queued
-            self.since_line.append(time.perf_counter() - began)
+            self.since_line.append(time.perf_counter() - began - waited)
+            phase.others_s += waited  # the checkpoint's
         return told
 
     def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:
@@ -224,7 +228,7 @@ class Loop:
         return improved
 
     def save(self) -> None:
-        """Waits for a copy in memory; the file is written while the training goes on."""
+        """Copied and written while the training goes on, until it changes the weights."""
         number = self.training.iteration
         if self.health.is_spoilt():
             self.not_finite(number)
@@ -232,9 +236,20 @@ class Loop:
             return
         if self.keeper is None:
             return
-        waited = self.waited[number] = self.keeper.save(self.training.checkpoint(), number)
-        self.pace.checkpoint(waited)
-        self.log.checkpoint(number, self.config.out_dir, waited)
+        self.waited[number] = self.keeper.begin(self.training.checkpoint(), number)
+        self.unsettled = number
+        self.log.saving(self.config.out_dir)
+
+    def settle(self) -> float:
+        """The seconds that the training waits here for the copy of a checkpoint, if one is under way."""
+        number, self.unsettled = self.unsettled, None
+        if self.keeper is None or number is None:
+            return 0.0
+        waited = self.keeper.settle()
+        self.waited[number] += waited
+        self.pace.checkpoint(self.waited[number])
+        self.log.waited(number, self.waited[number])
+        return waited
 
     def tell_written(self) -> None:
         """The lines of saves that were finished meanwhile."""

@@ -1,12 +1,45 @@
-"""A copy of a checkpoint in host memory, quick enough that training may wait for it."""
+"""A copy of a checkpoint in host memory, made while training computes the next gradients.
+
+Weights change only at the end of a step. Until then a copy of them is made aside: by a card on a stream of its own, of
+what is in host memory by the thread that writes the file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from threading import Event
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_AT_ONCE = 1 << 16  # bytes: a smaller tensor is copied before a thread would have begun
+
+
+class Copy:
+    """A copy under way. Whoever changes the tensors settles it first; whoever reads it has finished it."""
+
+    def __init__(self, values: dict[str, Any], pairs: list[tuple[Tensor, Tensor]], events: list[torch.cuda.Event]):
+        self.values = values
+        self._pairs, self._events = pairs, events
+        self._made = Event()
+
+    def finish(self) -> None:
+        """Copies what is in host memory, and waits for what comes from cards."""
+        try:
+            for buffer, tensor in self._pairs:
+                _octets(buffer)[:] = _octets(tensor)
+            for event in self._events:
+                event.synchronize()
+        finally:
+            self._made.set()
+
+    def settle(self) -> None:
+        """Waits for what is in host memory; a card waits by itself before it changes its own."""
+        for event in self._events:
+            event.wait()
+        if self._pairs:
+            self._made.wait()
 
 
 class Snapshot:
@@ -14,6 +47,7 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._buffers: list[Tensor] = []
+        self._asides: dict[torch.device, torch.cuda.Stream] = {}
 
     def make_room(self, values: Mapping[str, Any]) -> None:
         """Buffers for these tensors, touched, so that the system has handed over their memory; nothing is copied."""
@@ -21,14 +55,32 @@ class Snapshot:
         walk.of(values)
         self._buffers = walk.made
 
-    def take(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The copy, in the buffers of the one before: that must not be in use any more."""
-        walk = _Walk(self._buffers, _copy)
+    def begin(self, values: Mapping[str, Any]) -> Copy:
+        """A copy in the buffers of the one before, which must not be in use any more."""
+        pairs: list[tuple[Tensor, Tensor]] = []
+        cards = {tensor.device for tensor in tensors_of(values) if tensor.device.type == "cuda"}
+        asides = {card: self._aside(card) for card in cards}
+
+        def copied(buffer: Tensor, tensor: Tensor) -> Tensor:
+            if tensor.device in asides:
+                with torch.cuda.stream(asides[tensor.device]):
+                    return buffer.copy_(tensor, non_blocking=True)
+            if tensor.is_contiguous() and tensor.nbytes > _AT_ONCE:
+                pairs.append((buffer, tensor))
+                return buffer
+            return buffer.copy_(tensor)
+
+        walk = _Walk(self._buffers, copied)
         copy: dict[str, Any] = walk.of(values)
         self._buffers = walk.made
-        for card in {tensor.device for tensor in tensors_of(values) if tensor.device.type == "cuda"}:
-            torch.cuda.current_stream(card).synchronize()
-        return copy
+        return Copy(copy, pairs, [aside.record_event() for aside in asides.values()])
+
+    def _aside(self, card: torch.device) -> torch.cuda.Stream:
+        """A stream beside the training's, which begins after what that has in hand."""
+        if card not in self._asides:
+            self._asides[card] = torch.cuda.Stream(card)
+        self._asides[card].wait_stream(torch.cuda.current_stream(card))
+        return self._asides[card]
 
 
 class _Walk:
@@ -87,14 +139,16 @@ def _identity(tensor: Tensor) -> tuple[object, ...]:
     return tensor.device, place, tensor.dtype, tensor.shape, tensor.stride()
 
 
-def _copy(buffer: Tensor, tensor: Tensor) -> Tensor:
-    return buffer.copy_(tensor, non_blocking=True)
-
-
 def _touch(buffer: Tensor, tensor: Tensor) -> Tensor:
-    """Zeros by numpy: an operation of torch in a second thread starts a second pool of threads, and slows the first."""
-    buffer.reshape(-1).view(torch.uint8).numpy().fill(0)
+    _octets(buffer).fill(0)
     return buffer
+
+
+def _octets(tensor: Tensor) -> Any:
+    """Its memory as numpy's: an operation of torch in a second thread starts a second pool of threads, which slows the
+    first.
+    """
+    return tensor.reshape(-1).view(torch.uint8).numpy()
 
 
 def _host_memory(tensor: Tensor) -> Tensor:

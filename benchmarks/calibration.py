@@ -38,6 +38,7 @@ from stepwatch.units import Interval
 
 PARTS = ("step", "evaluation", "checkpoint")
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
+ROUNDS = 4
 VISIT_S, FEWEST, MOST = 1.0, 3, 30
 
 
@@ -86,30 +87,36 @@ class Visit(NamedTuple):
 
 def main() -> None:
     options = _options()
-    sys.path.insert(0, options.nanogpt)
-    if options.clock == "cpu":
+    print(measure(options.nanogpt, **{name: value for name, value in vars(options).items() if name != "nanogpt"}))
+
+
+def measure(
+    nanogpt: str, *, clock: str = "wall", rounds: int = ROUNDS, shapes: str = "held-out", directory: str = ".",
+    keep: str | None = None,
+) -> str:  # fmt: skip
+    sys.path.insert(0, nanogpt)
+    if clock == "cpu":
         torch.set_num_threads(1)
     measuring.ROUNDS = 1  # the rounds are here, with runs between them
-    clock, shapes = CLOCKS[options.clock], SHAPES[options.shapes]
     calibrations: list[Calibration] = []
-    visits: list[list[Visit]] = [[] for _ in shapes]
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        for turn in range(options.rounds):
-            calibrations.append(calibrate("cpu", directory, compiles=False, clock=clock))
-            for place, shape in enumerate(shapes):
-                visits[place].append(visit(shape, clock, directory))
-            if options.keep:
-                save_calibration(pooled(calibrations), os.path.join(options.keep, f"{options.shapes}.json"))
-                Path(options.keep, f"{options.shapes}-runs.json").write_text(json.dumps(visits), encoding="utf-8")
-            print(f"round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    print(table(shapes, pooled(calibrations), visits))
+    visits: list[list[Visit]] = [[] for _ in SHAPES[shapes]]
+    with tempfile.TemporaryDirectory(dir=directory) as place:
+        for turn in range(rounds):
+            calibrations.append(calibrate("cpu", place, compiles=False, clock=CLOCKS[clock]))
+            for runs, shape in zip(visits, SHAPES[shapes], strict=True):
+                runs.append(visit(shape, CLOCKS[clock], place))
+            if keep:
+                save_calibration(pooled(calibrations), os.path.join(keep, f"{shapes}.json"))
+                Path(keep, f"{shapes}-runs.json").write_text(json.dumps(visits), encoding="utf-8")
+            print(f"round {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+    return table(SHAPES[shapes], pooled(calibrations), visits)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", required=True, metavar="DIR")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--shapes", choices=SHAPES, default="held-out")
     parser.add_argument("--directory", default=".", help="where checkpoints are written")
     parser.add_argument("--keep", metavar="DIR", help="where the calibration and the times of the runs are kept")

@@ -23,6 +23,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
 
+KILLS, MEGABYTES = 200, 130
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "bias": False}
 TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand.\n" * 60
@@ -179,7 +180,9 @@ def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
         torch.save({"model": weights}, directory / "plain.pt")
         found.plain_s.append(time.perf_counter() - began)
         found.quiet_steps_s.extend(_step(matrix, batch) for _ in range(20))
-        found.ours_s.append(keeper.save({"model": weights}, number))
+        waited = keeper.begin({"model": weights}, number)
+        _step(matrix, batch)  # the gradients, while the weights are copied
+        found.ours_s.append(waited + keeper.settle())
         while len(written) <= number:
             found.busy_steps_s.append(_step(matrix, batch))
     keeper.close()
@@ -238,34 +241,40 @@ def _run(directory: Path, script: str, *arguments: str) -> str:
     return done.stdout
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nanogpt", type=Path)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--megabytes", type=int, default=130)
-    options = parser.parse_args()
+def measure(nanogpt: Path | None, *, kills: int, megabytes: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        if options.nanogpt is None:
-            print("exchange with nanoGPT: SKIPPED, name a checkout with --nanogpt")
+        if nanogpt is None:
+            yield "exchange with nanoGPT: SKIPPED, name a checkout with --nanogpt"
         else:
-            for line in exchange(options.nanogpt, directory):
-                print("exchange:", line, flush=True)
-        print("full disk:", full_disk(directory), flush=True)
-        _tell(waiting(directory, options.megabytes), options.megabytes)
-        found = killings(directory / "killed", times=options.kills, seed=0)
-        print(f"SIGKILL {found.times} times during {found.saves} saves: {len(found.lost)} lost more", *found.lost)
+            yield from (f"exchange: {line}" for line in exchange(nanogpt, directory))
+        yield f"full disk: {full_disk(directory)}"
+        yield from _told(waiting(directory, megabytes), megabytes)
+        found = killings(directory / "killed", times=kills, seed=0)
+        yield " ".join([f"SIGKILL {kills} times during {found.saves} saves: {len(found.lost)} lost more", *found.lost])
 
 
-def _tell(found: Waiting, megabytes: int) -> None:
+def _told(found: Waiting, megabytes: int) -> Iterator[str]:
     plain, ours = statistics.median(found.plain_s), statistics.median(found.ours_s)
     median = statistics.median(found.quiet_steps_s)
     busy = statistics.median(found.busy_steps_s) / median, max(found.busy_steps_s) / median
-    print(f"waiting, {megabytes} MB: torch.save {plain * 1e3:.0f} ms, ours {ours * 1e3:.0f} ms: {ours / plain:.3f}")
-    print(f"  the first of ours {found.ours_s[0] * 1e3:.0f} ms, the slowest {max(found.ours_s) * 1e3:.0f} ms")
-    print(f"  all {len(found.ours_s)} saves together: {sum(found.ours_s) / sum(found.plain_s):.3f}")
-    print(f"  steps while it writes: median {busy[0]:.2f}, slowest {busy[1]:.2f} times the median of quiet ones,")
-    print(f"  of which the slowest takes {max(found.quiet_steps_s) / median:.2f}", flush=True)
+    yield f"waiting, {megabytes} MB: torch.save {plain * 1e3:.0f} ms, ours {ours * 1e3:.1f} ms: {ours / plain:.3f}"
+    yield f"the first of ours {found.ours_s[0] * 1e3:.1f} ms, the slowest {max(found.ours_s) * 1e3:.1f} ms"
+    yield f"all {len(found.ours_s)} saves together: {sum(found.ours_s) / sum(found.plain_s):.3f}"
+    yield (
+        f"steps while it writes: median {busy[0]:.2f}, slowest {busy[1]:.2f} times the median of quiet ones, of which "
+        f"the slowest takes {max(found.quiet_steps_s) / median:.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--megabytes", type=int, default=MEGABYTES)
+    options = parser.parse_args()
+    for line in measure(options.nanogpt, kills=options.kills, megabytes=options.megabytes):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

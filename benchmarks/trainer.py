@@ -21,13 +21,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+ROUNDS = 3
 WANTED_LOSS, WANTED_WALL, WANTED_SLOWEST, WANTED_WAIT = 1e-4, 1.0, 1.5, 0.1
 # Of both. Threads that wait for each other on a processor that has other work take many times as long, by chance.
 THREADS = max(1, (os.cpu_count() or 2) - 1)
@@ -167,39 +169,45 @@ def make_data(checkout: Path, place: Path) -> None:
 # --- what is measured -------------------------------------------------------------------------------------------
 
 
-def losses(checkout: Path, place: Path) -> bool:
-    good = True
+class Row(NamedTuple):
+    what: str
+    wanted: str
+    found: str
+    holds: bool = True
+
+
+def losses(checkout: Path, place: Path) -> Iterator[Row]:
     for name, flags in PARITY.items():
         theirs, own = nanogpt(checkout, flags, place / "theirs"), ours(place, flags, place / "own")
         worst = apart(theirs, own)
-        good &= worst <= WANTED_LOSS * 1.0001
-        print(f"losses, {name}: {len(own.losses)} figures, at most {worst:.6f} apart (at most {WANTED_LOSS})")
-    return good
+        figures = f"{worst:.6f} ({len(own.losses)} figures)"
+        yield Row(f"losses, {name}: apart at most", f"≤ {WANTED_LOSS}", figures, worst <= WANTED_LOSS * 1.0001)
 
 
-def speed(checkout: Path, place: Path, rounds: int) -> bool:
-    good = True
+def speed(checkout: Path, place: Path, rounds: int) -> Iterator[Row]:
     for name, flags in SHAPES.items():
         pairs = [(nanogpt(checkout, flags, place / "theirs"), ours(place, flags, place / "own")) for _ in range(rounds)]
         theirs, own = (min(runs, key=lambda ran: ran.wall_s) for runs in zip(*pairs, strict=True))
         ratio = own.wall_s / theirs.wall_s
-        good &= ratio <= WANTED_WALL
-        print(f"wall time, {name}: {own.wall_s:.1f} s and {theirs.wall_s:.1f} s,", end=" ")
-        print(f"ratio {ratio:.3f} (at most {WANTED_WALL}); processor {own.cpu_s:.1f} s and {theirs.cpu_s:.1f} s")
+        both = (
+            f"{own.wall_s:.1f} s and {theirs.wall_s:.1f} s; of the processor {own.cpu_s:.1f} s and {theirs.cpu_s:.1f} s"
+        )
+        yield Row(
+            f"wall time over nanoGPT's, {name}", f"≤ {WANTED_WALL}", f"{ratio:.3f} ({both})", ratio <= WANTED_WALL
+        )
         spikes = [min(_spike(ran) for ran in runs) for runs in zip(*pairs, strict=True)]
-        good &= spikes[1] <= WANTED_SLOWEST
-        print(
-            f"  slowest step over the median one: {spikes[1]:.2f} (at most {WANTED_SLOWEST}); nanoGPT {spikes[0]:.1f}"
-        )
-        waits = [statistics.median(wait for ran in runs for wait in ran.waits_s) for runs in zip(*pairs, strict=True)]
-        size = (place / "own" / "ckpt.pt").stat().st_size
-        asked = f" (at most {WANTED_WAIT})" if size >= 100e6 else ""
-        good &= size < 100e6 or waits[1] <= WANTED_WAIT * waits[0]
-        print(
-            f"  waiting for a checkpoint of {size / 1e6:.0f} MB: {waits[1] * 1e3:.0f} ms and {waits[0] * 1e3:.0f} ms, "
-            f"ratio {waits[1] / waits[0]:.3f}{asked}"
-        )
-    return good
+        found = f"{spikes[1]:.2f} (nanoGPT {spikes[0]:.1f})"
+        yield Row("… slowest step over the median one", f"≤ {WANTED_SLOWEST}", found, spikes[1] <= WANTED_SLOWEST)
+        yield _waiting(pairs, (place / "own" / "ckpt.pt").stat().st_size)
+
+
+def _waiting(pairs: Sequence[tuple[Ran, Ran]], size: int) -> Row:
+    """By the medians over all saves."""
+    theirs, own = (statistics.median(wait for ran in runs for wait in ran.waits_s) for runs in zip(*pairs, strict=True))
+    found = f"{own / theirs:.3f} ({own * 1e3:.0f} ms and {theirs * 1e3:.0f} ms)"
+    asked = size >= 100e6
+    what = f"… waiting for a checkpoint of {size / 1e6:.0f} MB over nanoGPT's"
+    return Row(what, f"≤ {WANTED_WAIT}" if asked else "–", found, not asked or own <= WANTED_WAIT * theirs)
 
 
 def _spike(ran: Ran) -> float:
@@ -207,30 +215,28 @@ def _spike(ran: Ran) -> float:
     return max(ran.times_s[1:]) / statistics.median(ran.times_s[1:])
 
 
-def checkpoints(checkout: Path, place: Path) -> bool:
+def checkpoints(checkout: Path, place: Path) -> Iterator[Row]:
     """Each goes on from the other's file as from its own."""
     first = {**PARITY["no dropout"], "max_iters": 20, "eval_interval": 20}
     then = {**first, "init_from": "resume", "max_iters": 30}
-    good = True
-    for name, start in (("nanoGPT's", nanogpt), ("ours", ours)):
+    for name, start in (("nanoGPT's", nanogpt), ("our", ours)):
         saved = place / f"from {start.__name__}"
         start(checkout if start is nanogpt else place, first, saved)
         original = (saved / "ckpt.pt").read_bytes()
         theirs = nanogpt(checkout, then, saved)
         (saved / "ckpt.pt").write_bytes(original)
         worst = apart(theirs, ours(place, then, saved))
-        good &= worst <= WANTED_LOSS * 1.0001
-        print(f"resumed from {name} checkpoint, both go on at most {worst:.6f} apart (at most {WANTED_LOSS})")
-    return good
+        what = f"resumed from {name} checkpoint, both go on: apart at most"
+        yield Row(what, f"≤ {WANTED_LOSS}", f"{worst:.6f}", worst <= WANTED_LOSS * 1.0001)
 
 
-def ranks(place: Path) -> bool:
+def ranks(place: Path) -> Iterator[Row]:
     flags = {**PARITY["no dropout"], "gradient_accumulation_steps": 4, "max_iters": 60, "eval_iters": 5}
     one, two = ours(place, flags, place / "one"), ours(place, flags, place / "two", ranks=2)
     exact = [_recorded_losses(place / name / "run.jsonl") for name in ("one", "two")]
     worst = max(abs(a - b) for a, b in zip(*exact, strict=True))
-    print(f"two ranks and one: {len(exact[0])} losses, at most {worst:.7f} apart (at most {WANTED_LOSS})")
-    return worst <= WANTED_LOSS and apart(one, two) <= WANTED_LOSS * 1.0001
+    holds = worst <= WANTED_LOSS and apart(one, two) <= WANTED_LOSS * 1.0001
+    yield Row("two ranks and one: losses apart at most", f"≤ {WANTED_LOSS}", f"{worst:.7f}", holds)
 
 
 def _recorded_losses(path: Path) -> list[float]:
@@ -238,23 +244,42 @@ def _recorded_losses(path: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nanogpt", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("losses", "speed", "checkpoints", "ranks"))
-    asked = parser.parse_args()
+def measure(checkout: Path, rounds: int, only: str | None = None) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        place, checkout = Path(folder) / "place", asked.nanogpt.resolve()
+        place = Path(folder) / "place"
         make_data(checkout, place)
         parts = {
             "losses": lambda: losses(checkout, place),
             "checkpoints": lambda: checkpoints(checkout, place),
             "ranks": lambda: ranks(place),
-            "speed": lambda: speed(checkout, place, asked.rounds),
+            "speed": lambda: speed(checkout, place, rounds),
         }
-        results = [measure() for name, measure in parts.items() if asked.only in (None, name)]
-    sys.exit(0 if all(results) else 1)
+        for name, part in parts.items():
+            if only in (None, name):
+                yield from part()
+
+
+def table(rows: Iterable[Row]) -> str:
+    return "\n".join(["| what | wanted | found |", "|---|---|---|", *map(_line, rows)])
+
+
+def _line(row: Row) -> str:
+    return f"| {row.what} | {row.wanted} | **{row.found.split()[0]}** {row.found.partition(' ')[2]} |".replace(
+        "  ", " "
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", choices=("losses", "speed", "checkpoints", "ranks"))
+    asked = parser.parse_args()
+    holds = True
+    for row in measure(asked.nanogpt.resolve(), asked.rounds, asked.only):
+        print(_line(row), flush=True)
+        holds &= row.holds
+    sys.exit(0 if holds else 1)
 
 
 if __name__ == "__main__":

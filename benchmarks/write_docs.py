@@ -1,8 +1,9 @@
 """Runs the benchmarks and writes docs/accuracy.md and docs/performance.md between their generated markers.
 
-    python -m benchmarks.write_docs [--docs DIRECTORY] [--only accuracy|performance] [--part savings]…
+    python -m benchmarks.write_docs [--docs DIRECTORY] [--only accuracy|performance] [--part savings]… [--nanogpt DIR]
 
-A part by its benchmark's name is measured alone, and only its section is written anew.
+A part by its benchmark's name is measured alone, and only its section is written anew. What is measured beside nanoGPT
+needs torch and a checkout of nanoGPT; without one its sections stay as they are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import platform
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -48,14 +50,21 @@ class Part(NamedTuple):
 
     title: str
     command: str
-    text: Callable[[], str]
+    text: Callable[[], str] | None
+    """None where what it needs is not there: then the section stays as it is."""
 
     @property
     def name(self) -> str:
         return self.command.split()[0]
 
-    def section(self, where: str) -> str:
+    def section(self, where: str, page: str) -> str:
+        if self.text is None:
+            found = self.place(page)
+            return found[0].rstrip() if found else ""
         return f"## {self.title}\n\nMade by `python -m benchmarks.{self.command}`{where}.\n\n{self.text()}"
+
+    def place(self, page: str) -> re.Match[str] | None:
+        return re.search(rf"^## {re.escape(self.title)}\n.*?(?=^## |^{re.escape(END)})", page, re.M | re.S)
 
 
 class Page(NamedTuple):
@@ -65,7 +74,7 @@ class Page(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def pages() -> tuple[Page, ...]:
+def pages(nanogpt: Path | None) -> tuple[Page, ...]:
     place = corpus_or_exit()
     accuracy = (
         Part("Phases of logged iterations", "phases", lambda: phases.table(phases.measure(place))),
@@ -76,6 +85,7 @@ def pages() -> tuple[Page, ...]:
         Part("Estimates before the run", "estimates", estimates.table),
         Part("The ETA of a run that is watched", "watching", lambda: watching.eta_table(watching.eta())),
         Part("Logs of every trainer", "formats", lambda: formats.table(formats.measure(place))),
+        Part("The estimate of a machine that was measured", "calibration --nanogpt DIR", _calibrated(nanogpt)),
     )
     performance = (
         Part("Speed", "speed", lambda: speed.table(speed.measure())),
@@ -83,15 +93,43 @@ def pages() -> tuple[Page, ...]:
         Part("The page", "serving", lambda: serving.table(serving.measure())),
         Part("Every format", "formats speed", lambda: formats.speed_table(formats.speeds())),
         Part("The recorder", "recording", recording.table),
+        Part("The trainer beside nanoGPT", "trainer --nanogpt DIR", _trained(nanogpt)),
+        Part("Checkpoints", "checkpoints --nanogpt DIR", _saved(nanogpt)),
     )
     machine = f" on {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return Page("accuracy", ACCURACY, "", accuracy), Page("performance", PERFORMANCE, machine, performance)
 
 
+def _calibrated(nanogpt: Path | None) -> Callable[[], str] | None:
+    if nanogpt is None:
+        return None
+    from benchmarks import calibration
+
+    return lambda: calibration.measure(str(nanogpt), directory=tempfile.gettempdir())
+
+
+def _trained(nanogpt: Path | None) -> Callable[[], str] | None:
+    if nanogpt is None:
+        return None
+    from benchmarks import trainer
+
+    return lambda: trainer.table(trainer.measure(nanogpt, trainer.ROUNDS))
+
+
+def _saved(nanogpt: Path | None) -> Callable[[], str] | None:
+    if nanogpt is None:
+        return None
+    from benchmarks import checkpoints
+
+    found = checkpoints.measure(nanogpt, kills=checkpoints.KILLS, megabytes=checkpoints.MEGABYTES)
+    return lambda: "\n".join(f"- {line}" for line in found)
+
+
 def whole(old: str, page: Page) -> str:
     """The page with its generated part replaced; a page without markers gets them at its end."""
     begin = BEGIN.format(command=COMMAND)
-    block = f"{begin}\n\n" + "\n\n".join(part.section(page.where) for part in page.parts) + f"\n\n{END}"
+    sections = filter(None, (part.section(page.where, old) for part in page.parts))
+    block = f"{begin}\n\n" + "\n\n".join(sections) + f"\n\n{END}"
     if begin in old and END in old:
         head, rest = old.split(begin, 1)
         return head + block + rest.split(END, 1)[1]
@@ -100,8 +138,7 @@ def whole(old: str, page: Page) -> str:
 
 def with_section(old: str, part: Part, where: str) -> str:
     """The page with one section written anew; one that is not there yet goes to the end."""
-    section = part.section(where)
-    found = re.search(rf"^## {re.escape(part.title)}\n.*?(?=^## |^{re.escape(END)})", old, re.M | re.S)
+    section, found = part.section(where, old), part.place(old)
     if found is None:
         return old.replace(END, f"{section}\n\n{END}")
     return f"{old[: found.start()]}{section}\n\n{old[found.end() :]}"
@@ -125,8 +162,9 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=REPOSITORY / "docs")
     parser.add_argument("--only", choices=("accuracy", "performance"))
     parser.add_argument("--part", action="append", default=[], metavar="NAME")
+    parser.add_argument("--nanogpt", type=Path, metavar="DIR", help="a checkout of nanoGPT, to measure beside it")
     options = parser.parse_args()
-    for page in pages():
+    for page in pages(options.nanogpt and options.nanogpt.resolve()):
         if options.only in (None, page.name):
             write(options.docs / f"{page.name}.md", page, options.part)
 

@@ -100,6 +100,24 @@ def test_each_phase_has_its_own_time(tmp_path: Path, clock: Clock) -> None:
     assert end["t"] - compiled["t"] == pytest.approx(2 * 1.25 + 5 + 2)
 
 
+def test_a_phase_that_is_kept_begins_anew_each_time(tmp_path: Path, clock: Clock) -> None:
+    recorder = Recorder(tmp_path / "run.jsonl")
+    step = recorder.step(tokens=8)
+    for loss in (3.5, None):
+        with step:
+            clock.passes(1)
+            with recorder.data():
+                clock.passes(0.25)
+            with recorder.evaluation():
+                clock.passes(4)
+            if loss is not None:
+                step.note(loss=loss)
+    first, second = (line for line in written(tmp_path / "run.jsonl") if "step" in line)
+    assert (first["s"], first["data_s"], first["tokens"], first["loss"]) == (1.25, 0.25, 8, 3.5)
+    assert (second["step"], second["s"], second["data_s"], second["tokens"]) == (1, 1.25, 0.25, 8)
+    assert "loss" not in second
+
+
 def test_what_lies_inside_a_step_and_is_none_is_taken_off_it(tmp_path: Path, clock: Clock) -> None:
     recorder = Recorder(tmp_path / "run.jsonl")
     with recorder.step(number=7):

@@ -30,16 +30,17 @@ class Phase:
     """
 
     __slots__ = (
-        "_again", "begun", "data_s", "event", "kind", "notes", "number", "open", "others_s", "recorder", "wait_s",
+        "_again", "_given", "begun", "data_s", "event", "kind", "notes", "number", "open", "others_s", "recorder",
+        "wait_s",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, kind: str, number: int | None, notes: dict[str, Any] | None) -> None:
         self.recorder = recorder
         self.kind = kind
         self.number = number
-        self.notes = notes
+        self.notes = self._given = notes
         self.begun = self.others_s = self.data_s = self.wait_s = 0.0
-        self.open = False
+        self.open: bool | None = None  # not entered yet
         self.event: Any = None
         self._again: tuple[Phase, ...] | None = None
 
@@ -47,13 +48,10 @@ class Phase:
         """Keeps figures with the phase, for example loss=3.2. A tensor is not asked for its value: that would wait."""
         if wrong:
             self.recorder.complain("note", "note() takes names and values: note(loss=3.2)")
-        if self.notes is None:
-            self.notes = notes
-        else:
-            self.notes.update(notes)
+        self.notes = notes if self.notes is None else {**self.notes, **notes}
 
     def __enter__(self) -> Phase:
-        if self.open:  # the same object once more, as when it is kept in a variable
+        if self.open is not None:  # the same object once more, as when it is kept in a variable
             return self._enter_again()
         self.open = True
         recorder = self.recorder
@@ -96,6 +94,11 @@ class Phase:
         inner.__exit__(kind)
 
     def _enter_again(self) -> Phase:
-        inner = Phase(self.recorder, self.kind, self.number, None)
-        self._again = (*(self._again or ()), inner)
-        return inner.__enter__()
+        """A second one inside the first, or one after it that begins anew."""
+        if self.open:
+            inner = Phase(self.recorder, self.kind, self.number, None)
+            self._again = (*(self._again or ()), inner)
+            return inner.__enter__()
+        self.others_s = self.data_s = self.wait_s = 0.0
+        self.notes, self.event, self.open = self._given, None, None
+        return self.__enter__()

@@ -91,7 +91,7 @@ def plan(
     link: str | float | None = None, claim: str | None = None,
 ) -> Plan:  # fmt: skip
     """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
-    settings, notes = _with_vocabulary(settings)
+    settings, notes = _with_vocabulary(_with_dtype(settings, gpu))
     if n_gpus is not None:
         settings = settings.beneath(Settings.of(Origin.USER, {"world_size": n_gpus}))
     settings, guessed = _with_shape(_with_batch(settings))
@@ -176,6 +176,13 @@ def _with_vocabulary(settings: Settings) -> tuple[Settings, tuple[Message, ...]]
         return settings.beneath(guess), ()
     told = Message("A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size})
     return settings.beneath(guess), (told,)
+
+
+def _with_dtype(settings: Settings, gpu: Gpu) -> Settings:
+    """On a processor train.py computes in float32, whatever dtype says."""
+    if gpu.segment != "cpu" or settings.text("dtype") == "float32":
+        return settings
+    return settings.beneath(Settings.of(Origin.FORMAT_DEFAULT, {"dtype": "float32"}))
 
 
 def _with_batch(settings: Settings) -> Settings:

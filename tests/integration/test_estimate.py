@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ def test_a_config_that_does_more_than_assign_is_never_executed_and_told(tmp_path
     assert not trap.exists()
     assert "batch_size" in found["remarks"][0]
     assert found["settings"]["batch_size"] == 12
+
+
+@pytest.mark.parametrize("up", [".", "config"])
+def test_a_dataset_that_is_there_tells_its_vocabulary(tmp_path: Path, up: str) -> None:
+    data, config = tmp_path / "data" / "mine", tmp_path / up / "train_mine.py"
+    data.mkdir(parents=True)
+    config.parent.mkdir(exist_ok=True)
+    config.write_text("dataset = 'mine'\n")
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 91, "itos": {0: "a"}}))
+    assert answer(str(config), "--gpu", "4070")["settings"]["vocab_size"] == 91
+    assert answer(str(config), "--gpu", "4070", "--vocab_size=50")["settings"]["vocab_size"] == 50
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": Path}))  # would import something
+    assert answer(str(config), "--gpu", "4070")["settings"]["vocab_size"] == 50304
 
 
 def test_a_log_gives_the_settings_too(tmp_path: Path) -> None:

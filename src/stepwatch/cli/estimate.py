@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import click
 
@@ -90,7 +91,26 @@ def settings_from(
     given = Settings.of(Origin.USER, dict(parse_assignment(text) for text in (*own, *assignments)))
     shape = Settings.of(Origin.USER, named_shape(model, depth))
     from_file_, remarks = _from_file(files[0]) if files else (Settings({}), ())
-    return from_file_.beneath(shape).beneath(given), remarks
+    settings = from_file_.beneath(shape).beneath(given)
+    return _vocabulary(settings, files).beneath(settings), remarks
+
+
+def _vocabulary(settings: Settings, files: list[str]) -> Settings:
+    """What meta.pkl of the dataset says, where train.py would find it: from here, or from a config in config/."""
+    dataset = settings.text("dataset")
+    if not dataset or "vocab_size" in settings or str(settings.text("init_from")).startswith("gpt2"):
+        return Settings({})
+    places = [Path(), *(Path(name).parent / up for name in files for up in (".", ".."))]
+    found = next((path for place in places if (path := place / "data" / dataset / "meta.pkl").is_file()), None)
+    if found is None:
+        return Settings({})
+    from stepwatch.trainer.hostile import Refused, plain
+
+    try:
+        size = plain(found.read_bytes())["vocab_size"]
+    except (OSError, Refused, KeyError, TypeError):
+        return Settings({})
+    return Settings.of(Origin.CONFIG, {"vocab_size": size}) if type(size) is int and size > 0 else Settings({})
 
 
 def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:

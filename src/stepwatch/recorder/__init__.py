@@ -176,13 +176,26 @@ class Recorder:
 
     def record(self, phase: Phase, own: float, ended: float) -> None:
         """Writes the line of a phase that is no longer on the stack, or adds it to that of its step."""
-        kind = phase.kind
-        if kind is DATA or kind is WAIT:
-            self._add_part(phase, own)
-        elif kind is not STEP:
-            self._write(phase, own, ended)
-        else:
-            self._write_step(phase, own, ended)
+        if phase.kind is not STEP:
+            self._record_other(phase, own, ended)
+            return
+        number = self._next if phase.number is None else phase.number
+        self._next = number + 1
+        rest = self._noted(phase.notes) if phase.notes else b"}\n"
+        data_s, wait_s = phase.data_s, phase.wait_s
+        if self._parts_wait:
+            own += self.data_s + self.wait_s
+            data_s, wait_s = data_s + self.data_s, wait_s + self.wait_s
+            self.data_s = self.wait_s = 0.0
+            self._parts_wait = False
+        if wait_s:
+            rest = b',"wait_s":%.6f%b' % (wait_s, rest)
+        if data_s:
+            rest = b',"data_s":%.6f%b' % (data_s, rest)
+        line = b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest)
+        self._lines.append(line, perf_counter())
+        if phase.event is not None:
+            self._end_on_device(number, phase.event)
 
     def _checked(self, number: Any) -> int | None:
         try:
@@ -230,7 +243,10 @@ class Recorder:
         around.data_s += inner.data_s
         around.wait_s += inner.wait_s
 
-    def _write(self, phase: Phase, own: float, ended: float) -> None:
+    def _record_other(self, phase: Phase, own: float, ended: float) -> None:
+        if phase.kind in PARTS_OF_STEP:
+            self._add_part(phase, own)
+            return
         if phase.kind is NOTHING:
             return
         inside = next((outer.number for outer in reversed(self.stack) if outer.kind is STEP), None)
@@ -239,26 +255,6 @@ class Recorder:
         )  # fmt: skip
         line = entry + (self._noted(phase.notes) if phase.notes else b"}\n")
         self._lines.append(line, perf_counter())  # a callback may hear of the end only later
-
-    def _write_step(self, phase: Phase, own: float, ended: float) -> None:
-        number = self._next if phase.number is None else phase.number
-        self._next = number + 1
-        rest = self._noted(phase.notes) if phase.notes else b"}\n"
-        data_s, wait_s = phase.data_s, phase.wait_s
-        if self._parts_wait:
-            own += self.data_s + self.wait_s
-            data_s, wait_s = data_s + self.data_s, wait_s + self.wait_s
-            self.data_s = self.wait_s = 0.0
-            self._parts_wait = False
-        if wait_s:
-            rest = b',"wait_s":%.6f%b' % (wait_s, rest)
-        if data_s:
-            line = b'{"step":%d,"s":%.6f,"t":%.6f,"data_s":%.6f%b' % (number, own, self._epoch + ended, data_s, rest)
-        else:
-            line = b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self._epoch + ended, rest)
-        self._lines.append(line, perf_counter())
-        if phase.event is not None:
-            self._end_on_device(number, phase.event)
 
     def _noted(self, notes: dict[str, Any]) -> bytes:
         """The rest of a line. The usual notes are finite numbers, and need no encoder."""

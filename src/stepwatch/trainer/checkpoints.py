@@ -127,7 +127,11 @@ class Keeper:
             self._writer.shutdown()
 
     def _write_copy(self, copy: Copy, at: int, size: int) -> None:
-        copy.finish()
+        try:
+            copy.finish()
+        except Exception as error:  # a card that fails, for one: the training will say so itself
+            self._report(Saved(at, 0.0, size, _reason(error)))
+            return
         self._write(copy.values, at, size)
 
     def _write(self, checkpoint: dict[str, Any], at: int, size: int) -> None:

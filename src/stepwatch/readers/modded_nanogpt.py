@@ -24,7 +24,19 @@ from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Tim
 _TIME = rf"train_time:(?:(?P<{{0}}_ms>{NUMBER})ms|(?P<{{0}}_s>{NUMBER})s)"
 _BAR = r"(?: \|)? "
 
-FORMAT = LineFormat(
+
+class _Modded(LineFormat):
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        """The first validation begins a run, and each tells its last step."""
+        found = _LAST.match(rest)
+        if found is not None:
+            header = int(found["number"]) == 0
+            records.events.append(Fact(line=number, name="max_iters", value=int(found["last"]), header=header))
+        return super()._read_event(rest, prefix, number, records)
+
+
+_LAST = Pattern(r"step: {0,8}(?P<number>\d{1,9})/(?P<last>\d{1,9})(?: \|)? val_loss:")
+FORMAT = _Modded(
     name="modded-nanogpt",
     timing=Timing.CUMULATIVE,
     holds=NOTHING,
@@ -66,8 +78,6 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
 # --- what the lines of validation and the source listing tell ---------------------------------------------------
 
 _SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?int)? = ([\d* ]{1,40}?) *(?:#(.*))?$")
-_VALIDATIONS = Pattern(rb" val_loss:")
-_LAST = Pattern(rb"step: {0,8}(\d{1,9})/(\d{1,9})(?: \|)? val_loss:")
 _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
@@ -78,12 +88,6 @@ def _sniff(head: bytes) -> float:
 
 def _parse(text: bytes, first_line: int, records: Records) -> None:
     FORMAT.parse(text, first_line, records)
-    line, counted = first_line, 0
-    for place in _VALIDATIONS.finditer(text):
-        found = _LAST.match(text, text.rfind(b"\n", 0, place.start()) + 1)
-        if found is not None:
-            line, counted = line + text.count(b"\n", counted, found.start()), found.start()
-            records.events.append(Fact(line=line, name="max_iters", value=int(found[2]), header=int(found[1]) == 0))
     begin = text.find(b"class Hyperparameters")
     if begin >= 0:
         line = first_line + text.count(b"\n", 0, begin)
@@ -119,9 +123,12 @@ def _finish(first_line: int, records: Records) -> None:
     timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
     if timed:
         _replace_rows(records, rows, *(np.concatenate(parts) for parts in zip(*timed, strict=True)))
-    records.events = [
-        event._replace(took_s=None) if isinstance(event, Evaluation) else event for event in records.events
-    ]
+    records.events = [_without_clock(event) if type(event) is Evaluation else event for event in records.events]
+
+
+def _without_clock(event: Evaluation) -> Evaluation:
+    """All of an evaluation but `took_s`, without a call by names: a log may be made of them."""
+    return tuple.__new__(Evaluation, (*event[:4], None, event[5]))
 
 
 def _forget_source_lines(records: Records) -> None:

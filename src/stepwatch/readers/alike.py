@@ -26,6 +26,7 @@ from stepwatch.run import Unread
 
 _LONGEST_MODEL = 1000
 _LEAST_SEEN = 2  # in a sample of the lines
+_LEAST_LINES = 100  # of a shape: to learn it takes as long as to read them
 _MOST_SHAPES = 32
 _TRIES, _MOST_TRIES = 10, 80
 _NAMED = ("0", "1", "2", "10", "100")  # numbers that a pattern may name
@@ -62,13 +63,15 @@ def _frequent(words: Words, text: bytes, block: Block, lines: Ints) -> Iterator[
     """Shapes that are seen again and again in a sample of the lines, each with a line of it."""
     seen: Counter[bytes] = Counter()
     models: dict[bytes, bytes] = {}
-    for index in some_of(lines).tolist():
+    sample = some_of(lines)
+    for index in sample.tolist():
         line = text[block.starts[index] : block.ends[index]]
         if len(line) <= _LONGEST_MODEL and words.pattern.search(line):
             key = matching(line)
             seen[key] += 1
             models.setdefault(key, line)
-    return ((key, models[key]) for key, count in seen.most_common(_MOST_SHAPES) if count >= _LEAST_SEEN)
+    least = _LEAST_LINES * len(sample) / len(lines)
+    return ((key, models[key]) for key, count in seen.most_common(_MOST_SHAPES) if count >= max(least, _LEAST_SEEN))
 
 
 def _holds(shape: Shape, read: Read, text: bytes, block: Block, lines: Ints, found: Sequence[Floats | None]) -> bool:

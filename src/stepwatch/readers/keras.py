@@ -16,7 +16,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template, numbers_behind
-from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
+from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
@@ -133,12 +133,12 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         left = block.without(left, lines)
     left = _keep_alike(text, block, left, first_line, records)
     progress, found = _PROGRESS.match(block, left)
-    left = block.without(left, progress[found["n"] != found["total"]])
+    full = found["n"] == found["total"]
+    left, ended = block.without(left, progress), progress[full]
     for template, unit in _USUAL:
-        left = _keep_usual(block, *template.match(block, left), unit, left, first_line, records)
-    for index in _WORDS.among(text, block, left):
-        line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
-        _read(line, index + first_line, records)
+        ended = _keep_usual(block, *template.match(block, ended), unit, ended, first_line, records)
+    left = np.sort(np.concatenate((left, ended)))
+    read_lines(_read, _WORDS, text, block, left, first_line, records)
 
 
 def _keep_alike(text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:

@@ -255,6 +255,10 @@ class Part(NamedTuple):
     parts: tuple[Any, ...]
 
     @property
+    def leaves(self) -> int:
+        return sum(part.leaves if isinstance(part, Part) else 1 for part in self.parts)
+
+    @property
     def has_arrays(self) -> bool:
         return self.kind is np.ndarray or any(isinstance(part, Part) and part.has_arrays for part in self.parts)
 
@@ -372,14 +376,16 @@ class Shape:
             return
         leaves = zip(self.sources, (source.column([*numbers, lines]) for source in self.sources), strict=True)
         rows, events, unplaced, kept, tables, _ = self.model.form.parts
-        repeats = bool(rows.parts) or any(part.kind is not Fact for part in events.parts)
+        repeats = sum(len(told.parts) for told in (rows, events, unplaced, kept, tables)) > 1
         for row in rows.parts:
             told = zip(COLUMNS, _arrays(row, leaves, len(lines)), strict=True)
             columns = {name: column for name, column in told if not np.isnan(column[:1]).any()}
             records.add_rows(**columns | {name: columns[name].astype(np.int64) for name in ("number", "line")})
         for part in events.parts:
-            found = _built(part, leaves, len(lines))
-            records.events += _changes(found) if repeats and part.kind is Fact else found
+            if repeats and part.kind is Fact:
+                records.events += _changes(part, leaves, len(lines))
+            else:
+                records.events += _built(part, leaves, len(lines))
         for part in unplaced.parts:
             records.unplaced += _built(part, leaves, len(lines))
         for part in kept.parts:
@@ -430,7 +436,13 @@ def _joined(form: Any, leaves: _Leaves, count: int) -> Any:
     return tuple(parts) if form.kind is tuple else form.kind(*parts)
 
 
-def _changes(facts: list[Fact]) -> list[Fact]:
-    """The first, the last, and those that differ from the one before: lines of iterations repeat their facts."""
-    changed = [fact for fact, before in zip(facts[1:-1], facts, strict=False) if fact[1:] != before[1:]]
-    return [*facts[:1], *changed, *facts[1:][-1:]]
+def _changes(form: Part, leaves: _Leaves, count: int) -> list[Any]:
+    """Facts, the first, the last and those that differ from the one before: lines that tell more repeat theirs."""
+    own = [next(leaves) for _ in range(form.leaves)]
+    kept = np.zeros(count, bool)
+    kept[[0, -1]] = True
+    for _, column in own[1:]:
+        if column is not None:
+            kept[1:] |= column[1:] != column[:-1]
+    taken = ((source, None if column is None else column[kept]) for source, column in own)
+    return _built(form, taken, int(kept.sum()))

@@ -20,7 +20,7 @@ import numpy as np
 from stepwatch.readers.columns import Block, Floats, Ints, some_of
 from stepwatch.readers.lines import Read, read_singly
 from stepwatch.readers.records import LINE_OF, MOST_UNREAD_KEPT, Records
-from stepwatch.readers.shapes import Answer, Shape, Source, matching, split
+from stepwatch.readers.shapes import Answer, Shape, Source, kind_of, split
 from stepwatch.readers.words import Words
 from stepwatch.run import Unread
 
@@ -67,7 +67,7 @@ def _frequent(words: Words, text: bytes, block: Block, lines: Ints) -> Iterator[
     for index in sample.tolist():
         line = text[block.starts[index] : block.ends[index]]
         if len(line) <= _LONGEST_MODEL and words.pattern.search(line):
-            key = matching(line)
+            key = kind_of(line)
             seen[key] += 1
             models.setdefault(key, line)
     least = _LEAST_LINES * len(sample) / len(lines)

@@ -32,20 +32,17 @@ _NUMBER = re.compile(
 )
 _MOMENT, _CLOCK, _COMMAS = 2, 3, 4  # groups of it
 _DIGITS = re.compile(rb"\d+")
+_SPACES = re.compile(rb" +(?=0)")
 _WIDEST, _WIDEST_PASSED = 9, 15  # digits before the point, of numbers that are told and of others
 _JOINTS = (b":", b",", b"-", b"e-", b"e+", b"E-", b"E+")
 _MOST_SPACES = 6
 _WIDTH_OF_MOMENT = 19
 
 
-def matching(line: bytes) -> bytes:
-    """The line with only the kinds of its numbers: alike for lines that may have one shape."""
-    return _NUMBER.sub(_kind, line)
-
-
-def _kind(found: re.Match[bytes]) -> bytes:
-    marks = b"" if found.lastindex in (_MOMENT, _CLOCK, _COMMAS) else _DIGITS.sub(b"", found[0].strip())[:2]
-    return (b" \0" if found[1] else b"\0") + bytes([48 + (found.lastindex or 0)]) + marks
+def kind_of(line: bytes) -> bytes:
+    """The line without its digits: lines of one shape are alike in it."""
+    key = _DIGITS.sub(b"0", line)
+    return _SPACES.sub(b" ", key) if b"  " in key else key
 
 
 def split(line: bytes) -> tuple[list[bytes], list[Number]]:

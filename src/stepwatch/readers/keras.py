@@ -17,11 +17,12 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template, numbers_behind
 from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.readers.words import Words
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing
 
 _FINAL = Pattern(
     r"\s*(?P<total>\d{1,9})/(?P=total)\s+(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)\s*(?P<elapsed>\d{1,9})s\b"
@@ -125,34 +126,39 @@ def _shown(loss: float) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    block = Block.of(text)
-    left = np.flatnonzero(block.ends > block.starts)
+    whole = Block.of(text)
+    left = np.flatnonzero(whole.ends > whole.starts)
+    block, stamps = behind_prefix(text, whole, left)
+    clocks = np.full(len(block.starts), np.nan) if stamps is None else stamps
     lines, found = _HEADER.match(block, left)
     if len(lines):
         records.kept.append(_Epochs(lines + first_line, found["epoch"], found["last"]))
         left = block.without(left, lines)
-    left = _keep_alike(text, block, left, first_line, records)
+    left = _keep_alike(text, block, clocks, left, first_line, records)
     progress, found = _PROGRESS.match(block, left)
     full = found["n"] == found["total"]
     left, ended = block.without(left, progress), progress[full]
     for template, unit in _USUAL:
-        ended = _keep_usual(block, *template.match(block, ended), unit, ended, first_line, records)
+        ended = _keep_usual(block, clocks, *template.match(block, ended), unit, ended, first_line, records)
     left = np.sort(np.concatenate((left, ended)))
-    read_lines(_read, _WORDS, text, block, left, first_line, records)
+    read_lines(_read, _WORDS, text, whole, left, first_line, records)
 
 
-def _keep_alike(text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:
+def _keep_alike(
+    text: bytes, block: Block, clocks: Floats, left: np.ndarray, first_line: int, records: Records
+) -> np.ndarray:
     """Keeps the last lines of epochs that have the shape of the first; the lines that are left."""
     full = _FULL_BAR.search(text[:_SEARCHED])
     if full is None:
         return left
-    start, end = text.rfind(b"\n", 0, full.start()) + 1, text.find(b"\n", full.end())
-    shape, unit = _shape(text[start : end if end >= 0 else len(text)][:_LONGEST_LINE].decode("utf-8", "replace"))
+    model = int(np.searchsorted(block.starts, full.start(), side="right")) - 1
+    line = text[block.starts[model] : block.ends[model]][:_LONGEST_LINE].decode("utf-8", "replace")
+    shape, unit = _shape(line)
     if not shape:
         return left
     lines, found = Template(shape).match(block, left)
     found["total"] = np.full(len(lines), float(full[1]))
-    return _keep_usual(block, lines, found, unit, left, first_line, records)
+    return _keep_usual(block, clocks, lines, found, unit, left, first_line, records)
 
 
 def _shape(line: str) -> tuple[str, float]:
@@ -177,8 +183,8 @@ def _passed(letters: str) -> str:
 
 
 def _keep_usual(
-    block: Block, lines: np.ndarray, found: dict[str, np.ndarray], unit: float, left: np.ndarray, first_line: int,
-    records: Records,
+    block: Block, clocks: Floats, lines: np.ndarray, found: dict[str, np.ndarray], unit: float, left: np.ndarray,
+    first_line: int, records: Records,
 ) -> np.ndarray:  # fmt: skip
     """Keeps the last lines of a usual shape; the lines that are left."""
     if not len(lines):
@@ -190,7 +196,7 @@ def _keep_usual(
     else:
         loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
     fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
-    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, unknown)
+    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, clocks[lines])
     if not fits.all():
         finals, lines = _Finals(*(column[fits] for column in finals)), lines[fits]
     records.kept.append(finals)

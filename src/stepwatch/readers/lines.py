@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, some_of
+from stepwatch.readers.columns import Block, Floats, Template, some_of
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
@@ -156,7 +156,7 @@ class LineFormat:
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
-        bound = self.prefixes and not all(template.anywhere for template in self.templates)
+        bound = self.prefixes and not (self.templates and all(template.anywhere for template in self.templates))
         plain, stamps = behind_prefix(text, block, left) if bound else (block, None)
         for template in self.templates:
             here = block if template.anywhere else plain
@@ -168,14 +168,17 @@ class LineFormat:
                     found["stamp_s"] = stamps[lines]
                 self._add_columns(records, lines + first_line, found)
                 left = block.without(left, lines)
-        left = self._read_by_column(text, block, left, first_line, records)
+        left = self._read_by_column(text, plain, stamps, left, first_line, records)
         read_lines(self._read, self._words, text, block, left, first_line, records)
         records.flush_rows()
 
     def _read_by_column(
-        self, text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records
+        self, text: bytes, block: Block, stamps: Floats | None, left: np.ndarray, first_line: int, records: Records
     ) -> np.ndarray:
-        """For formats with more than templates: reads lines together, and returns those that it leaves."""
+        """For formats with more than templates: reads lines together, and returns those that it leaves.
+
+        The lines of the block begin behind their prefix; the clocks in it stand in `stamps`.
+        """
         return left
 
     def finish(self, first_line: int, records: Records) -> None:

@@ -18,7 +18,7 @@ from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.run import Checkpoint, Evaluation, Fact, Ints, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
 
 _ROWS = tuple(
     Template(f"{{ }}{{number}}  {{ }}{{loss?}} {arrow} {{ }}{{tokens_per_s,}} {{ }}{{tokens,}}k{{ }}")
@@ -46,7 +46,9 @@ class _Mlx(LineFormat):
         rows = (True for line in arrows if _ROW.match(line.decode("utf-8", "replace")))
         return super().sniff(head) + sum(islice(rows, _MOST_SNIFFED))
 
-    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+    def _read_by_column(
+        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
+    ) -> Ints:
         for template in _ROWS:
             lines, found = template.match(block, left)
             if len(lines):

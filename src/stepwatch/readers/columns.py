@@ -316,16 +316,38 @@ def _ends_object(block: Block, cursor: Ints, ends: Ints) -> Mask:
     return np.asarray(((here == ord("}")) & (cursor == ends - 1)) | ((here == ord(",")) & (last == ord("}"))))
 
 
+def read_floats(text: bytes, block: Block, begins: Ints, ends: Ints, *, commas: bool = False) -> Floats:
+    """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
+    fits, stops, values = read_number(block, begins, commas=commas, long=True)
+    others = np.flatnonzero(~fits | (stops != ends))
+    if len(others):
+        stops, values[others] = _read_decimals(block, begins[others])
+        others = others[(stops != ends[others]) | np.isnan(values[others])]
+        spans = zip(begins[others].tolist(), ends[others].tolist(), strict=True)
+        values[others] = [float(text[begin:end].replace(b",", b"")) for begin, end in spans]
+    return values
+
+
 def _read_decimals(block: Block, cursor: Ints) -> tuple[Ints, Floats]:
-    """A number with up to 15 decimals, and where it ends; nan where it is another."""
-    whole, count = _read_digits(block, cursor)
-    point = block.octets[cursor + count] == ord(".")
-    first, places = _read_digits(block, cursor + count + 1)
-    end = cursor + count + 1 + places
-    more, further = _read_digits(block, end)
-    fits = (count > 0) & (count < 8) & point & (places == 8) & (further < 8)
-    values = whole + (first + more / _TENS[further]) / _TENS[8]
-    return end + further, np.where(fits, values, np.nan)
+    """A number with 8 to 17 decimals, and where it ends; nan where it is another, or its last bit is in doubt."""
+    negative = block.octets[cursor] == ord("-")
+    whole, count = _read_digits(block, cursor + negative)
+    cursor = cursor + negative + count
+    fits = (count > 0) & (count < 8) & (block.octets[cursor] == ord("."))
+    mantissa, places = whole.astype(np.uint64), np.zeros(len(cursor), np.int64)
+    cursor = cursor + fits
+    for _ in range(3):
+        digits, further = _read_digits(block, cursor)
+        goes_on = fits & (places % 8 == 0)
+        further = np.where(goes_on, further, 0)
+        mantissa = mantissa * _WHOLE_TENS[further] + np.where(goes_on, digits, 0.0).astype(np.uint64)
+        cursor, places = cursor + further, places + further
+    fits &= (places >= 8) & (places + count <= _MOST_DECIMALS) & (np.finfo(np.longdouble).nmant >= 63)
+    # Rounded to 64 bits and then to 53 a quotient is right, but where the first lies midway between two of these.
+    fine = mantissa.astype(np.longdouble) / _TENS.astype(np.longdouble)[np.minimum(places, _MOST_DECIMALS)]
+    values = fine.astype(np.float64)
+    fits &= np.abs(fine - values) * 2 != np.spacing(values)
+    return cursor, np.where(fits, np.where(negative, -values, values), np.nan)
 
 
 def places_behind(text: bytes, literal: bytes) -> Ints:
@@ -387,6 +409,8 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     return rows, values
 
 
+_WHOLE_TENS = np.array([10**n for n in range(9)], np.uint64)
+_MOST_DECIMALS = 18  # digits in all that 64 bits hold
 _FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
 _SECONDS_OF_UNITS = np.zeros(256)
 _SECONDS_OF_UNITS[list(b"dhms")] = (86400, 3600, 60, 1)

@@ -17,7 +17,7 @@ from stepwatch.readers.columns import (
     Ints,
     Mask,
     read_clock,
-    read_number,
+    read_floats,
     read_stamp,
     skip_digits,
     skip_literal,
@@ -151,10 +151,7 @@ class Number:
             return read_stamp(block, begins)[2]
         if self.group == _CLOCK:
             return read_clock(block, begins)[2]
-        fits, stops, values = read_number(block, begins, commas=self.group == _COMMAS, long=True)
-        for row in np.flatnonzero(~fits | (stops != ends)).tolist():
-            values[row] = float(text[begins[row] : ends[row]].replace(b",", b""))
-        return values
+        return read_floats(text, block, begins, ends, commas=self.group == _COMMAS)
 
     def skip(self, block: Block, cursor: Ints, ends: Ints) -> tuple[Mask, Ints]:
         """Over a number of the kind; which of the lines have one."""

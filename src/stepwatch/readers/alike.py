@@ -9,10 +9,8 @@ Lines that differ in these are left to the reader.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ import numpy as np
 from stepwatch.readers.columns import Block, Floats, Ints, some_of
 from stepwatch.readers.lines import Read, read_singly
 from stepwatch.readers.records import LINE_OF, MOST_UNREAD_KEPT, Records
-from stepwatch.readers.shapes import Answer, Shape, Source, kind_of, split
+from stepwatch.readers.shapes import Answer, Dice, Shape, Source, kind_of, split
 from stepwatch.readers.words import Words
 from stepwatch.run import Unread
 
@@ -61,17 +59,16 @@ def read_lines(
 
 def _frequent(words: Words, text: bytes, block: Block, lines: Ints) -> Iterator[tuple[bytes, bytes]]:
     """Shapes that are seen again and again in a sample of the lines, each with a line of it."""
-    seen: Counter[bytes] = Counter()
-    models: dict[bytes, bytes] = {}
     sample = some_of(lines)
+    seen: dict[bytes, list[bytes]] = {}
     for index in sample.tolist():
         line = text[block.starts[index] : block.ends[index]]
         if len(line) <= _LONGEST_MODEL and words.pattern.search(line):
-            key = kind_of(line)
-            seen[key] += 1
-            models.setdefault(key, line)
-    least = _LEAST_LINES * len(sample) / len(lines)
-    return ((key, models[key]) for key, count in seen.most_common(_MOST_SHAPES) if count >= max(least, _LEAST_SEEN))
+            seen.setdefault(kind_of(line), []).append(line)
+    least = max(_LEAST_LINES * len(sample) / len(lines), _LEAST_SEEN)
+    often = sorted((key for key in seen if len(seen[key]) >= least), key=lambda key: -len(seen[key]))
+    # The first line is often another than those that follow.
+    return ((key, seen[key][len(seen[key]) // 2]) for key in often[:_MOST_SHAPES])
 
 
 def _holds(shape: Shape, read: Read, text: bytes, block: Block, lines: Ints, found: Sequence[Floats | None]) -> bool:
@@ -132,7 +129,7 @@ class _Trial:
 
     def __init__(self, read: Read, line: bytes) -> None:
         self.read = read
-        self.random = Random(len(line))
+        self.dice = Dice(len(line))
         self.literals, self.numbers = split(line)
         self.texts = [number.model for number in self.numbers]
         self.spaces = [number.spaces for number in self.numbers]
@@ -153,8 +150,8 @@ class _Trial:
         return all(self._ask() for _ in range(_TRIES))
 
     def _ask(self) -> bool:
-        texts = [number.other(self.random) for number in self.numbers]
-        varied = [number.other_spaces(self.random) for number in self.numbers]
+        texts = [number.other(self.dice) for number in self.numbers]
+        varied = [number.other_spaces(self.dice) for number in self.numbers]
         spaces = varied if len(self.asked) % 2 else self.spaces
         line = _NUMBER_OF_LINE + 7919 * len(self.asked)
         answer = self._answer(texts, spaces, line)
@@ -169,14 +166,14 @@ class _Trial:
         for place, number in enumerate(self.numbers):
             if number.any_spaces:
                 counts = (_replaced(self.spaces, place, count) for count in (1, 2, 5))
-                number.any_spaces = all(self._answer(self.texts, count).is_like(self.model) for count in counts)
+                number.any_spaces = all(self._answer(self.texts, count).is_same(self.model) for count in counts)
             if not self._may_change(place):
                 number.fix_width()
                 number.constant = not self._may_change(place)
 
     def _may_change(self, place: int) -> bool:
         number = self.numbers[place]
-        others = [*number.extremes(self.random), *(number.other(self.random) for _ in range(4))]
+        others = [*number.extremes(self.dice), *(number.other(self.dice) for _ in range(4))]
         return all(self._answer(_replaced(self.texts, place, text), self.spaces).is_like(self.model) for text in others)
 
     def sources(self) -> list[Source] | None:
@@ -200,7 +197,7 @@ class _Trial:
                 self._find_named(named, sources)
         used = {source.place for source in sources}
         longest = [
-            number.model if place in used else number.longest(self.random) for place, number in enumerate(self.numbers)
+            number.model if place in used else number.longest(self.dice) for place, number in enumerate(self.numbers)
         ]
         if self._as_told(longest, sources):
             for text, number in zip(longest, self.numbers, strict=True):
@@ -220,7 +217,7 @@ class _Trial:
     def _as_told(self, texts: Sequence[bytes], sources: Sequence[Source]) -> bool:
         values = [*self._values(texts), float(_NUMBER_OF_LINE)]
         answer = self._answer(texts, self.spaces)
-        return answer.is_like(self.model) and answer.tells([source.value(values) for source in sources])
+        return answer.is_same(Answer(self.model.form, [source.value(values) for source in sources]))
 
 
 def _replaced(values: Sequence[Any], place: int, value: Any) -> list[Any]:

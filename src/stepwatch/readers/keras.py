@@ -304,9 +304,12 @@ def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     # One for each epoch, which may be all that the log has: made without a call for each.
     columns = zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False)
     records.events += map(tuple.__new__, repeat(Evaluation), columns)
-    for save in (part for part in records.kept if isinstance(part, _Saved)):
-        row = min(int(np.searchsorted(finals.line, save.line)), len(finals.line) - 1)
-        records.events.append(Checkpoint(line=save.line, at=save.epoch * int(finals.total[row])))
+    saves = [part for part in records.kept if isinstance(part, _Saved)]
+    after = np.minimum(np.searchsorted(finals.line, [save.line for save in saves]), len(finals.line) - 1)
+    sizes = finals.total[after].astype(np.int64).tolist()
+    records.events += [
+        Checkpoint(line=save.line, at=save.epoch * size) for save, size in zip(saves, sizes, strict=True)
+    ]
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:

@@ -269,8 +269,9 @@ class _BarRows:
 
     def _place_saves(self) -> None:
         rows = self.records.iterations()
-        for event in self.records.unplaced:
-            place = int(np.searchsorted(rows.line, event.line)) - 1
+        unplaced = self.records.unplaced
+        places = (np.searchsorted(rows.line, [event.line for event in unplaced]) - 1).tolist()
+        for event, place in zip(unplaced, places, strict=True):
             if isinstance(event, Checkpoint) and place >= 0:
                 self.records.events.append(event._replace(at=int(rows.number[place])))
         self.records.unplaced.clear()

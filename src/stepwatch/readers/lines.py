@@ -44,7 +44,7 @@ SURROUNDINGS = (
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _LONGEST_LINE = 4000
-MANY_LINES = 1000
+MANY_LINES = 300
 _LONGEST_TIME_S = 1e9
 _LARGEST_NUMBER = 1e12
 _MOST_SNIFFED = 60

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import repeat
-from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +56,17 @@ def split(line: bytes) -> tuple[list[bytes], list[Number]]:
     return literals, numbers
 
 
+class Dice:
+    """Numbers without an order, the same each time; the module random would take longer to load than most logs."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed
+
+    def between(self, first: int, last: int) -> int:
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        return first + (self.state >> 33) % (last - first + 1)
+
+
 class Number:
     """A number of a line, and which others may stand in its place."""
 
@@ -77,44 +87,42 @@ class Number:
 
     # --- others of its kind ---
 
-    def other_spaces(self, random: Random) -> int:
-        return random.randint(1, _MOST_SPACES) if self.any_spaces else self.spaces
+    def other_spaces(self, dice: Dice) -> int:
+        return dice.between(1, _MOST_SPACES) if self.any_spaces else self.spaces
 
-    def other(self, random: Random) -> bytes:
+    def other(self, dice: Dice) -> bytes:
         if self.constant:
             return self.model
         if self.group == _MOMENT:
-            return b"20%02d" % random.randint(10, 30) + self.model[4:5] + self._other_moment(random)
+            return b"20%02d" % dice.between(10, 30) + self.model[4:5] + self._other_moment(dice)
         if self.group == _CLOCK:
-            parts = [random.randint(0, 99), *(random.randint(0, 59) for _ in range(self.model.count(b":")))]
+            parts = [dice.between(0, 99), *(dice.between(0, 59) for _ in range(self.model.count(b":")))]
             return b":".join(b"%02d" % part for part in parts)
         if self.group == _COMMAS:
-            return b"%d,%03d" % (random.randint(1, 999), random.randint(0, 999))
-        return self._of_width(random, random.randint(self._least, self._most))
+            return b"%d,%03d" % (dice.between(1, 999), dice.between(0, 999))
+        return self._of_width(dice, dice.between(self._least, self._most))
 
-    def _other_moment(self, random: Random) -> bytes:
-        fraction = _DIGITS.sub(lambda part: _figures(random, len(part[0])), self.model[_WIDTH_OF_MOMENT:])
-        parts = [random.randint(1, 12), random.randint(1, 28), *(random.randint(0, last) for last in (23, 59, 59))]
+    def _other_moment(self, dice: Dice) -> bytes:
+        fraction = _DIGITS.sub(lambda part: _figures(dice, len(part[0])), self.model[_WIDTH_OF_MOMENT:])
+        parts = [dice.between(1, 12), dice.between(1, 28), *(dice.between(0, last) for last in (23, 59, 59))]
         marks = (self.model[place : place + 1] for place in (7, 10, 13, 16))
         return b"".join(b"%02d" % part + mark for part, mark in zip(parts, (*marks, b""), strict=True)) + fraction
 
-    def _of_width(self, random: Random, width: int) -> bytes:
+    def _of_width(self, dice: Dice, width: int) -> bytes:
         rest = b""
         for part in self._rest:
             exponent = part[:1] != b"."
-            rest += (
-                part[:2] + b"%02d" % random.randint(0, 9) if exponent else b"." + _figures(random, random.randint(1, 6))
-            )
-        return _figures(random, width) + rest
+            rest += part[:2] + b"%02d" % dice.between(0, 9) if exponent else b"." + _figures(dice, dice.between(1, 6))
+        return _figures(dice, width) + rest
 
-    def extremes(self, random: Random) -> list[bytes]:
+    def extremes(self, dice: Dice) -> list[bytes]:
         if self.group <= _COMMAS:
             return []
-        return [self._of_width(random, width) for width in (self._least, self._most)]
+        return [self._of_width(dice, width) for width in (self._least, self._most)]
 
-    def longest(self, random: Random) -> bytes:
+    def longest(self, dice: Dice) -> bytes:
         free = self.group > _COMMAS and self._least < self._most and not self.constant
-        return self._of_width(random, _WIDEST_PASSED) if free else self.model
+        return self._of_width(dice, _WIDEST_PASSED) if free else self.model
 
     def named(self, number: str) -> bytes:
         """This number in its form."""
@@ -174,8 +182,8 @@ class Number:
         return fits, stops
 
 
-def _figures(random: Random, count: int) -> bytes:
-    return b"".join(b"%d" % random.randint(0, 9) for _ in range(count))
+def _figures(dice: Dice, count: int) -> bytes:
+    return b"".join(b"%d" % dice.between(0, 9) for _ in range(count))
 
 
 def _skip_parts(block: Block, fits: Mask, cursor: Ints, mark: str, width: int, count: int) -> tuple[Mask, Ints]:
@@ -238,8 +246,8 @@ class Answer(NamedTuple):
         pairs = zip(self.leaves, other.leaves, strict=True)
         return all(_is_number(one) or one == another for one, another in pairs)
 
-    def tells(self, expected: Sequence[Any]) -> bool:
-        return all(map(_same, self.leaves, expected))
+    def is_same(self, other: Answer) -> bool:
+        return bool(self.form == other.form) and all(map(_same, self.leaves, other.leaves))
 
 
 class Part(NamedTuple):
@@ -361,7 +369,7 @@ class Shape:
 
     def gives(self, answer: Answer, values: Sequence[float]) -> bool:
         """Whether a line with these numbers is answered as the shape says."""
-        return answer.is_like(self.model) and answer.tells([source.value(values) for source in self.sources])
+        return answer.is_same(Answer(self.model.form, [source.value(values) for source in self.sources]))
 
     # --- adding what a reader would ---
 

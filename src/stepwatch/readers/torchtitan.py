@@ -8,6 +8,7 @@ the next; it is taken out again. A validation resets the clock that the tokens p
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -131,11 +132,12 @@ def _saves(events: Sequence[Event]) -> list[Checkpoint]:
 def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], rows: Iterations) -> list[Evaluation]:
     """By the clock since the line of the same step, without the save that comes between."""
     found = []
-    for evaluation in evaluations:
-        row = int(np.searchsorted(rows.line, evaluation.line)) - 1
+    above = (np.searchsorted(rows.line, [evaluation.line for evaluation in evaluations]) - 1).tolist()
+    lines = [save.line for save in saves]
+    for evaluation, row in zip(evaluations, above, strict=True):
         if row >= 0 and rows.number[row] == evaluation.at and evaluation.stamp_s is not None:
-            since = evaluation.stamp_s - float(rows.stamp_s[row])
-            since -= sum(save.took_s or 0.0 for save in saves if rows.line[row] < save.line < evaluation.line)
+            between = saves[bisect_right(lines, rows.line[row]) : bisect_left(lines, evaluation.line)]
+            since = evaluation.stamp_s - float(rows.stamp_s[row]) - sum(save.took_s or 0.0 for save in between)
             evaluation = evaluation._replace(took_s=since if since >= 0 else None)
         found.append(evaluation)
     return found
@@ -156,8 +158,9 @@ def _timed(
     use_clock = plain & np.isfinite(by_clock) & fine(seconds, rows.stamp_s)
     rows = replace(rows, time_s=np.where(use_clock | ~np.isfinite(by_rate), by_clock, by_rate))
     # A validation after the save starts the rate's clock anew: the save is in no row then.
-    before = [rows_after(rows, [save])[0] in after[[e.line > save.line for e in evaluations]] for save in saves]
-    seen = [save for save, hidden in zip(saves, before, strict=True) if not hidden]
+    following = np.searchsorted([e.line for e in evaluations], [save.line for save in saves], side="right")
+    hidden = np.append(after, -1)[following] == rows_after(rows, saves)
+    seen = [save for save, hides in zip(saves, hidden.tolist(), strict=True) if not hides]
     return replace(rows, time_s=without(rows, steps, seen))
 
 

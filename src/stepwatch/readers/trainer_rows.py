@@ -129,8 +129,9 @@ class TrainerRows:
         """Checkpoints with the number in their name; the others get that of the bar above them."""
         saves = [event for event in self.records.events if isinstance(event, Checkpoint)]
         self.records.events = [event for event in self.records.events if not isinstance(event, Checkpoint)]
-        for event in self.records.unplaced:
-            place = int(np.searchsorted(bar_line, event.line)) - 1
+        unplaced = self.records.unplaced
+        places = (np.searchsorted(bar_line, [event.line for event in unplaced]) - 1).tolist()
+        for event, place in zip(unplaced, places, strict=True):
             if isinstance(event, Checkpoint) and place >= 0:
                 saves.append(event._replace(at=int(bar_number[place])))
         self.records.unplaced.clear()

@@ -155,8 +155,10 @@ class _Trial:
         spaces = varied if len(self.asked) % 2 else self.spaces
         line = _NUMBER_OF_LINE + 7919 * len(self.asked)
         answer = self._answer(texts, spaces, line)
+        if not answer.is_like(self.model):
+            return False
         self.asked.append(([*self._values(texts), float(line)], answer))
-        return answer.is_like(self.model)
+        return True
 
     def _values(self, texts: Sequence[bytes]) -> list[float]:
         return [number.value(text) for number, text in zip(self.numbers, texts, strict=True)]
@@ -186,16 +188,20 @@ class _Trial:
         while True:
             seen = [(values, answer.leaves[place]) for values, answer in self.asked]
             sources = Source.possible(self.model.leaves[place], seen)
-            if len(sources) < 2 or len(self.asked) >= _MOST_TRIES or not self._ask():
+            if len(sources) < 2 or len(self.asked) >= _MOST_TRIES:
                 return sources[0] if sources else None
+            if not self._ask():
+                return None
 
     def find_exceptions(self, sources: Sequence[Source]) -> None:
         """Numbers that a pattern may name, numbers that are equal, and how long those may be that are not told."""
+        used = {source.place for source in sources}
+        for place, number in enumerate(self.numbers):
+            number.constant |= number.in_name and place not in used
         for name in _NAMED:
             named = [number.named(name) for number in self.numbers]
             if not self._as_told(named, sources):
                 self._find_named(named, sources)
-        used = {source.place for source in sources}
         longest = [
             number.model if place in used else number.longest(self.dice) for place, number in enumerate(self.numbers)
         ]

@@ -435,6 +435,7 @@ _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
 _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
 _DATES = ((1, 12), (1, 31), (0, 23), (0, 59))  # month, day, hour, minute
+_DAYS = np.array((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))  # a 29th of February is for the patterns
 _TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "), (13, b":"), (16, b":"))
 
 
@@ -468,6 +469,7 @@ def read_stamp(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
         parts.append(value.astype(np.int64))
     for part, (first, last) in zip(parts[1:5], _DATES, strict=True):
         fits &= (part >= first) & (part <= last)
+    fits &= parts[2] <= _DAYS[np.minimum(parts[1], 12)]
     mark = block.octets[at + 19]
     fraction, places = _read_digits(block, at + 20)
     pointed = ((mark == ord(".")) | (mark == ord(","))) & (places > 0) & (places < 8)

@@ -33,6 +33,7 @@ _MOMENT, _CLOCK, _COMMAS = 2, 3, 4  # groups of it
 _DIGITS = re.compile(rb"\d+")
 _SPACES = re.compile(rb" +(?=0)")
 _WIDEST, _WIDEST_PASSED = 9, 15  # digits before the point, of numbers that are told and of others
+_COUNTED = (b"rank", b"gpu", b"node")
 _JOINTS = (b":", b",", b"-", b"e-", b"e+", b"E-", b"E+")
 _MOST_SPACES = 6
 _WIDTH_OF_MOMENT = 19
@@ -49,6 +50,9 @@ def split(line: bytes) -> tuple[list[bytes], list[Number]]:
     found = list(_NUMBER.finditer(line))
     edges = [0, *(place for match in found for place in match.span()), len(line)]
     literals, numbers = [line[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)], [*map(Number, found)]
+    for literal, number in zip(literals, numbers, strict=False):
+        letters = literal[-1:].isalpha() and not number.spaces
+        number.in_name = letters and not literal.lower().endswith(_COUNTED)
     for place, literal in enumerate(literals[1:-1], start=1):
         if literal in _JOINTS and not numbers[place].spaces:  # with other widths it may be one number
             numbers[place - 1].fix_width()
@@ -76,6 +80,8 @@ class Number:
         self.spaces = len(found[1] or b"")
         self.any_spaces = self.spaces > 0
         self.constant = False
+        self.in_name = False
+        """Of a name, as in bf16: patterns may want this one, where nothing else of the line tells it."""
         self.never: set[float] = set()
         self._least, self._most = 1, _WIDEST
         whole, *rest = re.split(rb"(?=[.eE])", self.model) if self.group > _COMMAS else (self.model,)
@@ -146,7 +152,10 @@ class Number:
     def value(self, text: bytes) -> float:
         if self.group == _MOMENT:
             year, month, day, hour, minute, second = map(int, _DIGITS.findall(text)[:6])
-            moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+            try:
+                moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+            except ValueError:
+                return np.nan
             return moment.timestamp() + float(b"0." + text[_WIDTH_OF_MOMENT + 1 :] + b"0")
         value = 0.0
         for part in text.split(b":"):

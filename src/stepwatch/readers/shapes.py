@@ -387,7 +387,8 @@ class Shape:
             return
         leaves = zip(self.sources, (source.column([*numbers, lines]) for source in self.sources), strict=True)
         rows, events, unplaced, kept, tables, _ = self.model.form.parts
-        repeats = sum(len(told.parts) for told in (rows, events, unplaced, kept, tables)) > 1
+        others = any(part.kind is not Fact for part in events.parts)
+        repeats = others or any(told.parts for told in (rows, unplaced, kept, tables))
         for row in rows.parts:
             told = zip(COLUMNS, _arrays(row, leaves, len(lines)), strict=True)
             columns = {name: column for name, column in told if not np.isnan(column[:1]).any()}
@@ -448,7 +449,7 @@ def _joined(form: Any, leaves: _Leaves, count: int) -> Any:
 
 
 def _changes(form: Part, leaves: _Leaves, count: int) -> list[Any]:
-    """Facts, the first, the last and those that differ from the one before: lines that tell more repeat theirs."""
+    """Facts, the first, the last and those that differ from the one before: lines of times and events repeat theirs."""
     own = [next(leaves) for _ in range(form.leaves)]
     kept = np.zeros(count, bool)
     kept[[0, -1]] = True

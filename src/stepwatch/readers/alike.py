@@ -167,7 +167,7 @@ class _Trial:
         """What each number alone may be: any, one of the same width, or only what it is."""
         for place, number in enumerate(self.numbers):
             if number.any_spaces:
-                counts = (_replaced(self.spaces, place, count) for count in (1, 2, 5))
+                counts = (_replaced(self.spaces, place, count) for count in (1, 2, 5) if count != number.spaces)
                 number.any_spaces = all(self._answer(self.texts, count).is_same(self.model) for count in counts)
             if not self._may_change(place):
                 number.fix_width()
@@ -175,7 +175,7 @@ class _Trial:
 
     def _may_change(self, place: int) -> bool:
         number = self.numbers[place]
-        others = [*number.extremes(self.dice), *(number.other(self.dice) for _ in range(4))]
+        others = [*number.extremes(self.dice), *(number.other(self.dice) for _ in range(3))]
         return all(self._answer(_replaced(self.texts, place, text), self.spaces).is_like(self.model) for text in others)
 
     def sources(self) -> list[Source] | None:

@@ -76,7 +76,7 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event]) -> list[floa
 
 def _header_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
     """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
-    headers = [fact for fact in _by_kind(events).facts if fact.header]
+    headers = [fact for fact in _of_kind(events, Fact) if fact.header]
     rows_before = np.searchsorted(iterations.line, [event.line for event in headers]).tolist()
     starts: dict[int, float] = {}
     said: set[tuple[str, object]] = set()
@@ -162,14 +162,14 @@ def _belongs(event: Event, number: int) -> bool:
 
 
 def _by_kind(events: Sequence[Event]) -> _Kinds:
+    present = set(map(type, events))
+    kinds = (Fact, Evaluation, Checkpoint, Fault)
+    return _Kinds(*(_of_kind(events, kind) if kind in present else [] for kind in kinds))
+
+
+def _of_kind(events: Sequence[Event], kind: type) -> list[Any]:
     """In their order; without a step in Python for each, since there may be millions."""
-    types = list(map(type, events))
-    present = set(types)
-    kinds: dict[type, list[Any]] = {
-        kind: list(compress(events, map(is_, types, repeat(kind)))) if kind in present else []
-        for kind in (Fact, Evaluation, Checkpoint, Fault)
-    }
-    return _Kinds(*kinds.values())
+    return list(compress(events, map(is_, map(type, events), repeat(kind))))
 
 
 # --- one run ----------------------------------------------------------------------------------------------------

@@ -167,6 +167,8 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
         alike &= skip_literal(block, np.where(alike, places, 0), literal)[0]
         if alike.mean() > _MOSTLY:
             return lines[alike], places[alike]
+        if alike.mean() > _OFTEN:
+            return _joined((lines[alike], places[alike]), _find_singly(block, lines[~alike], literal))
     if _FEW * len(lines) < len(block.starts):
         return _find_singly(block, lines, literal)
     found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
@@ -175,6 +177,13 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
     rows, first = np.unique(rows, return_index=True)
     wanted = np.isin(rows, lines, assume_unique=True)
     return rows[wanted], places[first[wanted]]
+
+
+def _joined(some: tuple[Ints, Ints], others: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Lines and places of two kinds as one, by line."""
+    lines = np.concatenate((some[0], others[0]))
+    order = np.argsort(lines, kind="stable")
+    return lines[order], np.concatenate((some[1], others[1]))[order]
 
 
 def _find_singly(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
@@ -419,7 +428,7 @@ _LONGEST = 15  # digits that a float holds exactly
 _UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")], np.uint64)
 _QUOTES = np.frombuffer(b"'\"", np.uint8)
 _STRETCHES, _STRETCH = 8, 32
-_MOSTLY = 0.9
+_MOSTLY, _OFTEN = 0.9, 0.6
 _FEW = 8  # times as many lines are searched as one
 _MOST_WORD_PARTS = 8
 _MOST_BAR_PARTS = 200

@@ -132,12 +132,13 @@ def _saves(events: Sequence[Event]) -> list[Checkpoint]:
 def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], rows: Iterations) -> list[Evaluation]:
     """By the clock since the line of the same step, without the save that comes between."""
     found = []
-    above = (np.searchsorted(rows.line, [evaluation.line for evaluation in evaluations]) - 1).tolist()
+    above = np.searchsorted(rows.line, [evaluation.line for evaluation in evaluations]) - 1
+    columns = (column[np.maximum(above, 0)].tolist() for column in (rows.line, rows.number, rows.stamp_s))
     lines = [save.line for save in saves]
-    for evaluation, row in zip(evaluations, above, strict=True):
-        if row >= 0 and rows.number[row] == evaluation.at and evaluation.stamp_s is not None:
-            between = saves[bisect_right(lines, rows.line[row]) : bisect_left(lines, evaluation.line)]
-            since = evaluation.stamp_s - float(rows.stamp_s[row]) - sum(save.took_s or 0.0 for save in between)
+    for evaluation, row, line, number, stamp in zip(evaluations, above.tolist(), *columns, strict=True):
+        if row >= 0 and number == evaluation.at and evaluation.stamp_s is not None:
+            between = saves[bisect_right(lines, line) : bisect_left(lines, evaluation.line)]
+            since = evaluation.stamp_s - stamp - sum(save.took_s or 0.0 for save in between)
             evaluation = evaluation._replace(took_s=since if since >= 0 else None)
         found.append(evaluation)
     return found

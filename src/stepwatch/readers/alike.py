@@ -25,7 +25,7 @@ from stepwatch.run import Unread
 _LONGEST_MODEL = 1000
 _LEAST_SEEN = 2  # in a sample of the lines
 _LEAST_LINES = 100  # of a shape: to learn it takes as long as to read them
-_MOST_SHAPES = 32
+_MOST_SHAPES, _MOST_KEPT = 32, 2000  # in a block, in all
 _TRIES, _MOST_TRIES = 10, 80
 _NAMED = ("0", "1", "2", "10", "100")  # numbers that a pattern may name
 _NUMBER_OF_LINE = 104729
@@ -36,6 +36,8 @@ def read_lines(
     read: Read, words: Words, text: bytes, block: Block, lines: Ints, first_line: int, records: Records
 ) -> None:
     """Reads the lines that hold one of the words: those of a frequent shape together, the others one by one."""
+    if len(records.shapes) > _MOST_KEPT:  # of a log that is watched for weeks
+        records.shapes.clear()
     unread = _UnreadLines(records)
     events, unplaced = len(records.events), len(records.unplaced)
     for key, line in _frequent(words, text, block, lines):

@@ -35,6 +35,7 @@ _SPACES = re.compile(rb" +(?=0)")
 _WIDEST, _WIDEST_PASSED = 9, 15  # digits before the point, of numbers that are told and of others
 _COUNTED = (b"rank", b"gpu", b"node")
 _JOINTS = (b":", b",", b"-", b"e-", b"e+", b"E-", b"E+")
+_MOST_THOUSANDS = 3  # groups behind a comma
 _MOST_SPACES = 6
 _WIDTH_OF_MOMENT = 19
 
@@ -105,7 +106,8 @@ class Number:
             parts = [dice.between(0, 99), *(dice.between(0, 59) for _ in range(self.model.count(b":")))]
             return b":".join(b"%02d" % part for part in parts)
         if self.group == _COMMAS:
-            return b"%d,%03d" % (dice.between(1, 999), dice.between(0, 999))
+            groups = (b",%03d" % dice.between(0, 999) for _ in range(dice.between(1, _MOST_THOUSANDS)))
+            return b"%d" % dice.between(1, 999) + b"".join(groups)
         return self._of_width(dice, dice.between(self._least, self._most))
 
     def _other_moment(self, dice: Dice) -> bytes:
@@ -208,11 +210,9 @@ def _skip_parts(block: Block, fits: Mask, cursor: Ints, mark: str, width: int, c
 def _skip_thousands(block: Block, fits: Mask, cursor: Ints) -> tuple[Mask, Ints]:
     """Over a comma and three digits, once or more."""
     fits, cursor = _skip_parts(block, fits, cursor, ",", 3, 1)
-    while True:
-        more, stops = _skip_parts(block, fits, cursor, ",", 3, 1)
-        if not more.any():
-            return fits, cursor
-        cursor = stops
+    for _ in range(_MOST_THOUSANDS - 1):
+        _, cursor = _skip_parts(block, fits, cursor, ",", 3, 1)
+    return fits, cursor
 
 
 def _skip_fraction(block: Block, fits: Mask, cursor: Ints, part: bytes) -> tuple[Mask, Ints]:

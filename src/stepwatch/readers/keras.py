@@ -49,6 +49,7 @@ _USUAL = tuple(
 _FIGURE = Pattern(r"(?<= )[-+]?\d\S*")
 _SEARCHED = 1 << 16  # bytes; an epoch that is longer has few last lines
 _HEADER = Template("Epoch {epoch}/{last}")
+_SAVES = "save"
 _MOST_SNIFFED = 60
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
@@ -75,11 +76,6 @@ class _Epochs(NamedTuple):
     line: np.ndarray
     epoch: np.ndarray
     last: np.ndarray
-
-
-class _Saved(NamedTuple):
-    line: int
-    epoch: int
 
 
 def sniff(head: bytes) -> float:
@@ -216,7 +212,7 @@ def _read(line: str, number: int, records: Records) -> None:
         told = np.array([number]), np.array([float(header["epoch"])]), np.array([float(header["last"])])
         records.kept.append(_Epochs(*told))
     elif save:
-        records.kept.append(_Saved(number, int(save["epoch"])))
+        records.keep_row(_SAVES, number, float(save["epoch"]))
     elif parameters:
         value = float(parameters["count"].replace(",", "") or 0)
         records.events.append(Fact(line=number, name="n_params", value=value))
@@ -236,6 +232,8 @@ def finish(first_line: int, records: Records) -> None:
         _add_events(finals, epoch, records)
         _add_rows(finals, epoch, records)
     records.kept.clear()
+    for tables in (records.tables, records.table_rows):
+        tables.pop(_SAVES, None)
 
 
 def _joined_finals(kept: list[object]) -> _Finals:
@@ -304,12 +302,10 @@ def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     # One for each epoch, which may be all that the log has: made without a call for each.
     columns = zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False)
     records.events += map(tuple.__new__, repeat(Evaluation), columns)
-    saves = [part for part in records.kept if isinstance(part, _Saved)]
-    after = np.minimum(np.searchsorted(finals.line, [save.line for save in saves]), len(finals.line) - 1)
-    sizes = finals.total[after].astype(np.int64).tolist()
-    records.events += [
-        Checkpoint(line=save.line, at=save.epoch * size) for save, size in zip(saves, sizes, strict=True)
-    ]
+    lines, epochs = records.table(_SAVES, 2).T
+    after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
+    saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)
+    records.events += [Checkpoint(line, at) for line, at in saved]
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:

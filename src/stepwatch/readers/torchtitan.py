@@ -139,7 +139,8 @@ def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], 
         if row >= 0 and number == evaluation.at and evaluation.stamp_s is not None:
             between = saves[bisect_right(lines, line) : bisect_left(lines, evaluation.line)]
             since = evaluation.stamp_s - stamp - sum(save.took_s or 0.0 for save in between)
-            evaluation = evaluation._replace(took_s=since if since >= 0 else None)
+            took = since if since >= 0 else None
+            evaluation = Evaluation(evaluation.line, number, None, evaluation.val_loss, took, evaluation.stamp_s)
         found.append(evaluation)
     return found
 

@@ -159,9 +159,9 @@ class TrainerRows:
         self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
         self._tell_facts(int(lines[0]), clock, several)
         told = zip(evaluations, took, strict=False)
-        self.records.events += [evaluation._replace(took_s=seconds) for evaluation, seconds in told]
+        self.records.events += [Evaluation(*event[:4], seconds, event.stamp_s) for event, seconds in told]
         costs = zip(saved, took[len(evaluations) :], strict=True)
-        self.records.events += [save._replace(took_s=seconds) for save, seconds in costs]
+        self.records.events += [Checkpoint(*save[:3], seconds, save.stamp_s) for save, seconds in costs]
 
     def _tell_facts(self, line: int, clock: Clock, several: bool) -> None:
         events = self.records.events

@@ -8,7 +8,6 @@ the next; it is taken out again. A validation resets the clock that the tokens p
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -131,18 +130,21 @@ def _saves(events: Sequence[Event]) -> list[Checkpoint]:
 
 def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], rows: Iterations) -> list[Evaluation]:
     """By the clock since the line of the same step, without the save that comes between."""
-    found = []
-    above = np.searchsorted(rows.line, [evaluation.line for evaluation in evaluations]) - 1
-    columns = (column[np.maximum(above, 0)].tolist() for column in (rows.line, rows.number, rows.stamp_s))
-    lines = [save.line for save in saves]
-    for evaluation, row, line, number, stamp in zip(evaluations, above.tolist(), *columns, strict=True):
-        if row >= 0 and number == evaluation.at and evaluation.stamp_s is not None:
-            between = saves[bisect_right(lines, line) : bisect_left(lines, evaluation.line)]
-            since = evaluation.stamp_s - stamp - sum(save.took_s or 0.0 for save in between)
-            took = since if since >= 0 else None
-            evaluation = Evaluation(evaluation.line, number, None, evaluation.val_loss, took, evaluation.stamp_s)
-        found.append(evaluation)
-    return found
+    if not evaluations:
+        return []
+    line, at, _, _, _, stamp = (np.array(column) for column in zip(*evaluations, strict=True))
+    above = np.searchsorted(rows.line, line) - 1
+    begins, ends = (np.searchsorted([save.line for save in saves], place) for place in (rows.line[above] + 1, line))
+    between = np.zeros(len(line))
+    for i in np.flatnonzero(ends > begins).tolist():
+        between[i] = sum(save.took_s or 0.0 for save in saves[begins[i] : ends[i]])
+    since = stamp.astype(np.float64) - rows.stamp_s[above] - between
+    timed = (above >= 0) & (rows.number[above] == at) & ~np.isnan(stamp.astype(np.float64))
+    costs = zip(evaluations, timed.tolist(), since.tolist(), strict=True)
+    return [
+        Evaluation(*event[:2], None, event.val_loss, took if took >= 0 else None, event.stamp_s) if known else event
+        for event, known, took in costs
+    ]
 
 
 def _timed(

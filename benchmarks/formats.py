@@ -23,6 +23,7 @@ from statistics import median
 
 import numpy as np
 from benchmarks.adapter import SOURCE, corpus_or_exit
+from benchmarks.mixed_lines import with_events, with_stamps
 
 if str(SOURCE) not in sys.path:
     sys.path.append(str(SOURCE))
@@ -36,7 +37,7 @@ from stepwatch.sources import Source, from_file, from_text
 
 CUT_LINES, MOST_CUTS = 200, 40
 GENERATED_BYTES = 20_000_000
-REPEATS = 7
+REPEATS = 5
 WANTED_SHARE, WANTED_DIFFERENCE, WANTED_RATIO = 0.995, 0.01, 0.5
 WANTED_EVENTS = 200_000.0
 LARGEST_FILE = 30_000_000
@@ -245,8 +246,8 @@ class Rate:
 
     name: str
     bytes_per_s: float = 0.0
-    ratio: float | None = None
-    """To the nanoGPT reader; None for a file that is no log of lines."""
+    ratios: tuple[float, ...] = ()
+    """To the nanoGPT reader: of iterations alone, with events between them, and with a stamp in front of every line."""
     rows: int = 0
     entries_per_s: float | None = None
     wanted_per_s: float | None = None
@@ -487,7 +488,20 @@ class NotGenerated(Exception):
 
 def generated(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
     """A log in the lines of the format's example, with rising numbers and clocks; and how many iterations it has."""
-    lines = _WRITERS.get(reader.name, _renumbered)(reader)
+    return _written(_WRITERS.get(reader.name, _renumbered)(reader), size)
+
+
+def mixed(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
+    """The same with evaluations, saves and other lines between the iterations, as often as in real logs."""
+    return _written(with_events(reader.name, _WRITERS.get(reader.name, _renumbered)(reader)), size)
+
+
+def stamped(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
+    """The mixed log as a logger writes it, with a clock and a level in front of every line."""
+    return _written(with_stamps(with_events(reader.name, _WRITERS.get(reader.name, _renumbered)(reader))), size)
+
+
+def _written(lines: Written, size: int) -> tuple[Source, int]:
     text, length, rows = [], 0, 0
     for part, iterations in lines:
         text.append(part)
@@ -617,13 +631,21 @@ def speeds() -> list[Rate]:
 
 
 def _against(base: Source, reader: Reader) -> Rate:
-    source, wanted = generated(reader)
+    logs = (generated,) if reader.name in _ALONE else (generated, mixed, stamped)
+    measured = [_measured(base, reader, *log(reader)) for log in logs]
+    return Rate(
+        name=reader.name, bytes_per_s=measured[0][1], ratios=tuple(ratio for ratio, _, _ in measured),
+        rows=measured[0][2],
+    )  # fmt: skip
+
+
+def _measured(base: Source, reader: Reader, source: Source, wanted: int) -> tuple[float, float, int]:
+    """The ratio of the rates, the best rate, and the iterations that were read."""
     pairs = [(_rate(base, "nanogpt"), _rate(source, reader.name)) for _ in range(REPEATS)]
     rows = pairs[0][1][1]
     if rows < _LEAST_READ * wanted:
         raise NotGenerated(f"of the {wanted:,} iterations that were written, {rows:,} are read")
-    ratio = median(own / usual for (usual, _), (own, _) in pairs)
-    return Rate(name=reader.name, bytes_per_s=max(own for _, (own, _) in pairs), ratio=ratio, rows=rows)
+    return median(own / usual for (usual, _), (own, _) in pairs), max(own for _, (own, _) in pairs), rows
 
 
 def _rate(source: Source, name: str) -> tuple[float, int]:
@@ -669,6 +691,7 @@ def _no_rate() -> Rate:
     raise NotGenerated("a summary is one object, and the output is read in the trainer's own format")
 
 
+_ALONE = ("nanogpt", "stepwatch")  # the measure itself, and a file that no logger writes
 _SPECIAL: dict[str, Callable[[], Rate]] = {
     "tensorboard": _rate_of_events, "hf-state": _rate_of_state, "wandb": _no_rate,
 }  # fmt: skip
@@ -677,12 +700,16 @@ _SPECIAL: dict[str, Callable[[], Rate]] = {
 def speed_table(rates: Sequence[Rate]) -> str:
     """Rates as markdown; formats that are no log of lines, and what could not be measured, below."""
     out = [
-        f"Logs of {GENERATED_BYTES / 1e6:.0f} MB of each format's own example lines, renumbered.", "",
-        f"| format | MB/s | of the nanoGPT reader's (wanted ≥ {WANTED_RATIO}) | iterations |", "|---|---|---|---|",
+        f"Logs of {GENERATED_BYTES / 1e6:.0f} MB of each format's own example lines, renumbered; with evaluations, "
+        "saves and other lines between them; and these with a logger's stamp in front of every line. As shares of the "
+        "nanoGPT reader's rate for iterations alone.", "",
+        f"| format | MB/s | iterations | with events | with stamps | smallest (wanted ≥ {WANTED_RATIO}) | rows |",
+        "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     out += [
-        f"| {rate.name} | {rate.bytes_per_s / 1e6:.0f} | **{rate.ratio:.2f}** | {rate.rows:,} |"
-        for rate in rates if rate.ratio is not None
+        f"| {rate.name} | {rate.bytes_per_s / 1e6:.0f} | {_shares(rate.ratios)} | **{min(rate.ratios):.2f}** "
+        f"| {rate.rows:,} |"
+        for rate in rates if rate.ratios
     ]  # fmt: skip
     below = []
     for rate in rates:
@@ -695,6 +722,10 @@ def speed_table(rates: Sequence[Rate]) -> str:
     return "\n".join(
         [*out, "", "Formats that are no log of lines, and what was not measured:", "", *below] if below else out
     )
+
+
+def _shares(ratios: Sequence[float]) -> str:
+    return " | ".join([*(f"{ratio:.2f}" for ratio in ratios), "–", "–"][:3])
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
+from itertools import compress, repeat
+from operator import is_, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +76,7 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event]) -> list[floa
 
 def _header_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
     """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
-    headers = [fact for fact in _by_kind(events).facts if fact.header]
+    headers = [fact for fact in _of_kind(events, Fact) if fact.header]
     rows_before = np.searchsorted(iterations.line, [event.line for event in headers]).tolist()
     starts: dict[int, float] = {}
     said: set[tuple[str, object]] = set()
@@ -162,13 +162,14 @@ def _belongs(event: Event, number: int) -> bool:
 
 
 def _by_kind(events: Sequence[Event]) -> _Kinds:
-    """In their order, a stretch of one kind at a time: there may be millions of evaluations."""
-    kinds = _Kinds([], [], [], [])
-    lists: dict[type, list[Any]] = dict(zip((Fact, Evaluation, Checkpoint, Fault), kinds, strict=True))
-    for kind, stretch in groupby(events, type):
-        if kind in lists:
-            lists[kind].extend(stretch)
-    return kinds
+    present = set(map(type, events))
+    kinds = (Fact, Evaluation, Checkpoint, Fault)
+    return _Kinds(*(_of_kind(events, kind) if kind in present else [] for kind in kinds))
+
+
+def _of_kind(events: Sequence[Event], kind: type) -> list[Any]:
+    """In their order; without a step in Python for each, since there may be millions."""
+    return list(compress(events, map(is_, map(type, events), repeat(kind))))
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class _Piece:
             holds=named.get("holds", reader.holds),
             iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
             evaluations=_evaluations(kinds.evaluations),
-            checkpoints=_checkpoints(self.events, self.iterations) if kinds.checkpoints else (),
+            checkpoints=_checkpoints(kinds, self.iterations) if kinds.checkpoints else (),
             faults=tuple(kinds.faults),
             settings=_settings(facts, ranks, self.iterations),
             source=source,
@@ -248,19 +249,16 @@ def _evaluations(found: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
     return tuple(by_number[at] for at in sorted(by_number))
 
 
-def _checkpoints(events: Sequence[Event], iterations: Iterations) -> tuple[Checkpoint, ...]:
+def _checkpoints(kinds: _Kinds, iterations: Iterations) -> tuple[Checkpoint, ...]:
     """Saves with their iteration: the evaluation just above where no iteration line stands between."""
     found: dict[tuple[int | None, int], Checkpoint] = {}
-    evaluation: Evaluation | None = None
-    told = [event for event in events if isinstance(event, (Evaluation, Checkpoint))]
-    rows_above = np.searchsorted(iterations.line, [event.line for event in told])
-    above = np.concatenate(([-1], iterations.line))[rows_above].tolist()
-    for event, line_above in zip(told, above, strict=True):
-        if isinstance(event, Evaluation):
-            evaluation = event
-        else:
-            placed = _placed(event, evaluation, line_above)
-            found.setdefault((placed.at, -1 if placed.at is not None else placed.line), placed)
+    lines = [save.line for save in kinds.checkpoints]
+    evaluations: list[Evaluation | None] = [None, *kinds.evaluations]
+    last = np.searchsorted([event.line for event in kinds.evaluations], lines, side="right").tolist()
+    above = np.concatenate(([-1], iterations.line))[np.searchsorted(iterations.line, lines)].tolist()
+    for save, place, line_above in zip(kinds.checkpoints, last, above, strict=True):
+        placed = _placed(save, evaluations[place], line_above)
+        found.setdefault((placed.at, -1 if placed.at is not None else placed.line), placed)
     return tuple(found.values())
 
 
@@ -268,7 +266,7 @@ def _placed(save: Checkpoint, evaluation: Evaluation | None, line_above: int) ->
     """`line_above` is that of the last iteration before the save."""
     follows = evaluation is not None and evaluation.line > line_above
     if follows and evaluation is not None and save.at in (None, evaluation.at):
-        return save._replace(at=evaluation.at, with_evaluation=True)
+        return Checkpoint(save.line, evaluation.at, True, save.took_s, save.stamp_s)
     return save
 
 

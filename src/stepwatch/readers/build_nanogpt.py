@@ -6,9 +6,13 @@ whose line follows theirs, as in nanoGPT. Checkpoints are written without a word
 
 from __future__ import annotations
 
+from operator import itemgetter
+
+import numpy as np
+
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
+from stepwatch.readers.columns import Block, Floats, Ints, Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import BOTH, Untimed
 from stepwatch.readers.records import Records
@@ -16,7 +20,22 @@ from stepwatch.run import Fact, Timing
 
 _TIME_AND_RATE = "dt: {time_ms}ms | tok/sec: {tokens_per_s}"
 
-FORMAT = LineFormat(
+_SAMPLE = Template("rank {rank} sample {_count}: {**}")
+
+
+class _BuildNanoGpt(LineFormat):
+    def _read_by_column(
+        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
+    ) -> Ints:
+        """Samples of the model, of which only the rank counts."""
+        lines, found = _SAMPLE.match(block, left)
+        ranks, first = np.unique(found["rank"], return_index=True)
+        for rank, line in sorted(zip(ranks.tolist(), lines[first].tolist(), strict=True), key=itemgetter(1)):
+            records.events.append(Fact(line=line + first_line, name="rank", value=rank))
+        return block.without(left, lines)
+
+
+FORMAT = _BuildNanoGpt(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
     holds=BOTH,

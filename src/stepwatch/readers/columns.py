@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
     def unindented(self) -> Block:
         """The same, each line from its first letter on: behind a tab and spaces."""
-        begins = _skip_spaces(self, self.starts + (self.octets[self.starts] == ord("\t")))
+        begins = skip_spaces(self, self.starts + (self.octets[self.starts] == ord("\t")))
         return self._replace(starts=np.minimum(begins, self.ends))
 
     def letters(self, text: bytes, lines: Ints) -> bytes:
@@ -103,9 +103,9 @@ class Template:
         found: dict[str, Floats] = {}
         for name, literal in self.pieces:
             if literal:
-                fits, cursor = _skip_literal(block, cursor, literal)
+                fits, cursor = skip_literal(block, cursor, literal)
             elif name == " ":
-                fits, cursor = np.ones(len(cursor), bool), _skip_spaces(block, cursor)
+                fits, cursor = np.ones(len(cursor), bool), skip_spaces(block, cursor)
             elif name in _SKIPPED:
                 fits, cursor = _skip_to(block, cursor, block.ends[lines], _SKIPPED[name])
             elif name == "%":
@@ -124,7 +124,7 @@ class Template:
                 fits, cursor, found[name.rstrip("/")], found["digits"] = _read_rate(block, cursor)
             else:
                 how = {_KINDS_OF_NUMBERS[kind]: True for kind in name if kind in _KINDS_OF_NUMBERS}
-                fits, cursor, found[name.rstrip(",+~?")] = _read_number(block, cursor, **how)
+                fits, cursor, found[name.rstrip(",+~?")] = read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
                 found = {key: column[fits] for key, column in found.items()}
@@ -149,8 +149,8 @@ def some_of(lines: Ints) -> Ints:
 def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
     """For each line the number behind the first place of these letters; nan where they are not, inf if no plain one."""
     rows, places = _find_literal(block, lines, literal)
-    fits, places = _skip_literal(block, places, literal)
-    plain, places, values = _read_number(block, places, long=True)
+    fits, places = skip_literal(block, places, literal)
+    plain, places, values = read_number(block, places, long=True)
     after = block.octets[places]
     ended = (after == ord(" ")) | (places == block.ends[rows])
     found = np.full(len(lines), np.nan)
@@ -164,9 +164,11 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
     if offset >= 0:
         places = block.starts[lines] + offset
         alike = places + len(literal) <= block.ends[lines]
-        alike &= _skip_literal(block, np.where(alike, places, 0), literal)[0]
+        alike &= skip_literal(block, np.where(alike, places, 0), literal)[0]
         if alike.mean() > _MOSTLY:
             return lines[alike], places[alike]
+        if alike.mean() > _OFTEN:
+            return _joined((lines[alike], places[alike]), _find_singly(block, lines[~alike], literal))
     if _FEW * len(lines) < len(block.starts):
         return _find_singly(block, lines, literal)
     found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
@@ -177,6 +179,13 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
     return rows[wanted], places[first[wanted]]
 
 
+def _joined(some: tuple[Ints, Ints], others: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Lines and places of two kinds as one, by line."""
+    lines = np.concatenate((some[0], others[0]))
+    order = np.argsort(lines, kind="stable")
+    return lines[order], np.concatenate((some[1], others[1]))[order]
+
+
 def _find_singly(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
     """As above, for a few lines of a block."""
     spans = zip(block.starts[lines].tolist(), block.ends[lines].tolist(), strict=True)
@@ -185,10 +194,22 @@ def _find_singly(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]
     return lines[found >= 0], (block.starts[lines] + found)[found >= 0]
 
 
-def _skip_spaces(block: Block, cursor: Ints) -> Ints:
+def skip_spaces(block: Block, cursor: Ints) -> Ints:
     for _ in range(_MOST_SPACES // 8):
         others = block.words[cursor] ^ _SKIPPED["*"]
         count = (np.bitwise_count((others & (~others + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
+        cursor = cursor + count
+        if (count < 8).all():
+            break
+    return cursor
+
+
+def skip_digits(block: Block, cursor: Ints) -> Ints:
+    """Over some digits, however many."""
+    for _ in range(_MOST_SPACES // 8):
+        word = block.words[cursor] ^ _ZEROS
+        past = ((word + _PAST_NINE) | word) & _HIGH_BITS
+        count = (np.bitwise_count((past & (~past + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
         cursor = cursor + count
         if (count < 8).all():
             break
@@ -241,7 +262,7 @@ def _bytes_before(words: Words, wanted: np.uint64) -> Ints:
     return (np.bitwise_count((zero & (~zero + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
 
 
-def _read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
+def read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
     """`mm:ss` or `h:mm:ss`."""
     seconds, count = _read_digits(block, cursor)
     fits, parts = (count > 0) & (count < 6), np.zeros(len(cursor), np.int64)
@@ -270,7 +291,7 @@ def _read_duration(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
 
 def _read_rate(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats, Floats]:
     """`2.10s/it` or `5.00it/s`: the seconds of one, and the number as it is printed."""
-    fits, cursor, printed = _read_number(block, cursor)
+    fits, cursor, printed = read_number(block, cursor)
     unit = block.words[cursor] & np.uint64(0xFFFFFFFF)
     slow, fast = (unit == np.uint64(int.from_bytes(word, "little")) for word in (b"s/it", b"it/s"))
     seconds = np.where(slow, printed, 1 / np.maximum(printed, 1e-9))
@@ -291,10 +312,10 @@ def _read_epoch(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
 
 def _read_member(block: Block, cursor: Ints, name: str) -> tuple[Mask, Ints, Floats]:
     """`,"name":1.5` where it stands here; nan, and no step on, where something else does."""
-    there, after = _skip_literal(block, cursor, f',"{name}":'.encode())
+    there, after = skip_literal(block, cursor, f',"{name}":'.encode())
     if not there.any():
         return ~there, cursor, np.full(len(cursor), np.nan)
-    fits, end, values = _read_number(block, after, loose=True)
+    fits, end, values = read_number(block, after, loose=True)
     return ~there | fits, np.where(there, end, cursor), np.where(there, values, np.nan)
 
 
@@ -304,16 +325,38 @@ def _ends_object(block: Block, cursor: Ints, ends: Ints) -> Mask:
     return np.asarray(((here == ord("}")) & (cursor == ends - 1)) | ((here == ord(",")) & (last == ord("}"))))
 
 
+def read_floats(text: bytes, block: Block, begins: Ints, ends: Ints, *, commas: bool = False) -> Floats:
+    """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
+    fits, stops, values = read_number(block, begins, commas=commas, long=True)
+    others = np.flatnonzero(~fits | (stops != ends))
+    if len(others):
+        stops, values[others] = _read_decimals(block, begins[others])
+        others = others[(stops != ends[others]) | np.isnan(values[others])]
+        spans = zip(begins[others].tolist(), ends[others].tolist(), strict=True)
+        values[others] = [float(text[begin:end].replace(b",", b"")) for begin, end in spans]
+    return values
+
+
 def _read_decimals(block: Block, cursor: Ints) -> tuple[Ints, Floats]:
-    """A number with up to 15 decimals, and where it ends; nan where it is another."""
-    whole, count = _read_digits(block, cursor)
-    point = block.octets[cursor + count] == ord(".")
-    first, places = _read_digits(block, cursor + count + 1)
-    end = cursor + count + 1 + places
-    more, further = _read_digits(block, end)
-    fits = (count > 0) & (count < 8) & point & (places == 8) & (further < 8)
-    values = whole + (first + more / _TENS[further]) / _TENS[8]
-    return end + further, np.where(fits, values, np.nan)
+    """A number with 8 to 17 decimals, and where it ends; nan where it is another, or its last bit is in doubt."""
+    negative = block.octets[cursor] == ord("-")
+    whole, count = _read_digits(block, cursor + negative)
+    cursor = cursor + negative + count
+    fits = (count > 0) & (count < 8) & (block.octets[cursor] == ord("."))
+    mantissa, places = whole.astype(np.uint64), np.zeros(len(cursor), np.int64)
+    cursor = cursor + fits
+    for _ in range(3):
+        digits, further = _read_digits(block, cursor)
+        goes_on = fits & (places % 8 == 0)
+        further = np.where(goes_on, further, 0)
+        mantissa = mantissa * _WHOLE_TENS[further] + np.where(goes_on, digits, 0.0).astype(np.uint64)
+        cursor, places = cursor + further, places + further
+    fits &= (places >= 8) & (places + count <= _MOST_DECIMALS) & (np.finfo(np.longdouble).nmant >= 63)
+    # Rounded to 64 bits and then to 53 a quotient is right, but where the first lies midway between two of these.
+    fine = mantissa.astype(np.longdouble) / _TENS.astype(np.longdouble)[np.minimum(places, _MOST_DECIMALS)]
+    values = fine.astype(np.float64)
+    fits &= np.abs(fine - values) * 2 != np.spacing(values)
+    return cursor, np.where(fits, np.where(negative, -values, values), np.nan)
 
 
 def places_behind(text: bytes, literal: bytes) -> Ints:
@@ -339,7 +382,7 @@ def _at_their_ends(block: Block, text: bytes, literal: bytes) -> tuple[Ints, Int
         return None
     rows = np.flatnonzero(block.ends - block.starts >= end - found)
     places = block.ends[rows] - (end - found)
-    alike, behind = _skip_literal(block, places, literal)
+    alike, behind = skip_literal(block, places, literal)
     if alike.sum() <= _MOSTLY * len(block.starts):
         return None
     others = np.ones(len(block.starts), bool)
@@ -361,11 +404,11 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     rows, cursor = _at_their_ends(block, text, literal) or _first_places(block, text, literal)
     cursor = cursor + np.isin(block.octets[cursor], _QUOTES)
     if clock:
-        fits, _, values = _read_clock(block, cursor)
+        fits, _, values = read_clock(block, cursor)
         in_parts, end, parts = _read_duration(block, cursor)
         in_parts &= np.isin(block.octets[end], _QUOTES)
         return rows, np.where(fits, values, np.where(in_parts, parts, np.nan))
-    fits, end, values = _read_number(block, cursor, long=True)
+    fits, end, values = read_number(block, cursor, long=True)
     if not fits.all():
         end[~fits], values[~fits] = _read_decimals(block, cursor[~fits])
     fits = ~np.isnan(values) & ((block.octets[end] | 32) != ord("e"))
@@ -375,6 +418,8 @@ def numbers_after(block: Block, text: bytes, literal: bytes, *, clock: bool = Fa
     return rows, values
 
 
+_WHOLE_TENS = np.array([10**n for n in range(9)], np.uint64)
+_MOST_DECIMALS = 18  # digits in all that 64 bits hold
 _FLOAT = re.compile(rb"[-+]?(?:\d{1,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|inf|Infinity|nan|NaN)\b")
 _SECONDS_OF_UNITS = np.zeros(256)
 _SECONDS_OF_UNITS[list(b"dhms")] = (86400, 3600, 60, 1)
@@ -382,8 +427,8 @@ _KINDS_OF_NUMBERS = {",": "commas", "+": "long", "~": "loose", "?": "unknown"}
 _LONGEST = 15  # digits that a float holds exactly
 _UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")], np.uint64)
 _QUOTES = np.frombuffer(b"'\"", np.uint8)
-_STRETCHES, _STRETCH = 8, 32
-_MOSTLY = 0.9
+_STRETCHES, _STRETCH = 32, 8
+_MOSTLY, _OFTEN = 0.9, 0.6
 _FEW = 8  # times as many lines are searched as one
 _MOST_WORD_PARTS = 8
 _MOST_BAR_PARTS = 200
@@ -393,11 +438,13 @@ _SPACE_TO_ZERO = np.uint64(0x1010101010101010)
 _SKIPPED = {
     "*": np.uint64(0x2020202020202020), "'": np.uint64(0x2727272727272727), '"': np.uint64(0x2222222222222222),
 }  # fmt: skip
-_CLOCKS = {":": _read_clock, ";": _read_duration, "@": _read_epoch}
+_CLOCKS = {":": read_clock, ";": _read_duration, "@": _read_epoch}
 _ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
 _DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
+_DATES = ((1, 12), (1, 31), (0, 23), (0, 59))  # month, day, hour, minute
+_DAYS = np.array((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))  # a 29th of February is for the patterns
 _TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "), (13, b":"), (16, b":"))
 
 
@@ -413,6 +460,14 @@ def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Flo
     at = starts + found.start()
     fits = at + 19 <= begins
     at = np.where(fits, at, at[0])  # a short last line would be read beyond its end
+    clocks, _, seconds = read_stamp(block, at)
+    fits &= clocks
+    return fits, seconds[fits]
+
+
+def read_stamp(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
+    """`2025-01-02 03:04:05`, with a fraction or without, in seconds since 1970, and where it ends."""
+    fits = np.ones(len(at), bool)
     for offset, allowed in _TICKS:
         octets = block.octets[at + offset]
         fits &= (octets == allowed[0]) | (octets == allowed[-1])
@@ -421,11 +476,14 @@ def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Flo
         value, count = _read_digits(block, at + offset)
         fits &= count == length
         parts.append(value.astype(np.int64))
-    seconds = _seconds_of(*(part[fits] for part in parts))
-    mark = block.octets[at[fits] + 19]
-    fraction, places = _read_digits(block, at[fits] + 20)
+    for part, (first, last) in zip(parts[1:5], _DATES, strict=True):
+        fits &= (part >= first) & (part <= last)
+    fits &= parts[2] <= _DAYS[np.minimum(parts[1], 12)]
+    mark = block.octets[at + 19]
+    fraction, places = _read_digits(block, at + 20)
     pointed = ((mark == ord(".")) | (mark == ord(","))) & (places > 0) & (places < 8)
-    return fits, seconds + np.where(pointed, fraction / _TENS[np.minimum(places, 8)], 0.0)
+    seconds = _seconds_of(*parts) + np.where(pointed, fraction / _TENS[np.minimum(places, 8)], 0.0)
+    return fits, at + 19 + np.where(pointed, places + 1, 0), seconds
 
 
 def _seconds_of(year: Ints, month: Ints, day: Ints, hour: Ints, minute: Ints, second: Ints) -> Floats:
@@ -438,7 +496,7 @@ def _seconds_of(year: Ints, month: Ints, day: Ints, hour: Ints, minute: Ints, se
     return np.asarray(days * 86400 + hour * 3600 + minute * 60 + np.minimum(second, 59), dtype=np.float64)
 
 
-def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Ints]:
+def skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Ints]:
     fits = np.ones(len(cursor), bool)
     for begin in range(0, len(literal), 8):
         part = literal[begin : begin + 8]
@@ -449,7 +507,7 @@ def _skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Int
     return fits, cursor + len(literal) * fits
 
 
-def _read_number(
+def read_number(
     block: Block, cursor: Ints, *, commas: bool = False, long: bool = False, loose: bool = False, unknown: bool = False
 ) -> tuple[Mask, Ints, Floats]:
     """A decimal number of at most seven digits on either side of the point, `E+00` after it; no other fits.

@@ -19,7 +19,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template
-from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
+from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import CHECKPOINT, Reader
 from stepwatch.readers.records import Records
@@ -139,9 +139,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             epoch = found.get("epoch", np.ones(len(lines)))
             records.kept.append(_Heads(unit, lines + first_line, epoch, found["number"], found["last"]))
     left = np.sort(np.concatenate((left, *by_letters.values())))
-    for index in _WORDS.among(text, block, left):
-        line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
-        _read(line, index + first_line, records)
+    read_lines(_read, _WORDS, text, block, left, first_line, records)
 
 
 def _of_use(block: Block, lines: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:

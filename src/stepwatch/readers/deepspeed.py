@@ -63,16 +63,9 @@ _TIMES = {
         rf"(?P<bwd>{NUMBER}) \|.*? step: (?P<step>{NUMBER})"
     ),
 }
-_INNER = {*_TIMES, "turn", "parameters", "ppl", "eval_loss", "micro_steps"}
+_INNER = {"parameters", "ppl", "eval_loss", "micro_steps"}
+_TURNS = "turn"
 _TURN = Pattern(r"epoch:? (?P<epoch>\d{1,15}) ?\| ?step:? (?P<step>\d{1,15}) ?\| ?ppo", 2)  # ignoring case
-
-
-class _Timed(NamedTuple):
-    """What a line without the engine's rate tells; the number is counted where it has none."""
-
-    time_s: float
-    number: int | None = None
-    loss: float = math.nan
 
 
 class _DeepSpeed(LineFormat):
@@ -94,14 +87,20 @@ class _DeepSpeed(LineFormat):
         return super()._add_row(groups, prefix, number, records)
 
     def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        told = [*_timed(rest), *_configured(rest)]
+        timed = _keep_time(rest, number, records)
+        told = [*_sizes_of(timed), *_configured(rest)]
         records.events += [Fact(number, name, value) for name, value in told]
-        return bool(told) or super()._read_event(rest, prefix, number, records)
+        turn = _TURN.match(rest)
+        if turn is not None:
+            records.keep_row(_TURNS, number, float(turn["epoch"]), float(turn["step"]))
+        found = timed is not None or turn is not None or bool(told)
+        return found or super()._read_event(rest, prefix, number, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         events = records.sorted_events()
         facts = [event for event in events if isinstance(event, Fact)]
-        rows, own = _rows(records.iterations(), facts)
+        times = _Times.of(records)
+        rows, own = _rows(records.iterations(), facts, times)
         kept = [event for event in events if not (isinstance(event, Fact) and event.name in _INNER)]
         records.events = [*kept, *own, *_placed(records.unplaced, facts, rows)]
         records.unplaced = []
@@ -111,27 +110,46 @@ class _DeepSpeed(LineFormat):
         records.replace_rows(replace(rows, reported_tokens_per_s=np.full(len(rows), np.nan)).take(known))
 
 
-def _timed(line: str) -> Iterator[tuple[str, object]]:
+class _Times(NamedTuple):
+    """Tables of lines without the engine's rate: line, time, number and loss, by kind; and line, epoch and step."""
+
+    of_kind: dict[str, np.ndarray]
+    turns: np.ndarray
+
+    @classmethod
+    def of(cls, records: Records) -> _Times:
+        told = cls({kind: records.table(kind, 4) for kind in _TIMES}, records.table(_TURNS, 3))
+        for kind in (*_TIMES, _TURNS):
+            records.tables.pop(kind, None)
+            records.table_rows.pop(kind, None)
+        return told
+
+
+def _keep_time(line: str, number: int, records: Records) -> dict[str, str] | None:
+    """Keeps the time that a line tells; what its pattern found."""
     for kind, pattern in _TIMES.items():
         found = pattern.match(line)
         if found is None:
             continue
         groups = found.groupdict()
-        seconds = sum(_value(groups.get(part)) / 1e3 for part in ("fwd", "bwd", "step"))
-        number, loss = groups.get("number"), groups.get("loss")
-        seconds = seconds or _value(groups.get("time_s"))
-        yield kind, _Timed(seconds, int(number) if number else None, _value(loss, math.nan))
-        if groups.get("billions"):
-            yield "parameters", _value(groups["billions"]) * 1e9
-            yield "block_size", _value(groups["length"])
-            yield "batch_size", _value(groups["micro"])
-        return
+        if kind == "breakdown":
+            for part in ("fwd", "bwd", "step"):
+                records.keep_row(kind, number, _value(groups[part]) / 1e3, math.nan, math.nan)
+        else:
+            own, loss = _value(groups.get("number"), math.nan), _value(groups.get("loss"), math.nan)
+            records.keep_row(kind, number, _value(groups["time_s"]), own, loss)
+        return groups
+    return None
+
+
+def _sizes_of(groups: Mapping[str, str] | None) -> Iterator[tuple[str, object]]:
+    if groups and groups.get("billions"):
+        yield "parameters", _value(groups["billions"]) * 1e9
+        yield "block_size", _value(groups["length"])
+        yield "batch_size", _value(groups["micro"])
 
 
 def _configured(line: str) -> Iterator[tuple[str, object]]:
-    turn = _TURN.match(line)
-    if turn is not None:
-        yield "turn", (int(turn["epoch"]), int(turn["step"]))
     config = _CONFIG.match(line)
     for found in [config] if config is not None else _ARGUMENTS.finditer(line):
         yield _NAMES[found["name"]], float(found["value"])
@@ -144,24 +162,25 @@ def _value(text: str | None, otherwise: float = 0.0) -> float:
 # --- which lines are the iterations -----------------------------------------------------------------------------
 
 
-def _rows(rates: Iterations, facts: Sequence[Fact]) -> tuple[Iterations, list[Fact]]:
+def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iterations, list[Fact]]:
     """The rows of the lines that tell most of a whole step, and what follows from them."""
     told = _told(facts)
-    kinds = {fact.name for fact in facts} & set(_TIMES)
+    of_kind = times.of_kind
     own: dict[str, object] = {}
-    if "e2e" in kinds:
-        rows = _numbered(facts, "e2e", _turns(facts))
-    elif "pipeline" in kinds:
-        rows, own = _numbered(facts, "pipeline", {}), {"averaged": True}
+    if len(of_kind["e2e"]):
+        rows = _numbered(of_kind["e2e"], *_turns(times.turns, facts))
+    elif len(of_kind["pipeline"]):
+        rows, own = _numbered(of_kind["pipeline"]), {"averaged": True}
     elif len(rates):
-        rows, own = _from_rates(rates, facts)
-    elif "latency" in kinds:
-        rows = _whole_steps(_numbered(facts, "latency", {}), int(told["accumulation"]))
+        rows, own = _from_rates(rates, facts, of_kind["breakdown"])
+    elif len(of_kind["latency"]):
+        rows = _whole_steps(_numbered(of_kind["latency"]), int(told["accumulation"]))
     else:
-        rows = _numbered(facts, "breakdown", {})
+        rows = _numbered(_summed(of_kind["breakdown"]))
     if not len(rows):
         return rows, []
-    own |= _sizes({**told, **own}, "e2e" in kinds)
+    generates = bool(len(of_kind["e2e"]))
+    own |= _sizes({**told, **own}, generates)
     return rows, [Fact(int(rows.line[0]), name, value) for name, value in own.items() if value]
 
 
@@ -170,29 +189,36 @@ def _told(facts: Sequence[Fact]) -> dict[str, Any]:
     return {"accumulation": max(told.get("micro_steps", 1.0), 1.0)} | told
 
 
-def _turns(facts: Sequence[Fact]) -> dict[int, int]:
-    """RLHF counts its steps anew in every epoch: their numbers by line."""
-    length = max((fact.value[1] for fact in facts if fact.name == "turn"), default=0) + 1
+def _turns(turns: np.ndarray, facts: Sequence[Fact]) -> tuple[np.ndarray, np.ndarray]:
+    """RLHF counts its steps anew in every epoch: lines and numbers."""
+    length = int(np.max(turns[:, 2], initial=-1)) + 1
     length = next((int(fact.value) for fact in facts if fact.name == "generations"), length)
-    return {fact.line: fact.value[0] * length + fact.value[1] for fact in facts if fact.name == "turn"}
+    return turns[:, 0], turns[:, 1] * length + turns[:, 2]
 
 
-def _numbered(facts: Sequence[Fact], kind: str, numbers: dict[int, int]) -> Iterations:
-    """The lines of a kind as rows: numbered by themselves, by the line above that has a number, or counted from 1."""
-    lines = [fact.line for fact in facts if fact.name == kind]
-    values = [fact.value for fact in facts if fact.name == kind]
-    number = np.array([value.number or 0 for value in values], np.int64)
-    if kind != "pipeline":
-        number = np.arange(1, len(lines) + 1)
-        above = np.searchsorted(list(numbers), lines) - 1
-        if len(numbers) and (above >= 0).all():
-            number = np.array(list(numbers.values()), np.int64)[above]
-    unknown = np.full(len(lines), np.nan)
+_NONE = np.zeros(0)
+
+
+def _numbered(times: np.ndarray, lines: np.ndarray = _NONE, numbers: np.ndarray = _NONE) -> Iterations:
+    """Lines with a time as rows: numbered by themselves, by the line above that has a number, or counted from 1."""
+    line, time, own, loss = times.T
+    number = np.where(np.isnan(own), np.arange(1, len(line) + 1), own)
+    above = np.searchsorted(lines, line) - 1
+    if len(lines) and (above >= 0).all():
+        number = numbers[above]
+    unknown = np.full(len(line), np.nan)
     return Iterations(
-        number=number, time_s=np.array([value.time_s for value in values]), line=np.array(lines, np.int64),
-        loss=np.array([value.loss for value in values]), reported_mfu=unknown, reported_tokens_per_s=unknown,
-        stamp_s=unknown,
+        number=number.astype(np.int64), time_s=time, line=line.astype(np.int64), loss=loss, reported_mfu=unknown,
+        reported_tokens_per_s=unknown, stamp_s=unknown,
     )  # fmt: skip
+
+
+def _summed(parts: np.ndarray) -> np.ndarray:
+    """The timers of each line, which are kept one by one, as one time."""
+    first = np.unique(parts[:, 0], return_index=True)[1]
+    whole = parts[first]
+    whole[:, 1] = np.add.reduceat(parts[:, 1], first) if len(first) else 0.0
+    return whole
 
 
 def _whole_steps(rows: Iterations, accumulation: int) -> Iterations:
@@ -205,7 +231,7 @@ def _whole_steps(rows: Iterations, accumulation: int) -> Iterations:
     return replace(whole, number=np.arange(1, count + 1), time_s=times)
 
 
-def _from_rates(rows: Iterations, facts: Sequence[Fact]) -> tuple[Iterations, dict[str, object]]:
+def _from_rates(rows: Iterations, facts: Sequence[Fact], breakdown: np.ndarray) -> tuple[Iterations, dict[str, object]]:
     """Batch over rate; the batch by the clock where no line tells it, or tells that of another engine."""
     steps, seconds = gaps_of(rows, starts_of(rows, facts))
     batch = next((fact.value for fact in facts if fact.name == "batch"), None)
@@ -219,16 +245,14 @@ def _from_rates(rows: Iterations, facts: Sequence[Fact]) -> tuple[Iterations, di
     if any(fact.name == "running" for fact in facts):  # old lines: the mean of the whole run, which shows nothing
         return replace(rows, time_s=np.where(np.isfinite(by_clock), by_clock, times)), {"averaged": True}
     if batch is None:
-        times = _from_breakdown(rows, facts)
+        times = _from_breakdown(rows, _summed(breakdown))
     return replace(rows, time_s=times), {"batch": batch}
 
 
-def _from_breakdown(rows: Iterations, facts: Sequence[Fact]) -> Floats:
+def _from_breakdown(rows: Iterations, parts: np.ndarray) -> Floats:
     """What the timers behind each line add up to."""
-    parts = [fact for fact in facts if fact.name == "breakdown"]
-    after = np.searchsorted([fact.line for fact in parts], rows.line)
-    times = np.array([*(fact.value.time_s for fact in parts), math.nan])
-    return np.asarray(times[np.minimum(after, len(parts))])
+    after = np.searchsorted(parts[:, 0], rows.line)
+    return np.asarray(np.append(parts[:, 1], math.nan)[after])
 
 
 def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:

@@ -79,7 +79,9 @@ class TrainerFormat(LineFormat):
         bars = sum(1 for _, _ in zip(range(_MOST_SNIFFED), _BARS.finditer(head), strict=False))
         return _BARS_ALONE * bars
 
-    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+    def _read_by_column(
+        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
+    ) -> Ints:
         """Dictionaries with a loss: what they tell stands behind its keys, whatever else is in them."""
         if not len(left):
             return left
@@ -90,7 +92,7 @@ class TrainerFormat(LineFormat):
             return left
         lines, found = _joined(parts)
         epochs = found.get("epoch", np.full(len(lines), np.nan))
-        records.keep("loss", lines + first_line, found["loss"], epochs, _stamps(text, block, lines))
+        records.keep("loss", lines + first_line, found["loss"], epochs, _stamps(text, block, stamps, lines))
         _keep_told(text, block, lines, first_line, found, records)
         alone = ~np.isnan(epochs) & (block.octets[block.starts[lines]] == ord("{"))
         return block.without(left, lines[alone])
@@ -227,14 +229,14 @@ def _last_digit(line: bytes) -> float:
     return math.inf if found is None or found[1] else 0.5 * 10.0 ** -len(found[2])
 
 
-def _stamps(text: bytes, block: Block, lines: Ints) -> Floats:
+def _stamps(text: bytes, block: Block, stamps: Floats | None, lines: Ints) -> Floats:
     """The clocks in front of dictionaries; most have nothing in front."""
-    stamps = np.full(len(lines), np.nan)
+    found = np.full(len(lines), np.nan) if stamps is None else stamps[lines]
     starts = block.starts[lines]
-    for i in np.flatnonzero(block.octets[starts] != ord("{")).tolist():
+    for i in np.flatnonzero((block.octets[starts] != ord("{")) & np.isnan(found)).tolist():
         stamp = stamp_of(strip_prefix(text[starts[i] : starts[i] + 200].decode("utf-8", "replace"))[1])
-        stamps[i] = np.nan if stamp is None else stamp
-    return stamps
+        found[i] = np.nan if stamp is None else stamp
+    return found
 
 
 def _clock(text: str) -> float:

@@ -16,12 +16,13 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template, numbers_behind
-from stepwatch.readers.lines import SURROUNDINGS, read_surroundings
+from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.readers.words import Words
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing
 
 _FINAL = Pattern(
     r"\s*(?P<total>\d{1,9})/(?P=total)\s+(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)\s*(?P<elapsed>\d{1,9})s\b"
@@ -48,6 +49,7 @@ _USUAL = tuple(
 _FIGURE = Pattern(r"(?<= )[-+]?\d\S*")
 _SEARCHED = 1 << 16  # bytes; an epoch that is longer has few last lines
 _HEADER = Template("Epoch {epoch}/{last}")
+_SAVES = "save"
 _MOST_SNIFFED = 60
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
@@ -74,11 +76,6 @@ class _Epochs(NamedTuple):
     line: np.ndarray
     epoch: np.ndarray
     last: np.ndarray
-
-
-class _Saved(NamedTuple):
-    line: int
-    epoch: int
 
 
 def sniff(head: bytes) -> float:
@@ -125,34 +122,39 @@ def _shown(loss: float) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    block = Block.of(text)
-    left = np.flatnonzero(block.ends > block.starts)
+    whole = Block.of(text)
+    left = np.flatnonzero(whole.ends > whole.starts)
+    block, stamps = behind_prefix(text, whole, left)
+    clocks = np.full(len(block.starts), np.nan) if stamps is None else stamps
     lines, found = _HEADER.match(block, left)
     if len(lines):
         records.kept.append(_Epochs(lines + first_line, found["epoch"], found["last"]))
         left = block.without(left, lines)
-    left = _keep_alike(text, block, left, first_line, records)
+    left = _keep_alike(text, block, clocks, left, first_line, records)
     progress, found = _PROGRESS.match(block, left)
-    left = block.without(left, progress[found["n"] != found["total"]])
+    full = found["n"] == found["total"]
+    left, ended = block.without(left, progress), progress[full]
     for template, unit in _USUAL:
-        left = _keep_usual(block, *template.match(block, left), unit, left, first_line, records)
-    for index in _WORDS.among(text, block, left):
-        line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
-        _read(line, index + first_line, records)
+        ended = _keep_usual(block, clocks, *template.match(block, ended), unit, ended, first_line, records)
+    left = np.sort(np.concatenate((left, ended)))
+    read_lines(_read, _WORDS, text, whole, left, first_line, records)
 
 
-def _keep_alike(text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:
+def _keep_alike(
+    text: bytes, block: Block, clocks: Floats, left: np.ndarray, first_line: int, records: Records
+) -> np.ndarray:
     """Keeps the last lines of epochs that have the shape of the first; the lines that are left."""
     full = _FULL_BAR.search(text[:_SEARCHED])
     if full is None:
         return left
-    start, end = text.rfind(b"\n", 0, full.start()) + 1, text.find(b"\n", full.end())
-    shape, unit = _shape(text[start : end if end >= 0 else len(text)][:_LONGEST_LINE].decode("utf-8", "replace"))
+    model = int(np.searchsorted(block.starts, full.start(), side="right")) - 1
+    line = text[block.starts[model] : block.ends[model]][:_LONGEST_LINE].decode("utf-8", "replace")
+    shape, unit = _shape(line)
     if not shape:
         return left
     lines, found = Template(shape).match(block, left)
     found["total"] = np.full(len(lines), float(full[1]))
-    return _keep_usual(block, lines, found, unit, left, first_line, records)
+    return _keep_usual(block, clocks, lines, found, unit, left, first_line, records)
 
 
 def _shape(line: str) -> tuple[str, float]:
@@ -177,8 +179,8 @@ def _passed(letters: str) -> str:
 
 
 def _keep_usual(
-    block: Block, lines: np.ndarray, found: dict[str, np.ndarray], unit: float, left: np.ndarray, first_line: int,
-    records: Records,
+    block: Block, clocks: Floats, lines: np.ndarray, found: dict[str, np.ndarray], unit: float, left: np.ndarray,
+    first_line: int, records: Records,
 ) -> np.ndarray:  # fmt: skip
     """Keeps the last lines of a usual shape; the lines that are left."""
     if not len(lines):
@@ -190,7 +192,7 @@ def _keep_usual(
     else:
         loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
     fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
-    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, unknown)
+    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, clocks[lines])
     if not fits.all():
         finals, lines = _Finals(*(column[fits] for column in finals)), lines[fits]
     records.kept.append(finals)
@@ -210,7 +212,7 @@ def _read(line: str, number: int, records: Records) -> None:
         told = np.array([number]), np.array([float(header["epoch"])]), np.array([float(header["last"])])
         records.kept.append(_Epochs(*told))
     elif save:
-        records.kept.append(_Saved(number, int(save["epoch"])))
+        records.keep_row(_SAVES, number, float(save["epoch"]))
     elif parameters:
         value = float(parameters["count"].replace(",", "") or 0)
         records.events.append(Fact(line=number, name="n_params", value=value))
@@ -230,6 +232,8 @@ def finish(first_line: int, records: Records) -> None:
         _add_events(finals, epoch, records)
         _add_rows(finals, epoch, records)
     records.kept.clear()
+    for tables in (records.tables, records.table_rows):
+        tables.pop(_SAVES, None)
 
 
 def _joined_finals(kept: list[object]) -> _Finals:
@@ -298,9 +302,10 @@ def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     # One for each epoch, which may be all that the log has: made without a call for each.
     columns = zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False)
     records.events += map(tuple.__new__, repeat(Evaluation), columns)
-    for save in (part for part in records.kept if isinstance(part, _Saved)):
-        row = min(int(np.searchsorted(finals.line, save.line)), len(finals.line) - 1)
-        records.events.append(Checkpoint(line=save.line, at=save.epoch * int(finals.total[row])))
+    lines, epochs = records.table(_SAVES, 2).T
+    after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
+    saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)
+    records.events += [Checkpoint(line, at) for line, at in saved]
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:

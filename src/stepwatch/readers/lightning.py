@@ -39,7 +39,11 @@ _VALIDATION_WORDS = (b"Validation", b"Validating")
 _LOSSES = (b" loss=", b"train_loss_step=", b"train_loss=", b"train/loss_step=", b"train/loss=", b"loss_step=", b"loss=")
 _VALUES = Pattern(r"(?<==)(?P<value>[^\s,\]{}]+)(?P<after>[^\s{}]*)")
 _SOME_LINES = 40
-_BAR = "Epoch {epoch}:{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}"
+_COUNTED = "{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}"
+_BAR = f"Epoch {{epoch}}:{_COUNTED}"
+_VALIDATION_BARS = tuple(
+    Template(f"{title}:{_COUNTED}{{**}}") for title in ("Validation DataLoader {_loader}", "Validation", "Validating")
+)
 _STOPPED = b"Trainer.fit` stopped: "
 _SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION = 0.1, 0.03
 
@@ -57,7 +61,9 @@ class LightningFormat(LineFormat):
             records.keep_row("stopped", first_line + text.count(b"\n", 0, text.find(_STOPPED)))
         super().parse(text, first_line, records)
 
-    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+    def _read_by_column(
+        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
+    ) -> Ints:
         """The bars, and the loss in them, wherever it stands among what the user shows there."""
         literal, tail = self._shown(text, block, left)
         lines, found = Template(_BAR + tail).match(block, left)
@@ -74,7 +80,16 @@ class LightningFormat(LineFormat):
             records.keep("loss", rows + first_line, losses)
         lines, found = Template(_BAR + "{**}").match(block, rest)
         self._add_columns(records, lines + first_line, found)
-        return block.without(rest, lines)
+        return self._read_validations(block, block.without(rest, lines), first_line, records)
+
+    def _read_validations(self, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+        for template in _VALIDATION_BARS:
+            lines, found = template.match(block, left)
+            if len(lines):
+                columns = (found[name] for name in ("number", "last", "elapsed", "rate", "digits"))
+                records.keep("val", lines + first_line, *columns)
+                left = block.without(left, lines)
+        return left
 
     def _shown(self, text: bytes, block: Block, lines: Ints) -> tuple[bytes, str]:
         """What a bar in the middle of the block shows behind its rate: the letters of its loss, and its shape."""
@@ -254,8 +269,9 @@ class _BarRows:
 
     def _place_saves(self) -> None:
         rows = self.records.iterations()
-        for event in self.records.unplaced:
-            place = int(np.searchsorted(rows.line, event.line)) - 1
+        unplaced = self.records.unplaced
+        places = (np.searchsorted(rows.line, [event.line for event in unplaced]) - 1).tolist()
+        for event, place in zip(unplaced, places, strict=True):
             if isinstance(event, Checkpoint) and place >= 0:
                 self.records.events.append(event._replace(at=int(rows.number[place])))
         self.records.unplaced.clear()

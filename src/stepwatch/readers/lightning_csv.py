@@ -20,6 +20,8 @@ _HEADER = Pattern(
 )
 _CELL = rb"(?:-?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)?"
 _ROW = Pattern(rb"(?m)^%s(?:,%s){2,200}$" % (_CELL, _CELL))
+_PIECE = 1 << 18  # bytes that are read together
+_LETTERS_OF_NUMBERS = b"0123456789.,eE+-naif\n"
 _MOST_SNIFFED = 60
 _LEAST_ROWS = 5
 _A_CUT = 0.4  # rows without their header: most likely of this logger, which leaves cells empty
@@ -56,7 +58,7 @@ def _is_cut(head: bytes) -> bool:
 def tell(text: bytes, records: Records) -> None:
     header = _HEADER.match(text)
     names = [name.strip() for name in header[0].decode("utf-8", "replace").split(",")] if header else []
-    lines, table = _table(text, len(names) or None, 1 if header else 0)
+    lines, table = _table(text, names)
     if not len(table):
         return
     if not names:
@@ -64,19 +66,63 @@ def tell(text: bytes, records: Records) -> None:
     _tell(names, lines, table, records)
 
 
-def _table(text: bytes, width: int | None, skip: int) -> tuple[Ints, Floats]:
+def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
     """The cells as numbers, nan where empty; lines of another width are left out."""
+    width, skip = len(names), int(bool(names))
+    if not names:
+        cells = (line.count(b",") + 1 for line in text[:_PIECE].split(b"\n")[1:])
+        width = next((count for count in cells if count > 2), 0)
+    numbers, tables = [np.zeros(0, np.int64)], [np.zeros((0, width))]
+    begin = line = 0
+    while begin < len(text):
+        end = text.find(b"\n", begin + (_PIECE if line >= skip else 0)) + 1 or len(text)
+        if line >= skip:
+            rows = _whole_piece(text[begin:end], width, _wanted(names) or range(width))
+            lines, table = rows if rows is not None else _line_by_line(text[begin:end], width)
+            numbers.append(lines + line)
+            tables.append(np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan))
+        begin, line = end, line + text.count(b"\n", begin, end)
+    return np.concatenate(numbers), np.concatenate(tables)
+
+
+def _wanted(names: Sequence[str]) -> list[int]:
+    """The columns whose numbers tell something; of others it counts at most whether there is one."""
+    telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
+    return [
+        place for place, name in enumerate(names)
+        if name in ("step", "epoch") or any(pattern.search(name) for pattern in telling)
+    ]  # fmt: skip
+
+
+def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, Floats] | None:
+    """All lines at once, where each has so many cells, numbers or nothing; 0 for numbers that are not wanted."""
+    text = text.rstrip(b"\n")
+    if width < 3 or text.translate(None, _LETTERS_OF_NUMBERS):
+        return None
+    octets = np.frombuffer(b"\n" + text + b"\n", np.uint8)
+    edges = np.flatnonzero((octets == ord(",")) | (octets == ord("\n")))
+    if (len(edges) - 1) % width or not np.array_equal(edges[::width], np.flatnonzero(octets == ord("\n"))):
+        return None
+    filled = (np.diff(edges) > 1).reshape(-1, width)
+    table = np.where(filled, 0.0, np.nan)
+    cells = text.replace(b"\n", b",").decode("ascii").split(",")
+    try:
+        for place in wanted:
+            table[filled[:, place], place] = list(map(float, filter(None, cells[place::width])))
+    except ValueError:
+        return None
+    return np.arange(len(table)), table
+
+
+def _line_by_line(text: bytes, width: int) -> tuple[Ints, Floats]:
     rows: list[list[float]] = []
     numbers: list[int] = []
     for number, line in enumerate(text.split(b"\n")):
         cells = line.strip().split(b",")
-        width = width if width is not None else len(cells) if number and len(cells) > 2 else None
-        if number < skip or len(cells) != width or _ROW.fullmatch(line.strip()) is None:
-            continue
-        rows.append([float(cell) if cell else math.nan for cell in cells])
-        numbers.append(number)
-    table = np.array(rows).reshape(len(rows), width or 0)
-    return np.array(numbers, np.int64), np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan)
+        if len(cells) == width and _ROW.fullmatch(line.strip()) is not None:
+            rows.append([float(cell) if cell else math.nan for cell in cells])
+            numbers.append(number)
+    return np.array(numbers, np.int64), np.array(rows).reshape(len(rows), width)
 
 
 def _guessed(table: Floats) -> list[str]:
@@ -121,8 +167,9 @@ def _with_values(columns: dict[str, Floats]) -> np.ndarray:
 
 
 def _tell_evaluations(lines: Ints, step: Floats, loss: Floats, records: Records) -> None:
-    for row in np.flatnonzero(~np.isnan(loss) & np.isfinite(step)).tolist():
-        records.events.append(Evaluation(line=int(lines[row]), at=int(step[row]), val_loss=float(loss[row])))
+    rows = np.flatnonzero(~np.isnan(loss) & np.isfinite(step))
+    told = zip(lines[rows].tolist(), step[rows].astype(np.int64).tolist(), loss[rows].tolist(), strict=True)
+    records.events += [Evaluation(line=line, at=at, val_loss=value) for line, at, value in told]
 
 
 # --- times ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ one by one. A clock in front of a line is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, some_of
+from stepwatch.readers.columns import Block, Floats, Template, some_of
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
@@ -44,9 +44,34 @@ SURROUNDINGS = (
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _LONGEST_LINE = 4000
+MANY_LINES = 300
 _LONGEST_TIME_S = 1e9
 _LARGEST_NUMBER = 1e12
 _MOST_SNIFFED = 60
+
+
+Read = Callable[[str, int, Records], None]
+"""Reads one line with its number into records, without a look at what these hold."""
+
+
+def read_lines(
+    read: Read, words: Words, text: bytes, block: Block, lines: np.ndarray, first_line: int, records: Records
+) -> None:
+    """Reads those of the lines that hold one of the words: where there are many, by what some of them tell."""
+    if len(lines) < MANY_LINES:
+        read_singly(read, words, text, block, lines, first_line, records)
+    else:
+        from stepwatch.readers import alike  # a small log has no need of it
+
+        alike.read_lines(read, words, text, block, lines, first_line, records)
+
+
+def read_singly(
+    read: Read, words: Words, text: bytes, block: Block, lines: np.ndarray, first_line: int, records: Records
+) -> None:
+    for index in words.among(text, block, lines):
+        line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
+        read(line, index + first_line, records)
 
 
 def read_surroundings(rest: str, number: int, records: Records) -> bool:
@@ -131,7 +156,7 @@ class LineFormat:
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         block = Block.of(text)
         left = np.flatnonzero(block.ends > block.starts)
-        bound = self.prefixes and not all(template.anywhere for template in self.templates)
+        bound = self.prefixes and not (self.templates and all(template.anywhere for template in self.templates))
         plain, stamps = behind_prefix(text, block, left) if bound else (block, None)
         for template in self.templates:
             here = block if template.anywhere else plain
@@ -143,16 +168,17 @@ class LineFormat:
                     found["stamp_s"] = stamps[lines]
                 self._add_columns(records, lines + first_line, found)
                 left = block.without(left, lines)
-        left = self._read_by_column(text, block, left, first_line, records)
-        for index in self._words.among(text, block, left):
-            line = text[block.starts[index] : block.ends[index]][:_LONGEST_LINE].decode("utf-8", "replace")
-            self._read(line, index + first_line, records)
+        left = self._read_by_column(text, plain, stamps, left, first_line, records)
+        read_lines(self._read, self._words, text, block, left, first_line, records)
         records.flush_rows()
 
     def _read_by_column(
-        self, text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records
+        self, text: bytes, block: Block, stamps: Floats | None, left: np.ndarray, first_line: int, records: Records
     ) -> np.ndarray:
-        """For formats with more than templates: reads lines together, and returns those that it leaves."""
+        """For formats with more than templates: reads lines together, and returns those that it leaves.
+
+        The lines of the block begin behind their prefix; the clocks in it stand in `stamps`.
+        """
         return left
 
     def finish(self, first_line: int, records: Records) -> None:

@@ -18,21 +18,20 @@ from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.words import Words
-from stepwatch.run import Checkpoint, Evaluation, Fact, Ints, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
 
 _ROWS = tuple(
     Template(f"{{ }}{{number}}  {{ }}{{loss?}} {arrow} {{ }}{{tokens_per_s,}} {{ }}{{tokens,}}k{{ }}")
     for arrow in ("\u25bc", "\u25b2")
 )
 _ROW = Pattern(
-    rb"[ \t]*(?P<number>\d+) {2,}(?P<loss>[\d.]+|nan|inf) (?:\xe2\x96\xbc|\xe2\x96\xb2) +(?P<tokens_per_s>[\d,]+)"
-    rb" +(?P<tokens>[\d.,]+)k[ \t]*$"
+    r"[ \t]*(?P<number>\d+) {2,}(?P<loss>[\d.]+|nan|inf) [\u25bc\u25b2] +(?P<tokens_per_s>[\d,]+)"
+    r" +(?P<tokens>[\d.,]+)k[ \t]*$"
 )
-_VALUE = Pattern(rb"[ \t]*(?P<at>\d+) {2,}val (?P<val_loss>[\d.]+|nan|inf) +(?P<took_s>[\d.]+)s[ \t]*$")
-_SAVE = Pattern(rb"[ \t]*save +(?P<at>\d+)_adapters\.safetensors")
-_LAST = Pattern(rb"\W*batch \xc2\xb7 iters +(?P<batch_size>[\d,]+) \xc2\xb7 (?P<max_iters>[\d,]+)")
-_WORDS = Words((b"\xe2\x96\xbc", b"\xe2\x96\xb2", b"_adapters.saf", b" val ", b"iters "))
+_VALUE = Pattern(r"[ \t]*(?P<at>\d+) {2,}val (?P<val_loss>[\d.]+|nan|inf) +(?P<took_s>[\d.]+)s[ \t]*$")
+_SAVE = Pattern(r"[ \t]*save +(?P<at>\d+)_adapters\.safetensors")
+_LAST = Pattern(r"\W*batch \u00b7 iters +(?P<batch_size>[\d,]+) \u00b7 (?P<max_iters>[\d,]+)")
+_TABLE_WORDS = (b"\xe2\x96\xbc", b"\xe2\x96\xb2", b"_adapters.saf", b" val ", b"iters ")
 _ARROWS = Pattern(rb"\xe2\x96\xbc|\xe2\x96\xb2")
 _MOST_SNIFFED = 60
 _FINE_TOKENS = 5000.0  # printed to the hundred: a smaller number since the last row is too coarse to divide
@@ -43,19 +42,24 @@ class _Mlx(LineFormat):
     """The lines, and the table in their place."""
 
     def sniff(self, head: bytes) -> float:
-        rows = (True for line in head.split(b"\n") if _ARROWS.search(line) and _ROW.match(line))
+        arrows = (line for line in head.split(b"\n") if _ARROWS.search(line))
+        rows = (True for line in arrows if _ROW.match(line.decode("utf-8", "replace")))
         return super().sniff(head) + sum(islice(rows, _MOST_SNIFFED))
 
-    def _read_by_column(self, text: bytes, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+    def _read_by_column(
+        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
+    ) -> Ints:
         for template in _ROWS:
             lines, found = template.match(block, left)
             if len(lines):
                 columns = (found[name] for name in ("number", "loss", "tokens_per_s"))
                 records.keep("row", lines + first_line, *columns, 1e3 * found["tokens"])
                 left = block.without(left, lines)
-        for index in _WORDS.among(text, block, left):
-            _read_table(text[block.starts[index] : block.ends[index]], index + first_line, records)
         return left
+
+    def _read(self, line: str, number: int, records: Records) -> None:
+        _read_table(line, number, records)
+        super()._read(line, number, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
@@ -98,11 +102,19 @@ Iter 200: Saved adapter weights to adapters/adapters.safetensors and adapters/00
         Told(Pattern(r"Trainable parameters: 100(?:\.0+)?% \((?P<n_params>[\d.]+M)/")),
         Told(Pattern(r"Node 0 of (?P<world_size>\d+)")),
     ),
-    words=(b"Val took", b"Saved ", b"Loading pre", b"Starting training", b"Trainable param", b"Node 0 of"),
-)
+    words=(
+        b"Val took",
+        b"Saved ",
+        b"Loading pre",
+        b"Starting training",
+        b"Trainable param",
+        b"Node 0 of",
+        *_TABLE_WORDS,
+    ),
+)  # fmt: skip
 
 
-def _read_table(line: bytes, number: int, records: Records) -> None:
+def _read_table(line: str, number: int, records: Records) -> None:
     row, value, save, told = (pattern.match(line) for pattern in (_ROW, _VALUE, _SAVE, _LAST))
     if row:
         loss, per_s, tokens = (_number(row[name]) for name in ("loss", "tokens_per_s", "tokens"))
@@ -119,9 +131,9 @@ def _read_table(line: bytes, number: int, records: Records) -> None:
             records.events.append(Fact(line=number, name=name, value=count, header=header))
 
 
-def _number(text: bytes) -> float:
+def _number(text: str) -> float:
     try:
-        return float(text.replace(b",", b""))
+        return float(text.replace(",", ""))
     except ValueError:  # two points
         return np.nan
 

@@ -18,13 +18,34 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.stamps import stamp_of
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing
 
 _TIME = rf"train_time:(?:(?P<{{0}}_ms>{NUMBER})ms|(?P<{{0}}_s>{NUMBER})s)"
 _BAR = r"(?: \|)? "
+_CLOCKS_OF_VALIDATIONS = "validation"
+_LONGEST_TIME_S = 1e9
 
-FORMAT = LineFormat(
+
+class _Modded(LineFormat):
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        """A validation tells the last step and the clock when it began; the first of all begins a run."""
+        found = self.evaluations[0].match(rest)
+        if found is None:
+            return False
+        at, loss, last = (float(found[name].replace(",", "")) for name in ("at", "val_loss", "last"))
+        clock = float((found["took_ms"] or found["took_s"]).replace(",", "")) / (1e3 if found["took_ms"] else 1.0)
+        if not (at <= LARGEST_KEPT and last <= LARGEST_KEPT):
+            return False
+        records.events.append(Fact(line=number, name="max_iters", value=int(last), header=at == 0))
+        records.events.append(Evaluation(number, int(at), None, loss, None, stamp_of(prefix)))
+        if 0 <= clock <= _LONGEST_TIME_S:
+            records.keep_row(_CLOCKS_OF_VALIDATIONS, number, at, clock)
+        return True
+
+
+FORMAT = _Modded(
     name="modded-nanogpt",
     timing=Timing.CUMULATIVE,
     holds=NOTHING,
@@ -46,10 +67,10 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
         Template("step:{number}/{last} train_loss:{loss?} train_time:{time_ms+}ms step_avg:{**}"),
         Template("step:{number}/{last} train_time:{time_s}s step_avg:{**}"),
     ),
-    # The cost of a validation is not told: `took` is the clock when it began, and taken back at the end.
+    # The cost of a validation is not told: `took` is the clock when it began.
     evaluations=(
         Pattern(
-            rf"step: *(?P<at>\d+)/\d+{_BAR}val_loss:(?P<val_loss>{LOSS}){_BAR}(?:val_\w+:\S+{_BAR})*"
+            rf"step: *(?P<at>\d+)/(?P<last>\d+){_BAR}val_loss:(?P<val_loss>{LOSS}){_BAR}(?:val_\w+:\S+{_BAR})*"
             rf"{_TIME.format('took')}{_BAR}step_avg:"
         ),
     ),
@@ -66,8 +87,6 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
 # --- what the lines of validation and the source listing tell ---------------------------------------------------
 
 _SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?int)? = ([\d* ]{1,40}?) *(?:#(.*))?$")
-_VALIDATIONS = Pattern(rb" val_loss:")
-_LAST = Pattern(rb"step: {0,8}(\d{1,9})/(\d{1,9})(?: \|)? val_loss:")
 _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
@@ -78,12 +97,6 @@ def _sniff(head: bytes) -> float:
 
 def _parse(text: bytes, first_line: int, records: Records) -> None:
     FORMAT.parse(text, first_line, records)
-    line, counted = first_line, 0
-    for place in _VALIDATIONS.finditer(text):
-        found = _LAST.match(text, text.rfind(b"\n", 0, place.start()) + 1)
-        if found is not None:
-            line, counted = line + text.count(b"\n", counted, found.start()), found.start()
-            records.events.append(Fact(line=line, name="max_iters", value=int(found[2]), header=int(found[1]) == 0))
     begin = text.find(b"class Hyperparameters")
     if begin >= 0:
         line = first_line + text.count(b"\n", 0, begin)
@@ -114,14 +127,12 @@ def _finish(first_line: int, records: Records) -> None:
     FORMAT.finish(first_line, records)
     _forget_source_lines(records)
     rows = records.iterations()
-    validations = [event for event in records.events if isinstance(event, Evaluation)]
-    clocks = _Clocks.of(rows, validations)
+    clocks = _Clocks.of(rows, records.table(_CLOCKS_OF_VALIDATIONS, 3))
     timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
     if timed:
         _replace_rows(records, rows, *(np.concatenate(parts) for parts in zip(*timed, strict=True)))
-    records.events = [
-        event._replace(took_s=None) if isinstance(event, Evaluation) else event for event in records.events
-    ]
+    for tables in (records.tables, records.table_rows):
+        tables.pop(_CLOCKS_OF_VALIDATIONS, None)
 
 
 def _forget_source_lines(records: Records) -> None:
@@ -130,7 +141,8 @@ def _forget_source_lines(records: Records) -> None:
     records.unread = [unread for unread in records.unread if unread.line not in source]
     records.unread_lines = [line for line in records.unread_lines if line not in source]
     first = int(records.iterations().line.min(initial=1 << 60))
-    records.events = [event for event in records.events if not (isinstance(event, Fault) and event.line < first)]
+    if Fault in set(map(type, records.events)):
+        records.events = [event for event in records.events if not (isinstance(event, Fault) and event.line < first)]
 
 
 class _Clocks:
@@ -140,11 +152,12 @@ class _Clocks:
         self.line, self.number, self.shown_s, self.waited = line, number, shown_s, waited
 
     @classmethod
-    def of(cls, rows: Iterations, validations: list[Evaluation]) -> _Clocks:
-        told = [(event.line, event.at, event.took_s) for event in validations if event.took_s is not None]
-        line = np.concatenate((rows.line, np.array([line for line, _, _ in told], np.int64)))
-        number = np.concatenate((rows.number, np.array([at for _, at, _ in told], np.int64)))
-        shown = np.concatenate((rows.time_s, np.array([took for _, _, took in told], np.float64)))
+    def of(cls, rows: Iterations, validations: np.ndarray) -> _Clocks:
+        line, number, shown = (
+            np.concatenate((own, told))
+            for own, told in zip((rows.line, rows.number, rows.time_s), validations.T, strict=True)
+        )
+        line, number = line.astype(np.int64), number.astype(np.int64)
         waited = np.arange(len(line)) >= len(rows)
         order = np.argsort(line, kind="stable")
         return cls(line[order], number[order], shown[order], waited[order])

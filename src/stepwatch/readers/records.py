@@ -37,7 +37,10 @@ class Records:
     tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Tables of a reader's own, the line first, that become rows once all is read."""
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
-    _rows: list[tuple[float, ...]] = field(default_factory=list)
+    shapes: dict[bytes, Any] = field(default_factory=dict)
+    """What was learned of lines that are alike; see alike.py."""
+    single_rows: list[tuple[float, ...]] = field(default_factory=list)
+    """Rows of lines that were read one by one, not yet in the columns."""
 
     def add_rows(self, **columns: np.ndarray) -> None:
         unknown = np.broadcast_to(np.nan, len(columns["line"]))  # takes no memory
@@ -45,16 +48,16 @@ class Records:
             self.columns[name].append(columns.get(name, unknown))
 
     def add_row(self, **values: float) -> None:
-        self._rows.append(tuple(values.get(name, np.nan) for name in COLUMNS))
+        self.single_rows.append(tuple(values.get(name, np.nan) for name in COLUMNS))
 
     def flush_rows(self) -> None:
         """Single rows join the columns; called at the end of each block so that order is kept by line."""
-        if self._rows:
-            table = np.array(self._rows, dtype=np.float64)
+        if self.single_rows:
+            table = np.array(self.single_rows, dtype=np.float64)
             columns = {name: table[:, i] for i, name in enumerate(COLUMNS)}
             columns |= {name: columns[name].astype(np.int64) for name in ("number", "line")}
             self.add_rows(**columns)
-            self._rows.clear()
+            self.single_rows.clear()
 
     def keep(self, name: str, *columns: np.ndarray) -> None:
         whole = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns))
@@ -123,9 +126,9 @@ class Records:
             numbers = (
                 np.where(places >= len(rows), numbers + interval, numbers) + offset
             )  # its row did not come any more
-            self.events += [
-                event._replace(at=max(at, 0)) for event, at in zip(self.unplaced, numbers.tolist(), strict=True)
-            ]
+            told = zip(self.unplaced, np.maximum(numbers, 0).tolist(), strict=True)
+            # As event._replace(at=at), which takes four times as long; there may be as many as iterations.
+            self.events += [tuple.__new__(type(event), (event[0], at, *event[2:])) for event, at in told]
         self.unplaced.clear()
 
     def sorted_events(self) -> Sequence[Event]:

@@ -130,15 +130,21 @@ def _saves(events: Sequence[Event]) -> list[Checkpoint]:
 
 def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], rows: Iterations) -> list[Evaluation]:
     """By the clock since the line of the same step, without the save that comes between."""
-    found = []
-    for evaluation in evaluations:
-        row = int(np.searchsorted(rows.line, evaluation.line)) - 1
-        if row >= 0 and rows.number[row] == evaluation.at and evaluation.stamp_s is not None:
-            since = evaluation.stamp_s - float(rows.stamp_s[row])
-            since -= sum(save.took_s or 0.0 for save in saves if rows.line[row] < save.line < evaluation.line)
-            evaluation = evaluation._replace(took_s=since if since >= 0 else None)
-        found.append(evaluation)
-    return found
+    if not evaluations:
+        return []
+    line, at, _, _, _, stamp = (np.array(column) for column in zip(*evaluations, strict=True))
+    above = np.searchsorted(rows.line, line) - 1
+    begins, ends = (np.searchsorted([save.line for save in saves], place) for place in (rows.line[above] + 1, line))
+    between = np.zeros(len(line))
+    for i in np.flatnonzero(ends > begins).tolist():
+        between[i] = sum(save.took_s or 0.0 for save in saves[begins[i] : ends[i]])
+    since = stamp.astype(np.float64) - rows.stamp_s[above] - between
+    timed = (above >= 0) & (rows.number[above] == at) & ~np.isnan(stamp.astype(np.float64))
+    costs = zip(evaluations, timed.tolist(), since.tolist(), strict=True)
+    return [
+        Evaluation(*event[:2], None, event.val_loss, took if took >= 0 else None, event.stamp_s) if known else event
+        for event, known, took in costs
+    ]
 
 
 def _timed(
@@ -156,8 +162,9 @@ def _timed(
     use_clock = plain & np.isfinite(by_clock) & fine(seconds, rows.stamp_s)
     rows = replace(rows, time_s=np.where(use_clock | ~np.isfinite(by_rate), by_clock, by_rate))
     # A validation after the save starts the rate's clock anew: the save is in no row then.
-    before = [rows_after(rows, [save])[0] in after[[e.line > save.line for e in evaluations]] for save in saves]
-    seen = [save for save, hidden in zip(saves, before, strict=True) if not hidden]
+    following = np.searchsorted([e.line for e in evaluations], [save.line for save in saves], side="right")
+    hidden = np.append(after, -1)[following] == rows_after(rows, saves)
+    seen = [save for save, hides in zip(saves, hidden.tolist(), strict=True) if not hides]
     return replace(rows, time_s=without(rows, steps, seen))
 
 

@@ -7,7 +7,9 @@ is read.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
+from functools import cached_property
 
 import numpy as np
 
@@ -129,8 +131,9 @@ class TrainerRows:
         """Checkpoints with the number in their name; the others get that of the bar above them."""
         saves = [event for event in self.records.events if isinstance(event, Checkpoint)]
         self.records.events = [event for event in self.records.events if not isinstance(event, Checkpoint)]
-        for event in self.records.unplaced:
-            place = int(np.searchsorted(bar_line, event.line)) - 1
+        unplaced = self.records.unplaced
+        places = (np.searchsorted(bar_line, [event.line for event in unplaced]) - 1).tolist()
+        for event, place in zip(unplaced, places, strict=True):
             if isinstance(event, Checkpoint) and place >= 0:
                 saves.append(event._replace(at=int(bar_number[place])))
         self.records.unplaced.clear()
@@ -156,9 +159,9 @@ class TrainerRows:
         self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
         self._tell_facts(int(lines[0]), clock, several)
         told = zip(evaluations, took, strict=False)
-        self.records.events += [evaluation._replace(took_s=seconds) for evaluation, seconds in told]
+        self.records.events += [Evaluation(*event[:4], seconds, event.stamp_s) for event, seconds in told]
         costs = zip(saved, took[len(evaluations) :], strict=True)
-        self.records.events += [save._replace(took_s=seconds) for save, seconds in costs]
+        self.records.events += [Checkpoint(*save[:3], seconds, save.stamp_s) for save, seconds in costs]
 
     def _tell_facts(self, line: int, clock: Clock, several: bool) -> None:
         events = self.records.events
@@ -200,27 +203,34 @@ class TrainerRows:
         rows = self.evaluations[(self.evaluations[:, 0] >= begin) & (self.evaluations[:, 0] < end)]
         at = self._numbers(rows[:, 0], rows[:, 1], line, number)
         at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], at)
+        rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
+        for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
+            rows[row, 4] = self._since_loss(at[row], rows[row, 5], rows[row, 0])
+        losses, seconds, stamps = (_known(rows[:, column]) for column in (3, 4, 6))
         found: dict[int, Evaluation] = {}
-        for (row_line, _, _, loss, took, elapsed, stamp), place in zip(rows.tolist(), at.tolist(), strict=True):
-            if not math.isfinite(place):
-                continue
-            if not math.isfinite(took) and math.isfinite(elapsed):
-                took = self._since_loss(place, elapsed, row_line)
-            seconds = took if math.isfinite(took) else None
-            seen = found.get(int(place))
+        lines = rows[:, 0].astype(np.int64).tolist()
+        for row_line, place, loss, took, stamp in zip(lines, at.tolist(), losses, seconds, stamps, strict=True):
+            seen = found.get(place)
             if seen is None:
-                found[int(place)] = Evaluation(
-                    line=int(row_line), at=int(place), val_loss=loss if math.isfinite(loss) else None, took_s=seconds,
-                    stamp_s=stamp if math.isfinite(stamp) else None,
-                )  # fmt: skip
-            elif seconds is not None:
-                found[int(place)] = seen._replace(took_s=(seen.took_s or 0.0) + seconds)
+                found[place] = Evaluation(row_line, place, None, loss, took, stamp)
+            elif took is not None:
+                found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
         return list(found.values())
 
     def _since_loss(self, number: float, elapsed: float, line: float) -> float:
         """LLaMA-Factory tells no cost, but the clock before and after it."""
-        before = self.told[(self.told[:, 1] == number) & (self.told[:, 0] < line), 3]
-        return elapsed - float(before[-1]) if len(before) and elapsed > before[-1] else math.nan
+        rows = self._told_at.get(number, [])
+        place = bisect_left(rows, line, key=lambda row: float(self.told[row, 0])) - 1
+        before = float(self.told[rows[place], 3]) if place >= 0 else math.nan
+        return elapsed - before if elapsed > before else math.nan
+
+    @cached_property
+    def _told_at(self) -> dict[float, list[int]]:
+        """The rows of what was told, by their iteration."""
+        rows: dict[float, list[int]] = {}
+        for row, number in enumerate(self.told[:, 1].tolist()):
+            rows.setdefault(number, []).append(row)
+        return rows
 
     # --- no bar at all ---
 
@@ -266,6 +276,12 @@ class TrainerRows:
     def _tell_end(self, line: int) -> None:
         if self._steps_in_all():
             self.records.events.append(Fact(line=line, name="max_iters", value=self._steps_in_all()))
+
+
+def _known(values: Floats) -> list[float | None]:
+    return [
+        value if finite else None for value, finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)
+    ]
 
 
 def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:

@@ -1,0 +1,91 @@
+"""Lines that are alike are read together as they are read one by one."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+import numpy as np
+import pytest
+from benchmarks.mixed_lines import EVENTS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepwatch.readers import READERS, alike, lightning_csv, lines
+from stepwatch.readers.columns import Block, read_floats
+from stepwatch.readers.records import Records
+from stepwatch.run import COLUMNS, Fact
+
+PREFIXES = ("", "", "[rank{n}]:", "{n}: ", "2026-01-02 03:04:{n:02d},678 - INFO - ")
+ODD_NUMBERS = ("0", "1", "100", "12345678901", "1234567890123456789", "7.5", "nan", "-3", "1e-05", "007", "")
+
+
+@pytest.fixture
+def few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes are learned of a handful of lines."""
+    monkeypatch.setattr(lines, "MANY_LINES", 10)
+    monkeypatch.setattr(alike, "_LEAST_LINES", 2)
+
+
+def a_log(name: str, seed: int, oddness: float) -> bytes:
+    """Lines of a format in any order, with other numbers; some of them are none that the trainer would write."""
+    random = Random(seed)
+    shapes = [*READERS[name].example.split("\n"), *(event.written(100) for event in EVENTS[name])]
+    prefix = random.choice(PREFIXES)
+    written = []
+    for number in range(200):
+        line = re.sub(r"\d+", lambda digits: _other(digits[0], random, oddness), random.choice(shapes))
+        written.append(prefix.format(n=number % 60) + line)
+    return "\n".join(written).encode() + b"\n"
+
+
+def _other(digits: str, random: Random, oddness: float) -> str:
+    if random.random() < oddness:
+        return random.choice(ODD_NUMBERS)
+    return "".join(random.choice("0123456789") for _ in digits) if random.random() < 0.8 else digits
+
+
+def told(name: str, text: bytes) -> tuple[object, ...]:
+    """All that a reader finds, before it is divided into runs; of facts each only once."""
+    records = Records()
+    READERS[name].parse(text, 0, records)
+    rows = records.iterations()
+    events = [repr(event) for event in records.sorted_events() if not isinstance(event, Fact)]
+    facts = {(event.name, repr(event.value), event.header) for event in records.events if isinstance(event, Fact)}
+    columns = tuple(np.asarray(getattr(rows, name), np.float64).tobytes() for name in COLUMNS)
+    names = sorted(records.tables.keys() | records.table_rows.keys())
+    tables = {name: records.table(name, records._width(name)).tobytes() for name in names}
+    return columns, events, facts, list(map(repr, records.unplaced)), tables, records.unread, records.unread_lines
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@given(seed=st.integers(0, 2**32), oddness=st.sampled_from((0.0, 0.0, 0.02, 0.2)))
+@settings(max_examples=6, deadline=None)
+def test_together_as_one_by_one(name: str, seed: int, oddness: float, few_lines: None) -> None:
+    text = a_log(name, seed, oddness)
+    together = told(name, text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "MANY_LINES", 10**9)
+        assert together == told(name, text)
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.floats(-1e6, 1e6, width=32), min_size=1, max_size=50))
+def test_long_decimals_are_read_to_the_last_bit(values: list[float]) -> None:
+    text = ",".join(map(repr, values)).encode()
+    edges = [-1, *(place for place, letter in enumerate(text) if letter == ord(",")), len(text)]
+    begins, ends = np.array(edges[:-1]) + 1, np.array(edges[1:])
+    assert read_floats(text, Block.of(text), begins, ends).tolist() == values
+
+
+CELLS = st.sampled_from(("", "1", "2.5", "7.628580570220947", "nan", "-3", "1e-05", "inf"))
+
+
+@given(st.lists(st.lists(CELLS, min_size=4, max_size=4), min_size=1, max_size=20), st.booleans())
+def test_a_table_at_once_as_line_by_line(rows: list[list[str]], odd: bool) -> None:
+    text = "\n".join([*map(",".join, rows), *(["a,b,c,d", "1,2", " 1,2,3,4 "] if odd else [])]).encode()
+    singly = lightning_csv._line_by_line(text, 4)
+    at_once = lightning_csv._whole_piece(text, 4, range(4))
+    assert (at_once is None) is odd
+    if at_once is not None:
+        assert np.array_equal(at_once[0], singly[0])
+        assert np.array_equal(at_once[1], singly[1], equal_nan=True)

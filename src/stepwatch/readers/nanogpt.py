@@ -159,7 +159,7 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
 
 def _sensible(block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
     """Whole numbers and true times; without mfu, only where the next line cannot be the rest of this one."""
-    fits = (found["number"] >= 0) & (found["number"] % 1 == 0) & (found["time_ms"] >= 0)
+    fits = (found["number"] % 1 == 0) & ~np.signbit(found["number"]) & ~np.signbit(found["time_ms"])
     if "mfu" not in found and len(lines):
         following = np.minimum(lines + 1, len(block.starts) - 1)
         fits &= (following > lines) & (block.octets[block.starts[following]] != ord(","))

@@ -228,7 +228,7 @@ NUMBERS = st.from_regex(r"-?[0-9]{1,9}(\.[0-9]{0,9})?", fullmatch=True) | st.sam
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=20), st.booleans())
-@example([("-0", "1", "2", "3"), ("1", "-0", "-0", "-0")], with_mfu=True)
+@example([("-0", "1", "2", "3"), ("1", "-0", "-0", "-0")], True)
 def test_templates_read_what_patterns_read(quadruples: list[tuple[str, ...]], with_mfu: bool) -> None:
     shape = "iter {}: loss {}, time {}ms, mfu {}%" if with_mfu else "iter {}: loss {}, time {}ms"
     text = "\n".join(shape.format(*numbers) for numbers in quadruples)

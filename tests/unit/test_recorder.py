@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -358,6 +359,34 @@ def test_a_checkpoint_of_another_thread_is_one_in_the_background(tmp_path: Path)
     (saved,) = of_kind(tmp_path / "run.jsonl", "checkpoint")
     assert saved["s"] == 0
     assert saved["background_s"] >= 0
+
+
+def test_the_loop_may_run_in_another_thread_than_the_one_that_made_the_recorder(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.jsonl")
+
+    def loop() -> None:
+        for _ in range(2):
+            with recorder.data():
+                time.sleep(0.001)
+            with recorder.step(), recorder.evaluation():
+                pass
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    thread.join()
+    assert [line["step"] for line in of_kind(tmp_path / "run.jsonl", "step")] == [0, 1]
+    assert [line["eval"] for line in of_kind(tmp_path / "run.jsonl", "eval")] == [0, 1]
+    assert of_kind(tmp_path / "run.jsonl", "step")[1]["data_s"] >= 0.001
+
+
+def test_two_steps_that_are_asked_for_before_they_begin(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.jsonl")
+    first, second = recorder.step(3), recorder.step(4, tokens=8)
+    for step in (first, second):
+        with step:
+            pass
+    lines = of_kind(tmp_path / "run.jsonl", "step")
+    assert [(line["step"], line.get("tokens")) for line in lines] == [(3, None), (4, 8)]
 
 
 # --- files ------------------------------------------------------------------------------------------------------

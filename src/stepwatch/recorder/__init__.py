@@ -24,7 +24,18 @@ from typing import Any, TypeVar
 from stepwatch.recorder.device import Device, cuda_in_use
 from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings, rank_of_process
 from stepwatch.recorder.lines import Lines, Trouble
-from stepwatch.recorder.phases import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, WAIT, Phase
+from stepwatch.recorder.phases import (
+    CHECKPOINT,
+    COMPILE,
+    DATA,
+    EVALUATION,
+    NOTHING,
+    PARTS_OF_STEP,
+    STEP,
+    WAIT,
+    Phase,
+    Step,
+)
 
 __all__ = ["Phase", "Recorder"]
 
@@ -46,13 +57,15 @@ class Recorder:
         world_size: int | None = None, rotate_bytes: int | None = None,
     ) -> None:  # fmt: skip
         self._trouble = Trouble()
-        self.stack: list[Phase] = []
+        self.inner: Phase | None = None
+        """The innermost phase that is open."""
         self.thread, self._process = get_ident(), os.getpid()
         self._epoch = time.time() - perf_counter()
         self._next = self._first = first_step
         self.data_s = self.wait_s = 0.0
         """Between the phases: parts of the step that follows."""
         self._parts_wait = False
+        self._step, self._data = Step(self, STEP, None, None), Phase(self, DATA, None, None)
         self._names: set[str] = set()  # of notes that were written with care once
         self._device: Device | None = None
         self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
@@ -76,7 +89,11 @@ class Recorder:
         """One turn of the loop. `tokens` and `flops` where they differ from step to step."""
         if number is not None and type(number) is not int:
             number = self._checked(number)
-        return Phase(self, STEP, number, notes or None)
+        step = self._step
+        if step.open is None:
+            return step.given(number, notes or None)
+        self._step = step = Step(self, STEP, number, notes or None)
+        return step
 
     def evaluation(self, **notes: Any) -> Phase:
         return Phase(self, EVALUATION, None, notes or None)
@@ -86,7 +103,12 @@ class Recorder:
 
     def data(self) -> Phase:
         """Waiting for the next batch; part of the step that uses it."""
-        return Phase(self, DATA, None, None)
+        part = self._data
+        if part.open is None and get_ident() == self.thread:
+            part.open = False
+            return part
+        self._data = part = Phase(self, DATA, None, None)
+        return part
 
     def wait(self) -> Phase:
         """Waiting for other ranks, in a collective or at a barrier; part of the step."""
@@ -109,7 +131,7 @@ class Recorder:
 
     def note(self, *wrong: Any, **notes: Any) -> None:
         """Keeps figures with the innermost phase that is open: loss=3.2 within a step."""
-        inner = next((phase for phase in reversed(self.stack) if phase.kind not in PARTS_OF_STEP), None)
+        inner = next((phase for phase in self._open_phases() if phase.kind not in PARTS_OF_STEP), None)
         if inner is None:
             self.complain("note", "note() outside of a phase is not recorded")
         else:
@@ -159,20 +181,21 @@ class Recorder:
 
     def leave(self, phase: Phase, ended: float, whole: bool) -> None:
         """Records a phase that is over, and tells the phase around it what is not its own."""
-        stack, kind = self.stack, phase.kind
-        if stack and stack[-1] is phase:
-            del stack[-1]
-            phase.open = False
-        elif not self._taken_from_stack(phase):
+        kind, outer = phase.kind, phase.outer
+        if self.inner is phase:
+            self.inner = outer
+        elif not self._taken_out(phase):
             return
         own = ended - phase.begun - phase.others_s
-        if stack and kind not in PARTS_OF_STEP:
-            if any(outer.kind is kind for outer in stack):
-                self._join(phase)
-                return
-            stack[-1].others_s += own + phase.others_s
+        if outer is not None and kind not in PARTS_OF_STEP:
+            if any(around.kind is kind for around in outer.and_around()):
+                self._join(phase, outer)
+                whole = False
+            else:
+                outer.others_s += own + phase.others_s
         if whole or kind in PARTS_OF_STEP:
             self.record(phase, own, ended)
+        phase.renew()
 
     def record(self, phase: Phase, own: float, ended: float) -> None:
         """Writes the line of a phase that is no longer on the stack, or adds it to that of its step."""
@@ -207,25 +230,28 @@ class Recorder:
     def complain(self, kind: str, text: str) -> None:
         self._trouble.say(kind, text)
 
-    def _taken_from_stack(self, phase: Phase) -> bool:
+    def _open_phases(self) -> Iterator[Phase]:
+        return self.inner.and_around() if self.inner is not None else iter(())
+
+    def _taken_out(self, phase: Phase) -> bool:
         """Phases that were entered later and never left, as after a caught exception, go with it."""
         was_open, phase.open = phase.open, False
         if get_ident() != self.thread:
             self._write_from_aside(phase, perf_counter() - phase.begun)
             return False
-        if not was_open or phase not in self.stack:
+        if not was_open or phase not in self._open_phases():
             self.complain("order", f"a {phase.kind} was left that was not entered, or after the phase around it")
             return False
-        while self.stack.pop() is not phase:
-            self.complain("order", f"a phase inside a {phase.kind} did not end")
+        self.complain("order", f"a phase inside a {phase.kind} did not end")
+        self.inner = phase.outer
         return True
 
     def _add_part(self, part: Phase, own: float) -> None:
         """Of the phase around it; between the phases, of the step that follows."""
         around: Phase | Recorder = self
-        if self.stack:
-            around = self.stack[-1]
-            around.others_s += part.others_s
+        if part.outer is not None:
+            around = part.outer
+            part.outer.others_s += part.others_s
         else:
             self._parts_wait = True
         if part.kind is DATA:
@@ -233,12 +259,11 @@ class Recorder:
         else:
             around.wait_s += own
 
-    def _join(self, inner: Phase) -> None:
+    def _join(self, inner: Phase, around: Phase) -> None:
         """A phase inside one of its kind is part of that, with its notes; only what lies between is taken off it."""
-        outer = next(outer for outer in reversed(self.stack) if outer.kind == inner.kind)
+        outer = next(outer for outer in around.and_around() if outer.kind == inner.kind)
         if inner.notes:
             outer.note(**inner.notes)
-        around = self.stack[-1]
         around.others_s += inner.others_s
         around.data_s += inner.data_s
         around.wait_s += inner.wait_s
@@ -249,7 +274,7 @@ class Recorder:
             return
         if phase.kind is NOTHING:
             return
-        inside = next((outer.number for outer in reversed(self.stack) if outer.kind is STEP), None)
+        inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
         entry = b'{"%b":%d,"s":%.6f,"t":%.6f' % (
             phase.kind.encode(), self._next if inside is None else inside, own, self._epoch + ended
         )  # fmt: skip
@@ -293,7 +318,11 @@ class Recorder:
     # --- the device ---------------------------------------------------------------------------------------------
 
     def begin_on_device(self, step: Phase) -> None:
-        """Looks for CUDA in the first steps, until the training has begun to use it."""
+        """Looks for CUDA in the first steps, until the training uses it; the loop's thread is that of the first."""
+        if self._tries == _STEPS_TO_FIND_CUDA:
+            self.thread = get_ident()
+        elif get_ident() != self.thread:
+            self.complain("thread", "steps of two threads at once are not told apart")
         if self._device is None:
             self._tries -= 1
             self._device = Device() if cuda_in_use() else None

@@ -62,7 +62,7 @@ class Events:
     @contextmanager
     def checkpoint(self, path: object) -> Iterator[None]:
         """A save of which begin and end are heard; an error of it is the training's own."""
-        if not self.recorder.stack:
+        if self.recorder.inner is None:
             self.loose_s += perf_counter() - self.mark
         try:
             with self.recorder.checkpoint(path=path):

@@ -7,7 +7,7 @@ off. Data and waiting are parts of the step, wherever they stand. A phase inside
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,8 +30,8 @@ class Phase:
     """
 
     __slots__ = (
-        "_again", "_given", "begun", "data_s", "event", "kind", "notes", "number", "open", "others_s", "recorder",
-        "wait_s",
+        "_again", "_given", "begun", "data_s", "event", "kind", "notes", "number", "open", "others_s", "outer",
+        "recorder", "wait_s",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, kind: str, number: int | None, notes: dict[str, Any] | None) -> None:
@@ -40,8 +40,9 @@ class Phase:
         self.number = number
         self.notes = self._given = notes
         self.begun = self.others_s = self.data_s = self.wait_s = 0.0
-        self.open: bool | None = None  # not entered yet
+        self.open: bool | None = False  # None once it is left, and free
         self.event: Any = None
+        self.outer: Phase | None = None
         self._again: tuple[Phase, ...] | None = None
 
     def note(self, *wrong: Any, **notes: Any) -> None:
@@ -51,26 +52,25 @@ class Phase:
         self.notes = notes if self.notes is None else {**self.notes, **notes}
 
     def __enter__(self) -> Phase:
-        if self.open is not None:  # the same object once more, as when it is kept in a variable
+        if self.open:  # the same object once more, as when it is kept in a variable
             return self._enter_again()
         self.open = True
         recorder = self.recorder
         if get_ident() == recorder.thread:
-            recorder.stack.append(self)
-            if recorder.asks_device and self.kind is STEP:
-                recorder.begin_on_device(self)
+            self.outer = recorder.inner
+            recorder.inner = self
         self.begun = perf_counter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None = None, error: object = None, trace: object = None) -> None:
         ended = perf_counter()
         recorder = self.recorder
-        stack = recorder.stack
         try:
-            if kind is None and len(stack) == 1 and stack[0] is self and self._again is None:  # as nearly always
-                del stack[0]
-                self.open = False
+            # As nearly always.
+            if kind is None and recorder.inner is self and self.outer is None and self._again is None:
+                recorder.inner = None
                 recorder.record(self, ended - self.begun - self.others_s, ended)
+                self.renew()
             elif self._again is not None:
                 self._leave_again(kind)
             else:
@@ -78,12 +78,25 @@ class Phase:
         except Exception as error:
             recorder.complain("leave", f"a {self.kind} was not recorded: {error}")
 
+    def renew(self) -> None:
+        """What is left may be entered again, by whoever kept it, and begins anew."""
+        self.others_s = self.data_s = self.wait_s = 0.0
+        self.notes = self._given
+        self.event = self.outer = self.open = None
+
+    def and_around(self) -> Iterator[Phase]:
+        """This one, and those that it lies in."""
+        phase: Phase | None = self
+        while phase is not None:
+            yield phase
+            phase = phase.outer
+
     def __call__(self, function: F) -> F:
         """As a decorator: every call is such a phase."""
 
         @functools.wraps(function)
         def timed(*args: Any, **named: Any) -> Any:
-            with Phase(self.recorder, self.kind, None, dict(self.notes) if self.notes else None):
+            with type(self)(self.recorder, self.kind, None, dict(self.notes) if self.notes else None):
                 return function(*args, **named)
 
         return timed  # type: ignore[return-value]
@@ -94,11 +107,30 @@ class Phase:
         inner.__exit__(kind)
 
     def _enter_again(self) -> Phase:
-        """A second one inside the first, or one after it that begins anew."""
+        inner = type(self)(self.recorder, self.kind, self.number, None)
+        self._again = (*(self._again or ()), inner)
+        return inner.__enter__()
+
+
+class Step(Phase):
+    """The step of the loop: the same object each time, where the one before has ended."""
+
+    __slots__ = ()
+
+    def given(self, number: int | None, notes: dict[str, Any] | None) -> Step:
+        self.number = number
+        self.notes = self._given = notes
+        self.open = False
+        return self
+
+    def __enter__(self) -> Phase:
         if self.open:
-            inner = Phase(self.recorder, self.kind, self.number, None)
-            self._again = (*(self._again or ()), inner)
-            return inner.__enter__()
-        self.others_s = self.data_s = self.wait_s = 0.0
-        self.notes, self.event, self.open = self._given, None, None
-        return self.__enter__()
+            return self._enter_again()
+        self.open = True
+        recorder = self.recorder
+        self.outer = recorder.inner
+        recorder.inner = self
+        if recorder.asks_device:
+            recorder.begin_on_device(self)
+        self.begun = perf_counter()
+        return self

@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from io import FileIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from threading import Event
 from typing import IO, Any, NamedTuple, cast
@@ -77,10 +77,14 @@ class Keeper:
             raise _unwritable(directory, error) from error
 
     def expect(self, checkpoint: Mapping[str, Any]) -> None:
-        """Make room in memory for such checkpoints meanwhile: most of what a first save waits for is fresh memory."""
+        """Make ready for such checkpoints meanwhile: a first save takes fresh memory, and code that was never run."""
         if self._writer is not None:
             self.wait()
-            self._writing = self._writer.submit(self._snapshot.make_room, checkpoint)
+            self._writing = self._writer.submit(self._make_ready, checkpoint)
+
+    def _make_ready(self, checkpoint: Mapping[str, Any]) -> None:
+        self._snapshot.make_room(checkpoint)
+        torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int) -> float:
         """Have the checkpoint copied and written; the seconds waited so far. To be settled before a tensor changes."""

@@ -85,10 +85,12 @@ def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
     assert launcher.stdin is not None
     assert launcher.stdout is not None
     launcher.stdin.write(f"{begin}\n")
-    lines = [launcher.stdout.readline().split(), launcher.stdout.readline().split()]  # in either order
+    process, told = 0, list[int]()
+    while not (process and told):  # in either order
+        *name, number = launcher.stdout.readline().split()
+        process, told = (int(number), told) if name else (process, [*told, int(number)])
     time.sleep(after_s)
-    os.kill(next(int(line[1]) for line in lines if line[0] == "process"), signal.SIGKILL)
-    told = [int(line[0]) for line in lines if line[0] != "process"]
+    os.kill(process, signal.SIGKILL)
     while (line := launcher.stdout.readline()) != "dead\n":
         told.append(int(line))
     return told[-1]

@@ -91,7 +91,9 @@ class Recorder:
             number = self._checked(number)
         step = self._step
         if step.open is None:
-            return step.given(number, notes or None)
+            step.number, step.open = number, False
+            step.notes = step.given = notes or None
+            return step
         self._step = step = Step(self, STEP, number, notes or None)
         return step
 

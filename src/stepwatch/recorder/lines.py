@@ -7,6 +7,7 @@ fails is counted and said once. A disk on which a write takes long gets its line
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import stat
@@ -54,20 +55,13 @@ class Lines:
     ) -> None:  # fmt: skip
         self.path, self._trouble, self._head, self._rotate_bytes = path, trouble, head, rotate_bytes
         self._os_write = write
+        self.append: Callable[[bytes, float], None] = self._write
+        """A line with its newline, and perf_counter's time. Never raises."""
         self._descriptor, self._until_look, self._lost = -1, 0, 0
         self._torn = self._closed = False
         self._behind: queue.SimpleQueue[bytes | None] | None = None
         self._thread: threading.Thread | None = None
         self._open(continued=False)
-
-    def append(self, line: bytes, now: float) -> None:
-        """Never raises. `line` ends with a newline; `now` is perf_counter's."""
-        if self._behind is not None:
-            self._append_behind(self._behind, line)
-        else:
-            self._write(line)
-            if perf_counter() - now > SLOW_WRITE_S:
-                self._go_behind()
 
     def close(self) -> None:
         if self._behind is not None and self._thread is not None:
@@ -78,7 +72,8 @@ class Lines:
 
     # --- writing ------------------------------------------------------------------------------------------------
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, line: bytes, now: float) -> None:
+        """`now` is perf_counter's before: a write that takes long is the last that the training waits for."""
         try:
             if (self._lost or self._torn) and not self._told_of_loss():
                 self._lost += 1
@@ -93,6 +88,8 @@ class Lines:
         self._until_look -= written
         if self._until_look < 0:
             self._look()
+        if perf_counter() - now > SLOW_WRITE_S:
+            self._go_behind()
 
     def _lose(self, reason: str | None) -> None:
         self._lost += 1
@@ -129,7 +126,7 @@ class Lines:
             self._trouble.say("open", f"{self.path} cannot be opened ({error.strerror}): nothing is recorded")
             return
         self._until_look = min(_LOOKS_EVERY_BYTES, self._rotate_bytes or _LOOKS_EVERY_BYTES)
-        self._write(self._head(continued))
+        self._write(self._head(continued), math.inf)
 
     def _shut(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -172,20 +169,21 @@ class Lines:
     def _go_behind(self) -> None:
         self._trouble.say("slow", f"{self.path} is slow to write: lines follow behind, and a kill may lose some")
         self._behind = queue.SimpleQueue()
+        self.append = self._append_behind
         self._thread = threading.Thread(
             target=self._write_behind, args=(self._behind,), name="stepwatch-recorder", daemon=True
         )
         self._thread.start()
 
-    def _append_behind(self, lines: queue.SimpleQueue[bytes | None], line: bytes) -> None:
-        if lines.qsize() < _MOST_BEHIND:
-            lines.put(line)
+    def _append_behind(self, line: bytes, _: float) -> None:
+        if self._behind is not None and self._behind.qsize() < _MOST_BEHIND:
+            self._behind.put(line)
         else:
             self._trouble.say("behind", f"{self.path} is too slow to write: lines are left out")
 
     def _write_behind(self, lines: queue.SimpleQueue[bytes | None]) -> None:
         while (line := lines.get()) is not None:
-            self._write(line)
+            self._write(line, math.inf)
 
 
 def _ends_whole(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # Whoever runs the tests may have measured the machine: that must not change an answer.
 os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = os.path.join(tempfile.gettempdir(), "stepwatch-tests-nothing")
+
+# What is started in the background, as by nohup, ignores Ctrl-C, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every machine, however slow: a red build must mean a changed program.
 settings.register_profile(

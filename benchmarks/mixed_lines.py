@@ -27,9 +27,6 @@ _TRAINER = (
     Event(50, "Saving model checkpoint to out/checkpoint-{n}"),
 )  # fmt: skip
 EVENTS: dict[str, tuple[Event, ...]] = {
-    "nanogpt": (
-        Event(10, "step {n}: train loss 3.9162, val loss 3.9403"), Event(50, "saving checkpoint to out"),
-    ),
     "nanoswe": (Event(50, "[{clock}] saved checkpoint model_{n:06d} -> checkpoints/pt"),),
     "nanochat": (
         Event(10, "Step {n:05d} | Validation bpb: 1.046491"),

@@ -379,6 +379,23 @@ def test_the_loop_may_run_in_another_thread_than_the_one_that_made_the_recorder(
     assert of_kind(tmp_path / "run.jsonl", "step")[1]["data_s"] >= 0.001
 
 
+def test_steps_beside_the_loop_are_left_out_with_one_warning(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.jsonl")
+    take(recorder, 150)
+
+    thread = threading.Thread(target=take, args=(recorder, 3))
+
+    def run() -> None:
+        thread.start()
+        thread.join()
+        take(recorder, 10)
+
+    with pytest.warns(RuntimeWarning, match="another thread") as warned:
+        run()
+    assert len(warned) == 1
+    assert [line["step"] for line in of_kind(tmp_path / "run.jsonl", "step")] == list(range(160))
+
+
 def test_two_steps_that_are_asked_for_before_they_begin(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run.jsonl")
     first, second = recorder.step(3), recorder.step(4, tokens=8)

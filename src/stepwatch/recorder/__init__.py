@@ -34,7 +34,6 @@ from stepwatch.recorder.phases import (
     STEP,
     WAIT,
     Phase,
-    Step,
 )
 
 __all__ = ["Phase", "Recorder"]
@@ -65,7 +64,8 @@ class Recorder:
         self.data_s = self.wait_s = 0.0
         """Between the phases: parts of the step that follows."""
         self._parts_wait = False
-        self._step, self._data = Step(self, STEP, None, None), Phase(self, DATA, None, None)
+        self._step, self._data = Phase(self, STEP, None, None), Phase(self, DATA, None, None)
+        """Used again for each step, where the one before has ended."""
         self._names: set[str] = set()  # of notes that were written with care once
         self._device: Device | None = None
         self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
@@ -94,7 +94,7 @@ class Recorder:
             step.number, step.open = number, False
             step.notes = step.given = notes or None
             return step
-        self._step = step = Step(self, STEP, number, notes or None)
+        self._step = step = Phase(self, STEP, number, notes or None)
         return step
 
     def evaluation(self, **notes: Any) -> Phase:
@@ -200,7 +200,7 @@ class Recorder:
         phase.renew()
 
     def record(self, phase: Phase, own: float, ended: float) -> None:
-        """Writes the line of a phase that is no longer on the stack, or adds it to that of its step."""
+        """Writes the line of a phase that is over, or adds it to that of its step."""
         if phase.kind is not STEP:
             self._record_other(phase, own, ended)
             return
@@ -319,12 +319,15 @@ class Recorder:
 
     # --- the device ---------------------------------------------------------------------------------------------
 
-    def begin_on_device(self, step: Phase) -> None:
-        """Looks for CUDA in the first steps, until the training uses it; the loop's thread is that of the first."""
-        if self._tries == _STEPS_TO_FIND_CUDA:
+    def begins_loop(self, phase: Phase) -> bool:
+        """Whether this is the first step: the loop may run in another thread than the one that made the recorder."""
+        first = phase.kind is STEP and self._tries == _STEPS_TO_FIND_CUDA
+        if first:
             self.thread = get_ident()
-        elif get_ident() != self.thread:
-            self.complain("thread", "steps of two threads at once are not told apart")
+        return first
+
+    def begin_on_device(self, step: Phase) -> None:
+        """Looks for CUDA in the first steps, until the training has begun to use it."""
         if self._device is None:
             self._tries -= 1
             self._device = Device() if cuda_in_use() else None

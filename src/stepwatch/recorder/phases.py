@@ -56,9 +56,11 @@ class Phase:
             return self._enter_again()
         self.open = True
         recorder = self.recorder
-        if get_ident() == recorder.thread:
+        if get_ident() == recorder.thread or recorder.begins_loop(self):
             self.outer = recorder.inner
             recorder.inner = self
+            if recorder.asks_device and self.kind is STEP:
+                recorder.begin_on_device(self)
         self.begun = perf_counter()
         return self
 
@@ -98,7 +100,7 @@ class Phase:
 
         @functools.wraps(function)
         def timed(*args: Any, **named: Any) -> Any:
-            with type(self)(self.recorder, self.kind, None, dict(self.notes) if self.notes else None):
+            with Phase(self.recorder, self.kind, None, dict(self.notes) if self.notes else None):
                 return function(*args, **named)
 
         return timed  # type: ignore[return-value]
@@ -109,24 +111,6 @@ class Phase:
         inner.__exit__(kind)
 
     def _enter_again(self) -> Phase:
-        inner = type(self)(self.recorder, self.kind, self.number, None)
+        inner = Phase(self.recorder, self.kind, self.number, None)
         self._again = (*(self._again or ()), inner)
         return inner.__enter__()
-
-
-class Step(Phase):
-    """The step of the loop: the same object each time, where the one before has ended."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> Phase:
-        if self.open:
-            return self._enter_again()
-        self.open = True
-        recorder = self.recorder
-        self.outer = recorder.inner
-        recorder.inner = self
-        if recorder.asks_device:
-            recorder.begin_on_device(self)
-        self.begun = perf_counter()
-        return self

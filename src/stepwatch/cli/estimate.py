@@ -100,14 +100,12 @@ def _vocabulary(settings: Settings, files: list[str]) -> Settings:
     dataset = settings.text("dataset")
     if not dataset or "vocab_size" in settings or str(settings.text("init_from")).startswith("gpt2"):
         return Settings({})
-    places = [Path(), *(Path(name).parent / up for name in files for up in (".", ".."))]
-    found = next((path for place in places if (path := place / "data" / dataset / "meta.pkl").is_file()), None)
-    if found is None:
-        return Settings({})
     from stepwatch.trainer.hostile import Refused, plain
 
+    places = [Path(), *(Path(name).parent / up for name in files for up in (".", ".."))]
     try:
-        size = plain(found.read_bytes())["vocab_size"]
+        found = next((path for place in places if (path := place / "data" / dataset / "meta.pkl").is_file()), None)
+        size = plain(found.read_bytes())["vocab_size"] if found is not None else None
     except (OSError, Refused, KeyError, TypeError):
         return Settings({})
     return Settings.of(Origin.CONFIG, {"vocab_size": size}) if type(size) is int and size > 0 else Settings({})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -93,8 +93,12 @@ def test_weights_may_change_once_the_copy_is_settled(tmp_path: Path, monkeypatch
     weight = torch.ones(40_000)
     keeper = Keeper(tmp_path)
     keeper.begin(a_checkpoint(1, model={"w": weight}), 1)
-    Timer(0.05, may_copy.set).start()
-    assert keeper.settle() > 0.01
+    settling = Thread(target=keeper.settle)
+    settling.start()
+    settling.join(0.05)
+    assert settling.is_alive()
+    may_copy.set()
+    settling.join()
     weight.fill_(2)
     assert keeper.settle() == 0
     keeper.close()

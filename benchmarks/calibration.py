@@ -5,8 +5,9 @@
 DIR is a checkout of nanoGPT, of which model.py is used. Calibrations and runs alternate, so that what disturbs the
 machine meets both alike, and the medians over all rounds are compared. On a machine that others use too, `--clock cpu`
 counts the time of this process alone, on one thread. The noise floor is how far two runs of the same shape differ.
-The eight held-out shapes are on no grid of the calibration, and the model was as it is before they were first run.
-While it was made the `seen` and `other` ones were looked at.
+The eight held-out shapes are on no grid of the calibration, and the model of the step was as it is before they were
+first run; while it was made the `seen` and `other` ones were looked at. After runs of the held-out ones the interval of
+checkpoints was widened and more saves were measured: for checkpoints they are held out no more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The trainer beside the real nanoGPT, on the CPU: the same losses, no longer, no spikes, files that go either way.
 
-    python -m benchmarks.trainer --nanogpt DIR [--rounds 3] [--only losses|speed|checkpoints|ranks]
+    python -m benchmarks.trainer --nanogpt DIR [--rounds 5] [--only losses|speed|checkpoints|ranks]
 
 DIR is a checkout of nanoGPT, which is not part of this repository. Both are run as processes with the same flags on the
 same data and number of threads (one processor is left free), in turn, so that what else the machine does falls on both;
@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-ROUNDS = 3
+ROUNDS = 5
 WANTED_LOSS, WANTED_WALL, WANTED_SLOWEST, WANTED_WAIT = 1e-4, 1.0, 1.5, 0.1
 # Of both. Threads that wait for each other on a processor that has other work take many times as long, by chance.
 THREADS = max(1, (os.cpu_count() or 2) - 1)

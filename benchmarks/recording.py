@@ -56,6 +56,16 @@ class Overhead:
     share_of_step: float
     share_of_data_step_and_note: float
     share_of_write: float
+    training: Training | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Of a real training step: how long it takes, and what the recorder takes before and behind it."""
+
+    step_ms: float
+    step_us: float
+    data_step_and_note_us: float
 
 
 def overhead() -> Overhead:
@@ -68,11 +78,12 @@ def overhead() -> Overhead:
         shares = _shares_of_a_step(
             lambda: _recorded_step(recorder), lambda: _all_recorded(recorder), lambda: _written_step(descriptor)
         )
+        training = _training(recorder)
         recorder.close()
         os.close(descriptor)
     return Overhead(
         step_us=step_us, data_and_step_us=both_us, write_us=write_us, share_of_step=shares[0],
-        share_of_data_step_and_note=shares[1], share_of_write=shares[2],
+        share_of_data_step_and_note=shares[1], share_of_write=shares[2], training=training,
     )  # fmt: skip
 
 
@@ -157,6 +168,61 @@ def _work_of_a_step() -> memoryview:
     """As many bytes as this machine hashes in 10 ms."""
     took = statistics.median(_seconds(lambda: hashlib.sha256(_WORK).digest()) for _ in range(20))
     return memoryview(_WORK)[: min(int(len(_WORK) * _STEP_S / took), len(_WORK))]
+
+
+def _training(recorder: Recorder) -> Training | None:
+    """A GPT that takes about 10 ms a step, on one thread; None without torch.
+
+    Its steps differ by more than the recorder takes, so that this is timed itself: from the step before to the work,
+    and from the work to the step behind it.
+    """
+    train = _gpt()
+    if train is None:
+        return None
+    works, steps, all_of_it = [], [], []
+    for _ in range(_PAIRS):
+        works.append(_seconds(train))
+        begun = time.perf_counter()
+        with recorder.step():
+            before = time.perf_counter() - begun
+            train()
+            begun = time.perf_counter()
+        steps.append(before + time.perf_counter() - begun)
+        train()
+        begun = time.perf_counter()
+        with recorder.data():
+            pass
+        with recorder.step() as step:
+            before = time.perf_counter() - begun
+            train()
+            begun = time.perf_counter()
+            step.note(loss=3.2)
+        all_of_it.append(before + time.perf_counter() - begun)
+    step_ms, step_us, all_us = map(statistics.median, (works, steps, all_of_it))
+    return Training(step_ms=1e3 * step_ms, step_us=1e6 * step_us, data_step_and_note_us=1e6 * all_us)
+
+
+def _gpt() -> Callable[[], object] | None:
+    try:
+        import torch
+
+        from stepwatch.trainer.model import GPT, GPTConfig
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    model = GPT(GPTConfig(n_layer=2, n_head=4, n_embd=64, block_size=64, vocab_size=64))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train(tokens: Any) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        _, loss = model(tokens, tokens)
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    batches = (torch.randint(0, 64, (size, 64)) for size in range(1, 64))
+    turns = (functools.partial(train, tokens) for tokens in batches)
+    return next((turn for turn in turns if statistics.median(_seconds(turn) for _ in range(20)) >= _STEP_S), None)
 
 
 # --- planted sleeps ---------------------------------------------------------------------------------------------
@@ -380,6 +446,13 @@ def _rows_of_cost(cost: Overhead) -> Iterator[Row]:
     bare = f"{100 * cost.share_of_write:.2f} % a bare write in its place"
     yield "share of a step of 10 ms", "≤ 1 %", f"{100 * cost.share_of_step:.2f} % ({bare})"
     yield "the same with data and a note", "≤ 1 %", f"{100 * cost.share_of_data_step_and_note:.2f} %"
+    if cost.training is None:
+        yield "share of a real training step", "≤ 1 %", "not measured: no torch here"
+        return
+    step_ms, *added = cost.training.step_ms, cost.training.step_us, cost.training.data_step_and_note_us
+    shares = [f"{each / step_ms / 10:.2f} % ({each:.0f} µs of {step_ms:.1f} ms)" for each in added]
+    yield "share of a real training step (a GPT in torch)", "≤ 1 %", shares[0]
+    yield "the same with data and a note", "≤ 1 %", shares[1]
 
 
 def _rows_of_sleeps(sleeps: Planted) -> Iterator[Row]:

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import stepwatch.recorder as recorder_room
-from stepwatch.recorder import Recorder, lines, phases
+from stepwatch.recorder import Recorder, lines, phases, stopwatch
 from stepwatch.recorder.device import Device
 from stepwatch.recorder.lines import Lines, Trouble
 
@@ -43,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def with_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for room in (phases, recorder_room, lines):
+    for room in (phases, stopwatch, lines):
         monkeypatch.setattr(room, "perf_counter", clock)
     return clock
 
@@ -472,7 +471,7 @@ class LateDevice(Device):
 def test_device_times_come_when_the_device_is_done_and_nobody_waits(tmp_path: Path) -> None:
     Event.made = Event.reached = 0
     recorder = Recorder(tmp_path / "run.jsonl")
-    recorder._device = LateDevice()
+    recorder.stopwatch.device = LateDevice()
     for number in range(5):
         with recorder.step():
             Event.reached = 2 * number  # the device has finished the step before
@@ -488,7 +487,7 @@ def test_a_device_that_fails_is_left_alone(tmp_path: Path) -> None:
             raise RuntimeError("out of memory")
 
     recorder = Recorder(tmp_path / "run.jsonl")
-    recorder._device = Broken()
+    recorder.stopwatch.device = Broken()
     with pytest.warns(RuntimeWarning, match="out of memory") as said:
         take(recorder, 3)
     assert len(said) == 1

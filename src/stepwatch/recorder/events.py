@@ -41,7 +41,7 @@ class Events:
 
     def end(self, phase: Phase, ended: float | None = None) -> None:
         self.mark = perf_counter() if ended is None else ended
-        self.recorder.leave(phase, self.mark, True)
+        self.recorder.stopwatch.leave(phase, self.mark, True)
 
     def end_step(self, ended: float | None = None) -> None:
         step, self.step = self.step, None
@@ -62,7 +62,7 @@ class Events:
     @contextmanager
     def checkpoint(self, path: object) -> Iterator[None]:
         """A save of which begin and end are heard; an error of it is the training's own."""
-        if self.recorder.inner is None:
+        if self.recorder.stopwatch.inner is None:
             self.loose_s += perf_counter() - self.mark
         try:
             with self.recorder.checkpoint(path=path):

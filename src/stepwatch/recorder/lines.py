@@ -49,6 +49,11 @@ def _level_of_caller() -> int:
 class Lines:
     """A file that lines are appended to; `head` is what it, and every further piece of it, begins with."""
 
+    __slots__ = (
+        "_behind", "_closed", "_descriptor", "_head", "_lost", "_os_write", "_rotate_bytes", "_thread", "_torn",
+        "_trouble", "_until_look", "append", "path",
+    )  # fmt: skip
+
     def __init__(
         self, path: str, trouble: Trouble, head: Callable[[bool], bytes], *, rotate_bytes: int | None = None,
         write: Callable[[int, bytes], int] = os.write,

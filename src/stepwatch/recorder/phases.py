@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from stepwatch.recorder import Recorder
+    from stepwatch.recorder.stopwatch import Stopwatch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,11 +31,11 @@ class Phase:
 
     __slots__ = (
         "_again", "begun", "data_s", "event", "given", "kind", "notes", "number", "open", "others_s", "outer",
-        "recorder", "wait_s",
+        "wait_s", "watch",
     )  # fmt: skip
 
-    def __init__(self, recorder: Recorder, kind: str, number: int | None, notes: dict[str, Any] | None) -> None:
-        self.recorder = recorder
+    def __init__(self, watch: Stopwatch, kind: str, number: int | None, notes: dict[str, Any] | None) -> None:
+        self.watch = watch
         self.kind = kind
         self.number = number
         self.notes = self.given = notes
@@ -48,39 +48,44 @@ class Phase:
     def note(self, *wrong: Any, **notes: Any) -> None:
         """Keeps figures with the phase, for example loss=3.2. A tensor is not asked for its value: that would wait."""
         if wrong:
-            self.recorder.complain("note", "note() takes names and values: note(loss=3.2)")
+            self.watch.complain("note", "note() takes names and values: note(loss=3.2)")
         self.notes = notes if self.notes is None else {**self.notes, **notes}
 
     def __enter__(self) -> Phase:
         if self.open:  # the same object once more, as when it is kept in a variable
             return self._enter_again()
         self.open = True
-        recorder = self.recorder
-        if get_ident() == recorder.thread or recorder.begins_loop(self):
-            self.outer = recorder.inner
-            recorder.inner = self
-            if recorder.asks_device and self.kind is STEP:
-                recorder.begin_on_device(self)
+        watch = self.watch
+        if get_ident() == watch.thread or watch.begins_loop(self):
+            self.outer = watch.inner
+            watch.inner = self
+            if watch.asks_device and self.kind is STEP:
+                watch.begin_on_device(self)
         self.begun = perf_counter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None = None, error: object = None, trace: object = None) -> None:
         ended = perf_counter()
-        recorder = self.recorder
+        watch = self.watch
         try:
             # As nearly always.
-            if kind is None and recorder.inner is self and self.outer is None and self._again is None:
-                recorder.inner = None
-                recorder.record(self, ended - self.begun - self.others_s, ended)
+            if kind is None and watch.inner is self and self.outer is None and self._again is None:
+                watch.inner = None
+                own = ended - self.begun - self.others_s
+                if self.kind is DATA:
+                    watch.data_s += own
+                    watch.parts_wait = True
+                else:
+                    watch.record(self, own, ended, ended)
                 self.others_s = self.data_s = self.wait_s = 0.0  # as renew() does: a call less
                 self.notes = self.given
                 self.event = self.open = None
             elif self._again is not None:
                 self._leave_again(kind)
             else:
-                recorder.leave(self, ended, kind is None or kind is GeneratorExit)
+                watch.leave(self, ended, kind is None or kind is GeneratorExit)
         except Exception as error:
-            recorder.complain("leave", f"a {self.kind} was not recorded: {error}")
+            watch.complain("leave", f"a {self.kind} was not recorded: {error}")
 
     def renew(self) -> None:
         """What is left may be entered again, by whoever kept it, and begins anew."""
@@ -100,7 +105,7 @@ class Phase:
 
         @functools.wraps(function)
         def timed(*args: Any, **named: Any) -> Any:
-            with Phase(self.recorder, self.kind, None, dict(self.notes) if self.notes else None):
+            with Phase(self.watch, self.kind, None, dict(self.notes) if self.notes else None):
                 return function(*args, **named)
 
         return timed  # type: ignore[return-value]
@@ -111,6 +116,6 @@ class Phase:
         inner.__exit__(kind)
 
     def _enter_again(self) -> Phase:
-        inner = Phase(self.recorder, self.kind, self.number, None)
+        inner = Phase(self.watch, self.kind, self.number, None)
         self._again = (*(self._again or ()), inner)
         return inner.__enter__()

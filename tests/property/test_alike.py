@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepwatch.readers import READERS, alike, lightning_csv, lines
-from stepwatch.readers.columns import Block, read_floats
+from stepwatch.readers.columns import Block, read_floats, read_stamp
 from stepwatch.readers.records import Records
 from stepwatch.run import COLUMNS, Fact
 
@@ -89,3 +90,42 @@ def test_a_table_at_once_as_line_by_line(rows: list[list[str]], odd: bool) -> No
     if at_once is not None:
         assert np.array_equal(at_once[0], singly[0])
         assert np.array_equal(at_once[1], singly[1], equal_nan=True)
+
+
+_CLOCKS = st.datetimes(datetime(1970, 1, 1), datetime(2999, 12, 31)).filter(
+    lambda clock: (clock.month, clock.day) != (2, 29)
+)
+_AFTER = st.sampled_from(["", " - INFO", ",5", ".25", ",119", ".123456", ".", ",x", "7", ":", "Z"])
+
+
+@given(
+    st.lists(st.tuples(_CLOCKS, st.sampled_from("- /"), _AFTER, st.integers(-1, 18), st.integers(0, 127)), min_size=1)
+)
+def test_clocks_of_many_lines_are_those_of_each(clocks: list[tuple[datetime, str, str, int, int]]) -> None:
+    """Also where a byte of one is another; the lines of a day are read together, those of two days are not."""
+    lines = []
+    for clock, mark, after, place, byte in clocks:
+        line = bytearray((clock.strftime(f"%Y{mark}%m{mark}%d %H:%M:%S") + after).encode())
+        if place >= 0 and byte != ord("\n"):
+            line[place] = byte
+        lines.append(bytes(line).rjust(25, b"\0") if len(line) < 19 else bytes(line))
+    block = Block.of(b"\n".join(lines))
+    fits, ends, seconds = read_stamp(block, block.starts)
+    for line, start, right, end, second in zip(lines, block.starts, fits, ends, seconds, strict=True):
+        found = re.match(rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?!\d)(?:([.,])(\d{1,7})(?!\d))?", line)
+        expected = None if found is None else _moment(found)
+        assert bool(right) is (expected is not None)
+        if found is not None and expected is not None:
+            assert int(end - start) == found.end()
+            assert second == pytest.approx(expected, abs=1e-6)
+
+
+def _moment(found: re.Match[bytes]) -> float | None:
+    year, month, day, hour, minute, second = map(int, found.groups()[:6])
+    try:
+        whole = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+    except ValueError:
+        return None
+    if (month, day) == (2, 29):
+        return None  # left to the patterns
+    return whole.timestamp() + float(b"0." + (found[8] or b"0"))

@@ -93,6 +93,7 @@ class Template:
             self.pieces += [("", letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
             if name:
                 self.pieces.append((name, b""))
+        self.fields = [field for name, _ in self.pieces for field in _fields(name)]
 
     def match(self, block: Block, lines: Ints) -> tuple[Ints, dict[str, Floats]]:
         """The lines (of those given) that fit, and the numbers in them by field name."""
@@ -127,6 +128,8 @@ class Template:
                 fits, cursor, found[name.rstrip(",+~?")] = read_number(block, cursor, **how)
             if not fits.all():
                 lines, cursor, begins = lines[fits], cursor[fits], begins[fits]
+                if not len(lines):
+                    return lines, {field: np.empty(0) for field in self.fields}
                 found = {key: column[fits] for key, column in found.items()}
         fits = cursor == block.ends[lines]
         lines, found = lines[fits], {key: column[fits] for key, column in found.items()}
@@ -136,6 +139,12 @@ class Template:
             if stamps is not None:
                 found["stamp_s"] = stamps
         return lines, found
+
+
+def _fields(name: str) -> tuple[str, ...]:
+    """The names under which a part of a shape is found."""
+    field = name.rstrip(",+~?:;@&/")
+    return () if not field[:1].isalpha() and field[:1] != "_" else (field, "digits") if name.endswith("/") else (field,)
 
 
 def some_of(lines: Ints) -> Ints:
@@ -268,8 +277,11 @@ def read_clock(block: Block, cursor: Ints) -> tuple[Mask, Ints, Floats]:
     fits, parts = (count > 0) & (count < 6), np.zeros(len(cursor), np.int64)
     cursor = cursor + count
     for _ in range(2):
+        goes_on = (block.octets[cursor] == ord(":")) & fits
+        if not goes_on.any():
+            break
         more, two = _read_digits(block, cursor + 1)
-        goes_on = (block.octets[cursor] == ord(":")) & (two == 2) & fits
+        goes_on &= two == 2
         seconds = np.where(goes_on, seconds * 60 + more, seconds)
         cursor, parts = cursor + 3 * goes_on, parts + goes_on
     return fits & (parts > 0), cursor, seconds
@@ -442,10 +454,12 @@ _CLOCKS = {":": read_clock, ";": _read_duration, "@": _read_epoch}
 _ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
 _STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
-_DIGITS_OF_STAMP = ((0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2))
-_DATES = ((1, 12), (1, 31), (0, 23), (0, 59))  # month, day, hour, minute
+_DIGITS_OF_DATE = ((0, 4), (5, 2), (8, 2))
+_DATES = ((1, 12), (1, 31))  # month, day
+_MIDNIGHT = np.uint64(int.from_bytes(b"00:00:00", "little"))
+_PAST_TIMES = np.uint64(0x76767F76767F7676)  # past nine of the digits, past nothing of the colons
 _DAYS = np.array((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))  # a 29th of February is for the patterns
-_TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "), (13, b":"), (16, b":"))
+_TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "))
 
 
 def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | None]:
@@ -467,44 +481,69 @@ def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Flo
 
 def read_stamp(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
     """`2025-01-02 03:04:05`, with a fraction or without, in seconds since 1970, and where it ends."""
-    fits = np.ones(len(at), bool)
-    for offset, allowed in _TICKS:
-        octets = block.octets[at + offset]
-        fits &= (octets == allowed[0]) | (octets == allowed[-1])
-    parts = []
-    for offset, length in _DIGITS_OF_STAMP:
-        value, count = _read_digits(block, at + offset)
-        fits &= count == length
-        parts.append(value.astype(np.int64))
-    for part, (first, last) in zip(parts[1:5], _DATES, strict=True):
-        fits &= (part >= first) & (part <= last)
-    fits &= parts[2] <= _DAYS[np.minimum(parts[1], 12)]
+    fits, days = _read_dates(block, at)
+    figures = block.words[at + 11] ^ _MIDNIGHT
+    fits &= (((figures + _PAST_TIMES) | figures) & _HIGH_BITS) == 0
+    figures = figures * np.uint64(10) + (figures >> np.uint64(8))  # two digits in the byte of the first
+    hour, minute, second = (((figures >> np.uint64(bits)) & np.uint64(0xFF)).astype(np.int64) for bits in (0, 24, 48))
+    fits &= (hour <= 23) & (minute <= 59)
+    seconds = (days + hour * 3600 + minute * 60 + np.minimum(second, 59)).astype(np.float64)
     mark = block.octets[at + 19]
+    fits &= mark - np.uint8(ord("0")) > 9
+    pointed = (mark == ord(".")) | (mark == ord(","))
+    if not pointed.any():
+        return fits, at + 19, seconds
     fraction, places = _read_digits(block, at + 20)
-    pointed = ((mark == ord(".")) | (mark == ord(","))) & (places > 0) & (places < 8)
-    seconds = _seconds_of(*parts) + np.where(pointed, fraction / _TENS[np.minimum(places, 8)], 0.0)
+    pointed &= (places > 0) & (places < 8)
+    seconds = seconds + np.where(pointed, fraction / _TENS[np.minimum(places, 8)], 0.0)
     return fits, at + 19 + np.where(pointed, places + 1, 0), seconds
 
 
-def _seconds_of(year: Ints, month: Ints, day: Ints, hour: Ints, minute: Ints, second: Ints) -> Floats:
-    """Since 1970; days by the usual shift of the year to March."""
+def _read_dates(block: Block, at: Ints) -> tuple[Mask, Ints]:
+    """`2025-01-02 ` as seconds since 1970; lines that follow on each other mostly have the same."""
+    first, last = block.words[at], block.words[at + 3]
+    begins = np.flatnonzero(np.concatenate(([True], (first[1:] != first[:-1]) | (last[1:] != last[:-1]))))
+    heads = at[begins[: len(at)]]
+    fits = np.ones(len(heads), bool)
+    for offset, allowed in _TICKS:
+        octets = block.octets[heads + offset]
+        fits &= (octets == allowed[0]) | (octets == allowed[-1])
+    parts = []
+    for offset, length in _DIGITS_OF_DATE:
+        value, count = _read_digits(block, heads + offset)
+        fits &= count == length
+        parts.append(value.astype(np.int64))
+    for part, (least, most) in zip(parts[1:], _DATES, strict=True):
+        fits &= (part >= least) & (part <= most)
+    fits &= parts[2] <= _DAYS[np.minimum(parts[1], 12)]
+    lengths = np.diff(np.append(begins[: len(at)], len(at)))
+    return np.repeat(fits, lengths), np.repeat(_days_of(*parts) * 86400, lengths)
+
+
+def _days_of(year: Ints, month: Ints, day: Ints) -> Ints:
+    """Since 1970, by the usual shift of the year to March."""
     shifted = year - (month <= 2)
     era = shifted // 400
     of_era = shifted - era * 400
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-    return np.asarray(days * 86400 + hour * 3600 + minute * 60 + np.minimum(second, 59), dtype=np.float64)
+    return np.asarray(era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468)
 
 
 def skip_literal(block: Block, cursor: Ints, literal: bytes) -> tuple[Mask, Ints]:
-    fits = np.ones(len(cursor), bool)
-    for begin in range(0, len(literal), 8):
-        part = literal[begin : begin + 8]
-        mask = np.uint64((1 << (8 * len(part))) - 1)
-        place = np.minimum(cursor + begin, len(block.words) - 1)  # a literal may be longer than a small block
-        fits &= (block.words[place] & mask) == np.uint64(int.from_bytes(part, "little"))
+    fits = _has(block, cursor, literal[:8])
+    if len(literal) > 8:  # which may be longer than a small block
         cursor = np.where(fits, cursor, 0)
-    return fits, cursor + len(literal) * fits
+        for begin in range(8, len(literal), 8):
+            fits &= _has(block, np.minimum(cursor + begin, len(block.words) - 1), literal[begin : begin + 8])
+    return fits, cursor + (len(literal) if fits.all() else len(literal) * fits)
+
+
+def _has(block: Block, cursor: Ints, letters: bytes) -> Mask:
+    """Whether these letters, at most eight, are there."""
+    words, wanted = block.words[cursor], np.uint64(int.from_bytes(letters, "little"))
+    if len(letters) < 8:
+        words = words & np.uint64((1 << (8 * len(letters))) - 1)
+    return np.asarray(words == wanted)
 
 
 def read_number(
@@ -531,7 +570,8 @@ def read_number(
     point = (block.octets[cursor] == ord(".")) & fits
     value: Floats = whole
     places: Ints = np.zeros(len(cursor), np.int64)
-    if point.any():
+    pointed = bool(point.any())
+    if pointed:
         cursor = cursor + point
         fraction, places = _read_digits(block, cursor, long=long)
         places = np.where(point, places, 0)
@@ -543,17 +583,20 @@ def read_number(
             further = np.where(further == 8, _read_digits(block, cursor)[1], 0)
             cursor = cursor + further
     power = block.octets[cursor] == ord("E")
-    if power.any():
+    powers = bool(power.any())
+    if powers:
         exponent, digits = _read_digits(block, cursor + 2)
         sign = block.octets[cursor + 1]
         power &= (digits == 2) & ((sign == ord("+")) | (sign == ord("-")))
         shift = np.where(power, np.where(sign == ord("-"), exponent, -exponent), 0.0).astype(np.int64)
         cursor, places = cursor + 4 * power, places + shift
-    # One division or product of whole numbers, so that the result is the one nearest to the decimal, as float() gives.
-    fits &= np.abs(places) < len(_TENS)
-    down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
-    value = value / _TENS[down] * _TENS[up] if places.any() else value
-    value = np.where(negative, -value, value)
+    if pointed or powers:
+        # One division or product of whole numbers: the result is the one nearest to the decimal, as float() gives.
+        fits &= np.abs(places) < len(_TENS)
+        down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
+        value = value / _TENS[down] * _TENS[up]
+    if negative.any():
+        value = np.where(negative, -value, value)
     if unknown and not fits.all():
         fits, cursor, value = _with_unknown(block, begin, fits, cursor, value)
     return fits, cursor, value

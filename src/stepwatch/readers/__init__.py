@@ -161,6 +161,8 @@ def _without_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # and back, which puts them with the old ones: else the next object that is made has all looked at
+        gc.unfreeze()
         gc.enable()
 
 

@@ -37,7 +37,8 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     """Divides what was read into runs. A text without iterations gives at most one, empty run."""
     iterations = records.iterations()
     events = records.sorted_events()
-    cuts = [*starts_of_runs(iterations, events), _END]
+    kinds = _by_kind(events)
+    cuts = [*starts_of_runs(iterations, events, kinds.facts), _END]
     rows = np.searchsorted(iterations.line, cuts).tolist()
     told = [bisect_left(events, cut, key=LINE_OF) for cut in cuts]
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
@@ -45,7 +46,7 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     runs = []
     for i in range(len(cuts) - 1):
         piece = _Piece(iterations.take(slice(rows[i], rows[i + 1])), events[told[i] : told[i + 1]])
-        run = piece.run(reader, source)
+        run = piece.run(reader, source, kinds if len(cuts) == 2 else _by_kind(piece.events))
         if reader.complete is not None:
             run = reader.complete(run, piece.events, records)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
@@ -65,18 +66,18 @@ class _Kinds(NamedTuple):
 # --- where a new run begins -------------------------------------------------------------------------------------
 
 
-def starts_of_runs(iterations: Iterations, events: Sequence[Event]) -> list[float]:
+def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Sequence[Fact]) -> list[float]:
     """The lines at which a new process starts: a header, a -100 % line, or a second iteration 0 with another time."""
     if not len(iterations):
         return [0.0]
     rows = _sentinel_rows(iterations) | _zero_rows(iterations)
-    starts = _header_starts(iterations, events) | _lines_of_starts(iterations, events, rows)
+    starts = _header_starts(iterations, facts) | _lines_of_starts(iterations, events, rows)
     return [0.0, *sorted(line for line in starts if line > 0)]
 
 
-def _header_starts(iterations: Iterations, events: Sequence[Event]) -> set[float]:
+def _header_starts(iterations: Iterations, facts: Sequence[Fact]) -> set[float]:
     """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
-    headers = [fact for fact in _of_kind(events, Fact) if fact.header]
+    headers = [fact for fact in facts if fact.header]
     rows_before = np.searchsorted(iterations.line, [event.line for event in headers]).tolist()
     starts: dict[int, float] = {}
     said: set[tuple[str, object]] = set()
@@ -162,14 +163,20 @@ def _belongs(event: Event, number: int) -> bool:
 
 
 def _by_kind(events: Sequence[Event]) -> _Kinds:
-    present = set(map(type, events))
-    kinds = (Fact, Evaluation, Checkpoint, Fault)
-    return _Kinds(*(_of_kind(events, kind) if kind in present else [] for kind in kinds))
+    kinds = list(map(type, events))
+    return _Kinds(*(_of_kind(events, kinds, kind) for kind in (Fact, Evaluation, Checkpoint, Fault)))
 
 
-def _of_kind(events: Sequence[Event], kind: type) -> list[Any]:
+def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
+    return _of_kind(events, list(map(type, events)), kind)
+
+
+def _of_kind(events: Sequence[Event], kinds: list[type], kind: type) -> list[Any]:
     """In their order; without a step in Python for each, since there may be millions."""
-    return list(compress(events, map(is_, map(type, events), repeat(kind))))
+    count = kinds.count(kind)
+    if count in (0, len(events)):
+        return list(events) if count else []
+    return list(compress(events, map(is_, kinds, repeat(kind))))
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
@@ -180,10 +187,9 @@ class _Piece:
     iterations: Iterations
     events: Sequence[Event]
 
-    def run(self, reader: Reader, source: str) -> Run:
+    def run(self, reader: Reader, source: str, kinds: _Kinds) -> Run:
         # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
         last = int(self.iterations.line.max(initial=-1)) if len(self.iterations) else float("inf")
-        kinds = _by_kind(self.events)
         facts = [fact for fact in kinds.facts if fact.line <= last]
         named = {fact.name: fact.value for fact in facts}
         ranks = _ranks(self._before_first_row())
@@ -251,23 +257,21 @@ def _evaluations(found: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
 
 def _checkpoints(kinds: _Kinds, iterations: Iterations) -> tuple[Checkpoint, ...]:
     """Saves with their iteration: the evaluation just above where no iteration line stands between."""
+    saves = list(kinds.checkpoints)
+    lines, of_evaluations = (np.fromiter(map(LINE_OF, found), np.int64) for found in (saves, kinds.evaluations))
+    last = np.searchsorted(of_evaluations, lines, side="right")
+    above = np.concatenate(([-1], iterations.line))[np.searchsorted(iterations.line, lines)]
+    for row in np.flatnonzero(np.concatenate(([-1], of_evaluations))[last] > above).tolist():
+        save, evaluation = saves[row], kinds.evaluations[last[row] - 1]
+        if save.at in (None, evaluation.at):
+            saves[row] = Checkpoint(save.line, evaluation.at, True, save.took_s, save.stamp_s)
+    numbers = np.array([save.at for save in saves], np.float64)  # nan where it is not known
+    if bool((np.diff(numbers) > 0).all()) and not np.isnan(numbers[0]):
+        return tuple(saves)
     found: dict[tuple[int | None, int], Checkpoint] = {}
-    lines = [save.line for save in kinds.checkpoints]
-    evaluations: list[Evaluation | None] = [None, *kinds.evaluations]
-    last = np.searchsorted([event.line for event in kinds.evaluations], lines, side="right").tolist()
-    above = np.concatenate(([-1], iterations.line))[np.searchsorted(iterations.line, lines)].tolist()
-    for save, place, line_above in zip(kinds.checkpoints, last, above, strict=True):
-        placed = _placed(save, evaluations[place], line_above)
-        found.setdefault((placed.at, -1 if placed.at is not None else placed.line), placed)
+    for save in saves:
+        found.setdefault((save.at, -1 if save.at is not None else save.line), save)
     return tuple(found.values())
-
-
-def _placed(save: Checkpoint, evaluation: Evaluation | None, line_above: int) -> Checkpoint:
-    """`line_above` is that of the last iteration before the save."""
-    follows = evaluation is not None and evaluation.line > line_above
-    if follows and evaluation is not None and save.at in (None, evaluation.at):
-        return Checkpoint(save.line, evaluation.at, True, save.took_s, save.stamp_s)
-    return save
 
 
 def _ranks(events: Sequence[Event]) -> int:

@@ -227,7 +227,8 @@ def finish(first_line: int, records: Records) -> None:
     finals, epochs = _joined_finals(records.kept), _joined_epochs(records.kept)
     if len(finals.line):
         rows, epoch = _one_of_each(finals, epochs)
-        finals = _Finals(*(column[rows] for column in finals))
+        if len(rows) < len(finals.line):
+            finals = _Finals(*(column[rows] for column in finals))
         _add_facts(finals, epochs, records)
         _add_events(finals, epoch, records)
         _add_rows(finals, epoch, records)
@@ -304,8 +305,9 @@ def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     records.events += map(tuple.__new__, repeat(Evaluation), columns)
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
-    saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)
-    records.events += [Checkpoint(line, at) for line, at in saved]
+    saved = lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist()
+    saves = zip(*saved, repeat(False), repeat(None), repeat(None), strict=False)
+    records.events += map(tuple.__new__, repeat(Checkpoint), saves)
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:

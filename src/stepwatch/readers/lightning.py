@@ -172,7 +172,8 @@ class _BarRows:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self.bars = np.asfortranarray(records.table("bar", 7))  # read by columns
+        self.bars = records.table("bar", 7)
+        self.seconds, self.errors = _since_start(*(self.bars[:, column] for column in (2, 4, 5, 6)))
         losses = records.table("loss", 2)
         self.losses = at_lines(self.bars[:, 0], losses[:, 0], losses[:, 1])
         self.passes = _passes(records.table("val", 6))
@@ -193,7 +194,7 @@ class _BarRows:
             begin, end = int(edges[place]), int(edges[place + 1])
             until = float(bars[end, 0]) if end < len(bars) else math.inf
             first = place == 0 or bool(bars[begin, 1] < bars[begin - 1, 1])
-            self._tell_epoch(bars[begin:end], self.losses[begin:end], until, first=first)
+            self._tell_epoch(slice(begin, end), until, first=first)
         self._place_saves()
         self._tell_end()
 
@@ -201,17 +202,17 @@ class _BarRows:
         """Epochs of which only one drawing is there, mostly the last: the mean of each."""
         if not len(rows):
             return
-        line, epoch, drawn, total, elapsed, rate, digits = self.bars[rows].T
-        seconds, _ = _since_start(drawn, elapsed, rate, digits)
+        line, epoch, drawn, total = self.bars[rows, :4].T
         number, lines = (epoch * total + drawn).astype(np.int64), line.astype(np.int64)
-        time = np.maximum(seconds / drawn, 1e-6)
+        time = np.maximum(self.seconds[rows] / drawn, 1e-6)
         self.records.add_rows(number=number, time_s=time, loss=self.losses[rows], line=lines)
         again = np.flatnonzero(np.diff(epoch) < 0) + 1
         self.records.events += [Fact(line=int(lines[i]), name="process", value=i, header=True) for i in again.tolist()]
         for name, value in (("averaged", True), ("log_interval", int(drawn[0]))):
             self.records.events.append(Fact(line=int(lines[0]), name=name, value=value))
 
-    def _tell_epoch(self, epoch: np.ndarray, losses: Floats, end: float, *, first: bool) -> None:
+    def _tell_epoch(self, own: slice, end: float, *, first: bool) -> None:
+        epoch, losses, seconds, errors = (all_[own] for all_ in (self.bars, self.losses, self.seconds, self.errors))
         mine = self.passes[bisect_left(self.begins, epoch[0, 0]) : bisect_left(self.begins, end)]
         batches, kept = _training_batches(epoch, mine)
         per_epoch = int(epoch[-1, 3]) - int(np.max(epoch[:, 2] - batches, initial=0))
@@ -223,17 +224,15 @@ class _BarRows:
         # A loss is put into the bar after the position: the last drawing of a position has its own.
         if len(rows) < len(epoch):
             losses = losses[np.searchsorted(np.maximum.accumulate(epoch[:, 2]), epoch[rows, 2], side="right") - 1]
-        drawn = epoch if len(rows) == len(epoch) else np.asfortranarray(epoch[rows])
         number = batches[rows].astype(np.int64)
-        elapsed, error = _since_start(drawn[:, 2], drawn[:, 4], drawn[:, 5], drawn[:, 6])
         done = int(number[0]) if drawn_zero or number[0] <= 1 or len(rows) == 1 else 0
         if len(rows) > 1 and number[0] <= number[1] - number[0]:
             done = int(number[0])
-        evaluations = self._evaluations(epoch, drawn[:, 0], number, mine)
-        clock = Clock(number, elapsed, error, np.full(len(rows), np.nan), done)
+        lines = epoch[rows, 0].astype(np.int64)
+        evaluations = self._evaluations(epoch, lines, number, mine)
+        clock = Clock(number, seconds[rows], errors[rows], np.full(len(rows), np.nan), done)
         times, _ = step_times(clock, [Pause(at, took) for _, at, took in evaluations])
         offset = int(epoch[0, 1]) * per_epoch
-        lines = drawn[:, 0].astype(np.int64)
         self.records.add_rows(number=number + offset, time_s=np.maximum(times, 1e-6), loss=losses, line=lines)
         self.records.events += [
             Evaluation(line=int(line), at=at + offset, took_s=took) for line, at, took in evaluations
@@ -269,11 +268,14 @@ class _BarRows:
 
     def _place_saves(self) -> None:
         rows = self.records.iterations()
-        unplaced = self.records.unplaced
-        places = (np.searchsorted(rows.line, [event.line for event in unplaced]) - 1).tolist()
-        for event, place in zip(unplaced, places, strict=True):
-            if isinstance(event, Checkpoint) and place >= 0:
-                self.records.events.append(event._replace(at=int(rows.number[place])))
+        saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
+        places = np.searchsorted(rows.line, [save.line for save in saves]) - 1
+        numbers = rows.number[np.maximum(places, 0)].tolist() if len(rows) else []
+        told = zip(saves, numbers, (places >= 0).tolist(), strict=False)
+        # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
+        self.records.events += [
+            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, placed in told if placed
+        ]
         self.records.unplaced.clear()
 
     def _tell_end(self) -> None:
@@ -308,6 +310,8 @@ def _training_batches(epoch: np.ndarray, passes: list[_Pass]) -> tuple[Floats, n
     line, drawn = epoch[:, 0], epoch[:, 2]
     batches, kept = drawn.copy(), np.ones(len(epoch), bool)
     for each in passes:
+        if each.begin > line[-1]:
+            break  # behind the epoch
         above = drawn[line < each.begin].max(initial=-1)
         during = (line > each.begin) & (line <= each.end)
         if above < 0 or not during.any() or drawn[during].max() <= above:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepwatch.readers import READERS, Reader, detect
-from stepwatch.readers.assemble import assemble, starts_of_runs
+from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
 from stepwatch.readers.records import Records
 from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Fault, Iterations, Run
 from stepwatch.settings import Origin, Settings
@@ -107,7 +107,7 @@ class LiveReader:
     def _divide(self) -> None:
         """Runs that are over go to the past; the last one goes on."""
         whole, events = self._records.iterations(), self._records.events
-        start = starts_of_runs(whole, events)[-1]
+        start = starts_of_runs(whole, events, of_kind(events, Fact))[-1]
         if start <= 0 or not len(whole) or start <= whole.line[0]:
             return
         before, now = Records(), Records()

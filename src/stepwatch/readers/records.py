@@ -61,7 +61,7 @@ class Records:
 
     def keep(self, name: str, *columns: np.ndarray) -> None:
         whole = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns))
-        self.tables.setdefault(name, []).append(np.stack(whole, axis=-1))
+        self.tables.setdefault(name, []).append(np.stack(whole).T)  # a column in one piece, as they are used
 
     def keep_row(self, name: str, *values: float) -> None:
         self.table_rows.setdefault(name, []).append(values)
@@ -69,8 +69,11 @@ class Records:
     def table(self, name: str, width: int) -> np.ndarray:
         """What was kept under this name, by line."""
         rows = np.array(self.table_rows.get(name, []), dtype=np.float64).reshape(-1, width)
-        whole = np.concatenate((*self.tables.get(name, []), rows))
-        whole[np.isfinite(whole) & (np.abs(whole) > LARGEST_KEPT)] = np.nan
+        parts = self.tables.get(name, [])
+        whole = np.concatenate((*parts, rows) if len(rows) or not parts else parts)
+        beyond = np.abs(whole) > LARGEST_KEPT
+        if beyond.any():
+            whole[beyond & np.isfinite(whole)] = np.nan
         rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
         return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
 

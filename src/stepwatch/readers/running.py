@@ -66,6 +66,8 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
 def _without_pauses(
     clock: Clock, times: Floats, pauses: Sequence[Pause], rows: list[int]
 ) -> tuple[Floats, list[float | None]]:
+    if not any(0 < row < len(times) for row in rows):
+        return np.maximum(times, 0.0), [pause.took_s for pause in pauses]
     usual = median(times[1:]) if len(times) > 2 else float(times[-1])
     covers = clock.covers
     spent = times * covers

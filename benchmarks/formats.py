@@ -36,8 +36,8 @@ from stepwatch.run import Checkpoint, Evaluation, Run
 from stepwatch.sources import Source, from_file, from_text
 
 CUT_LINES, MOST_CUTS = 200, 40
-GENERATED_BYTES = 20_000_000
-REPEATS = 5
+GENERATED_BYTES = 100_000_000
+REPEATS = 3
 WANTED_SHARE, WANTED_DIFFERENCE, WANTED_RATIO = 0.995, 0.01, 0.5
 WANTED_EVENTS = 200_000.0
 LARGEST_FILE = 30_000_000

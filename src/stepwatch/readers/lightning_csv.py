@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Block, read_floats
 from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.running import WHOLE_SECONDS, Clock, median, step_times
@@ -99,16 +100,19 @@ def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, 
     text = text.rstrip(b"\n")
     if width < 3 or text.translate(None, _LETTERS_OF_NUMBERS):
         return None
-    octets = np.frombuffer(b"\n" + text + b"\n", np.uint8)
+    text = b"\n" + text + b"\n"
+    block = Block.of(text)
+    octets = block.octets[: len(text)]
     edges = np.flatnonzero((octets == ord(",")) | (octets == ord("\n")))
     if (len(edges) - 1) % width or not np.array_equal(edges[::width], np.flatnonzero(octets == ord("\n"))):
         return None
-    filled = (np.diff(edges) > 1).reshape(-1, width)
+    begins, ends = (edges[:-1] + 1).reshape(-1, width), edges[1:].reshape(-1, width)
+    filled = begins < ends
     table = np.where(filled, 0.0, np.nan)
-    cells = text.replace(b"\n", b",").decode("ascii").split(",")
     try:
         for place in wanted:
-            table[filled[:, place], place] = list(map(float, filter(None, cells[place::width])))
+            rows = filled[:, place]
+            table[rows, place] = read_floats(text, block, begins[rows, place], ends[rows, place])
     except ValueError:
         return None
     return np.arange(len(table)), table

@@ -29,7 +29,8 @@ _MOST_SHAPES, _MOST_KEPT = 32, 2000  # in a block, in all
 _TRIES, _MOST_TRIES = 10, 80
 _NAMED = ("0", "1", "2", "10", "100")  # numbers that a pattern may name
 _NUMBER_OF_LINE = 104729
-_CHECKED = 8  # lines of each shape in a block
+_CHECKED, _CHECKED_AGAIN = 8, 3  # lines of each shape in the first block that has it, and in others
+_MOST_TRIED_FIRST = 8
 
 
 def read_lines(
@@ -40,19 +41,26 @@ def read_lines(
         records.shapes.clear()
     unread = _UnreadLines(records)
     events, unplaced = len(records.events), len(records.unplaced)
-    for key, line in _frequent(words, text, block, lines):
+
+    def read_together(key: bytes, lines: Ints) -> Ints:
+        shape = records.shapes[key]
+        if shape is None:
+            return lines
+        fits, found = shape.match(text, block, lines)
+        if not _holds(shape, read, text, block, fits, found):
+            records.shapes[key] = None
+            return lines
+        shape.add(fits + first_line, found, records)
+        if shape.unread:
+            unread.add(read, words, text, block, fits, first_line)
+        return block.without(lines, fits)
+
+    for key in [key for key, shape in records.shapes.items() if shape is not None][-_MOST_TRIED_FIRST:]:
+        lines = read_together(key, lines)  # mostly the shapes of the block before are all that this one has
+    for key, line in _frequent(words, text, block, lines) if len(lines) >= _LEAST_LINES else ():
         if key not in records.shapes:
             records.shapes[key] = learned(read, line)
-        shape = records.shapes[key]
-        if shape is not None:
-            fits, found = shape.match(text, block, lines)
-            if not _holds(shape, read, text, block, fits, found):
-                records.shapes[key] = None
-                continue
-            shape.add(fits + first_line, found, records)
-            if shape.unread:
-                unread.add(read, words, text, block, fits, first_line)
-            lines = block.without(lines, fits)
+        lines = read_together(key, lines)
     read_singly(read, words, text, block, lines, first_line, records)
     unread.tell()
     records.events[events:] = sorted(records.events[events:], key=LINE_OF)
@@ -75,13 +83,15 @@ def _frequent(words: Words, text: bytes, block: Block, lines: Ints) -> Iterator[
 
 def _holds(shape: Shape, read: Read, text: bytes, block: Block, lines: Ints, found: Sequence[Floats | None]) -> bool:
     """Whether some of the lines are read as the shape says."""
-    for row in range(0, len(lines), max(len(lines) // _CHECKED, 1)):
+    checked = _CHECKED_AGAIN if shape.held else _CHECKED
+    for row in range(0, len(lines), max(len(lines) // checked, 1)):
         records = Records()
         line = text[block.starts[lines[row]] : block.ends[lines[row]]].decode("utf-8", "replace")
         read(line, int(lines[row]), records)
         numbers = [np.nan if column is None else float(column[row]) for column in found]
         if not shape.gives(Answer.of(records), [*numbers, float(lines[row])]):
             return False
+    shape.held |= len(lines) >= _CHECKED
     return True
 
 

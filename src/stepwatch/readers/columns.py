@@ -8,6 +8,7 @@ lines of a block together, eight bytes at a time. Lines that do not fit are left
 from __future__ import annotations
 
 import re
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ _TENS = np.array([float(10**n) for n in range(23)])  # all exact
 class Block(NamedTuple):
     """Whole lines as bytes, with every line's start and end and a view of eight bytes at any offset."""
 
+    padded: bytes
     words: Words
     octets: Bytes
     starts: Ints
@@ -37,15 +39,15 @@ class Block(NamedTuple):
 
     @classmethod
     def of(cls, text: bytes) -> Block:
-        padded = np.zeros(len(text) + PADDING, np.uint8)
-        padded[: len(text)] = np.frombuffer(text, np.uint8)
-        newlines = np.flatnonzero(padded[: len(text)] == 10)
+        padded = text + bytes(PADDING)
+        octets = np.frombuffer(padded, np.uint8)
+        newlines = np.flatnonzero(octets[: len(text)] == 10)
         starts = np.concatenate(([0], newlines + 1))
         ends = np.concatenate((newlines, [len(text)]))
         if starts[-1] == len(text):
             starts, ends = starts[:-1], ends[:-1]
-        words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, 0, (1,))
-        return cls(words, padded, starts, ends)
+        words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded, 0, (1,))
+        return cls(padded, words, octets, starts, ends)
 
     def unindented(self) -> Block:
         """The same, each line from its first letter on: behind a tab and spaces."""
@@ -169,8 +171,10 @@ def numbers_behind(block: Block, lines: Ints, literal: bytes) -> Floats:
 
 def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
     """The lines that hold the literal, and where it first begins in each; mostly all prefixes are equally long."""
-    offset = block.octets[block.starts[lines[0]] : block.ends[lines[0]]].tobytes().find(literal) if len(lines) else -1
-    if offset >= 0:
+    for model in lines[:: max(len(lines) // _MODELS, 1)].tolist():
+        offset = block.padded.find(literal, block.starts[model], block.ends[model]) - block.starts[model]
+        if offset < 0:
+            continue
         places = block.starts[lines] + offset
         alike = places + len(literal) <= block.ends[lines]
         alike &= skip_literal(block, np.where(alike, places, 0), literal)[0]
@@ -180,7 +184,7 @@ def _find_literal(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints
             return _joined((lines[alike], places[alike]), _find_singly(block, lines[~alike], literal))
     if _FEW * len(lines) < len(block.starts):
         return _find_singly(block, lines, literal)
-    found = re.finditer(re.escape(literal), block.octets.data)  # faster than numpy where most bytes do not fit
+    found = re.finditer(re.escape(literal), block.padded)  # faster than numpy where most bytes do not fit
     places = np.fromiter((match.start() for match in found), np.int64)
     rows = np.searchsorted(block.starts, places, side="right") - 1
     rows, first = np.unique(rows, return_index=True)
@@ -197,10 +201,10 @@ def _joined(some: tuple[Ints, Ints], others: tuple[Ints, Ints]) -> tuple[Ints, I
 
 def _find_singly(block: Block, lines: Ints, literal: bytes) -> tuple[Ints, Ints]:
     """As above, for a few lines of a block."""
-    spans = zip(block.starts[lines].tolist(), block.ends[lines].tolist(), strict=True)
-    offsets = [block.octets[begin:end].tobytes().find(literal) for begin, end in spans]
-    found = np.array(offsets, np.int64).reshape(-1)
-    return lines[found >= 0], (block.starts[lines] + found)[found >= 0]
+    starts, ends = block.starts[lines], block.ends[lines]
+    found = list(map(block.padded.find, repeat(literal), starts.tolist(), ends.tolist()))
+    places = np.array(found, np.int64).reshape(-1)
+    return lines[places >= 0], places[places >= 0]
 
 
 def skip_spaces(block: Block, cursor: Ints) -> Ints:
@@ -441,6 +445,7 @@ _UNKNOWN = np.array([int.from_bytes(word, "little") for word in (b"nan", b"inf")
 _QUOTES = np.frombuffer(b"'\"", np.uint8)
 _STRETCHES, _STRETCH = 32, 8
 _MOSTLY, _OFTEN = 0.9, 0.6
+_MODELS = 4
 _FEW = 8  # times as many lines are searched as one
 _MOST_WORD_PARTS = 8
 _MOST_BAR_PARTS = 200

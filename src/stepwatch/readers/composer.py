@@ -344,17 +344,16 @@ def _recent(table: dict[str, Floats]) -> Floats:
 def _add_evaluations(starts: np.ndarray, spent: Floats, numbers: np.ndarray, records: Records) -> None:
     """Each evaluation belongs to the record above it; what it took is what the clock of evaluations has gained."""
     ended = [part for part in records.kept if isinstance(part, _Ended)]
-    gained = np.diff(spent, append=np.nan)
+    rows = np.searchsorted(starts, [part.line for part in ended]) - 1
+    gained = np.append(np.diff(spent, append=np.nan), np.nan)  # of no record none
+    tooks, at = gained[np.where(rows < len(spent), rows, -1)].tolist(), np.append(numbers, 0)[rows].tolist()
     found: dict[int, Evaluation] = {}
-    for part in ended:
-        row = int(np.searchsorted(starts, part.line)) - 1
+    for part, row, took, number in zip(ended, rows.tolist(), tooks, at, strict=True):
         before = found.get(row)
         if before is None:
-            took = float(gained[row]) if 0 <= row < len(gained) and gained[row] > 0 else None
-            before = Evaluation(line=part.line, at=int(numbers[row]) if row >= 0 else 0, took_s=took)
-        if part.loss is not None and before.val_loss is None:
-            before = before._replace(val_loss=part.loss)
-        found[row] = before
+            found[row] = Evaluation(part.line, int(number), None, part.loss, took if took > 0 else None)
+        elif part.loss is not None and before.val_loss is None:
+            found[row] = Evaluation(*before[:3], part.loss, before.took_s)
     records.events.extend(found.values())
 
 

@@ -174,8 +174,9 @@ class _Clocks:
 def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out."""
     shown = _without_resets(clocks)
-    number, first, row_of = np.unique(clocks.number, return_index=True, return_inverse=True)
-    line = clocks.line[first]
+    new = np.diff(clocks.number, prepend=-1) > 0  # they do not fall
+    first, row_of = np.flatnonzero(new), np.cumsum(new) - 1
+    number, line = clocks.number[first], clocks.line[first]
     ended = _ends(clocks, shown, number, shown[first], row_of)
     interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
     if 0 < number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
@@ -206,8 +207,9 @@ def _ends(clocks: _Clocks, shown: Floats, number: Ints, printed: Floats, row_of:
 
 def _replace_rows(records: Records, rows: Iterations, line: Ints, number: Ints, time_s: Floats) -> None:
     """The rows with times instead of clocks, each with the loss that its line told."""
-    known = np.flatnonzero(np.isin(line, rows.line))
-    at = np.searchsorted(rows.line, line[known])
+    at = np.minimum(np.searchsorted(rows.line, line), len(rows) - 1)
+    known = np.flatnonzero(rows.line[at] == line) if len(rows) else np.zeros(0, np.int64)
+    at = at[known]
     columns = {name: np.full(len(line), np.nan) for name in ("loss", "stamp_s")}
     for name, column in columns.items():
         column[known] = getattr(rows, name)[at]

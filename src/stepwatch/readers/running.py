@@ -72,9 +72,12 @@ def _without_pauses(
     covers = clock.covers
     spent = times * covers
     took = [pause.took_s for pause in pauses]
-    for row, seconds in zip(rows, took, strict=True):
-        if seconds is not None and 0 < row < len(spent):
-            spent[row] -= seconds
+    told = [
+        (row, seconds) for row, seconds in zip(rows, took, strict=True) if seconds is not None and 0 < row < len(spent)
+    ]
+    if told:
+        places, costs = zip(*told, strict=True)
+        np.subtract.at(spent, list(places), costs)
     least = _SHORTEST * usual * covers
     spent = np.where(spent < np.minimum(least, times * covers), usual * covers, spent)
     for i, row in enumerate(rows):

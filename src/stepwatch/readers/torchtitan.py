@@ -141,8 +141,9 @@ def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], 
     since = stamp.astype(np.float64) - rows.stamp_s[above] - between
     timed = (above >= 0) & (rows.number[above] == at) & ~np.isnan(stamp.astype(np.float64))
     costs = zip(evaluations, timed.tolist(), since.tolist(), strict=True)
+    # As event._replace(took_s=…), which takes four times as long; there may be as many as iterations.
     return [
-        Evaluation(*event[:2], None, event.val_loss, took if took >= 0 else None, event.stamp_s) if known else event
+        tuple.__new__(Evaluation, (*event[:4], took if took >= 0 else None, event[5])) if known else event
         for event, known, took in costs
     ]
 
@@ -198,7 +199,7 @@ def _of_all_cards(rows: Iterations, facts: Sequence[Event]) -> Iterations:
 
 
 _HEAD = "step:{ }{number}  loss:{ }{loss?}  "
-_MEMORY = "memory:{ }{_gib}GiB({_share}%)  "
+_MEMORY = "memory:{ }{*}  "
 
 FORMAT = _Torchtitan(
     name="torchtitan",
@@ -221,12 +222,12 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     mark=b"ps: ",
     iteration=Pattern(
         rf"{_COLOUR}step:\s*(?P<number>\d{{1,15}})\s+{_COLOUR}loss:\s*(?P<loss>{LOSS})(?:\s+{_COLOUR}grad_norm:\s*\S+)?"
-        rf"(?:\s+{_COLOUR}memory:\s*[\d.]+GiB\([\d.]+%\))?\s+{_COLOUR}[tw]ps:\s*(?P<tokens_per_s>[\d,]+)"
+        rf"(?:\s+{_COLOUR}memory:\s*\S+)?\s+{_COLOUR}[tw]ps:\s*(?P<tokens_per_s>[\d,]+)"
         rf"(?:\s+{_COLOUR}tflops: (?P<tflops>{NUMBER}))?(?:\s+{_COLOUR}mfu: (?:(?P<mfu_pct>{NUMBER})%|N/A))?"
     ),
     templates=(
         Template(
-            _HEAD + "grad_norm:{ }{_norm?}  " + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%",
+            _HEAD + "grad_norm:{ }{*}  " + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%",
             anywhere=True,
         ),
         Template(_HEAD + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%", anywhere=True),

@@ -132,10 +132,11 @@ class TrainerRows:
         saves = [event for event in self.records.events if isinstance(event, Checkpoint)]
         self.records.events = [event for event in self.records.events if not isinstance(event, Checkpoint)]
         unplaced = self.records.unplaced
-        places = (np.searchsorted(bar_line, [event.line for event in unplaced]) - 1).tolist()
-        for event, place in zip(unplaced, places, strict=True):
+        places = np.searchsorted(bar_line, [event.line for event in unplaced]) - 1
+        numbers = np.append(bar_number, 0)[places].tolist()
+        for event, place, at in zip(unplaced, places.tolist(), numbers, strict=True):
             if isinstance(event, Checkpoint) and place >= 0:
-                saves.append(event._replace(at=int(bar_number[place])))
+                saves.append(tuple.__new__(Checkpoint, (event[0], at, *event[2:])))
         self.records.unplaced.clear()
         return saves
 
@@ -159,9 +160,10 @@ class TrainerRows:
         self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
         self._tell_facts(int(lines[0]), clock, several)
         told = zip(evaluations, took, strict=False)
-        self.records.events += [Evaluation(*event[:4], seconds, event.stamp_s) for event, seconds in told]
+        # Without a call of the class for each: there may be as many as steps.
+        self.records.events += [tuple.__new__(Evaluation, (*event[:4], seconds, event[5])) for event, seconds in told]
         costs = zip(saved, took[len(evaluations) :], strict=True)
-        self.records.events += [Checkpoint(*save[:3], seconds, save.stamp_s) for save, seconds in costs]
+        self.records.events += [tuple.__new__(Checkpoint, (*save[:3], seconds, save[4])) for save, seconds in costs]
 
     def _tell_facts(self, line: int, clock: Clock, several: bool) -> None:
         events = self.records.events
@@ -212,7 +214,7 @@ class TrainerRows:
         for row_line, place, loss, took, stamp in zip(lines, at.tolist(), losses, seconds, stamps, strict=True):
             seen = found.get(place)
             if seen is None:
-                found[place] = Evaluation(row_line, place, None, loss, took, stamp)
+                found[place] = tuple.__new__(Evaluation, (row_line, place, None, loss, took, stamp))
             elif took is not None:
                 found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
         return list(found.values())

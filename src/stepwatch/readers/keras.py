@@ -125,7 +125,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     whole = Block.of(text)
     left = np.flatnonzero(whole.ends > whole.starts)
     block, stamps = behind_prefix(text, whole, left)
-    clocks = np.full(len(block.starts), np.nan) if stamps is None else stamps
+    clocks = np.broadcast_to(np.nan, len(block.starts)) if stamps is None else stamps
     lines, found = _HEADER.match(block, left)
     if len(lines):
         records.kept.append(_Epochs(lines + first_line, found["epoch"], found["last"]))
@@ -153,7 +153,7 @@ def _keep_alike(
     if not shape:
         return left
     lines, found = Template(shape).match(block, left)
-    found["total"] = np.full(len(lines), float(full[1]))
+    found["total"] = np.broadcast_to(float(full[1]), len(lines))
     return _keep_usual(block, clocks, lines, found, unit, left, first_line, records)
 
 
@@ -186,13 +186,14 @@ def _keep_usual(
     if not len(lines):
         return left
     total, elapsed, time = (found[name] for name in ("total", "elapsed", "time"))
-    units, unknown = np.full(len(lines), unit), np.full(len(lines), np.nan)
+    units, unknown = np.broadcast_to(unit, len(lines)), np.broadcast_to(np.nan, len(lines))
     if "loss" in found:
         loss, val_loss = found["loss"], found.get("val_loss", unknown)
     else:
         loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
     fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
-    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, clocks[lines])
+    stamps = clocks[lines] if clocks.strides != (0,) else unknown
+    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, stamps)
     if not fits.all():
         finals, lines = _Finals(*(column[fits] for column in finals)), lines[fits]
     records.kept.append(finals)
@@ -248,7 +249,16 @@ def _joined_epochs(kept: list[object]) -> _Epochs:
 def _joined(parts: Sequence[tuple[np.ndarray, ...]], width: int) -> list[np.ndarray]:
     if not parts:
         return [np.empty(0)] * width
-    return _by_line([np.concatenate(column) for column in zip(*parts, strict=True)])
+    return _by_line([_whole(column) for column in zip(*parts, strict=True)])
+
+
+def _whole(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The parts of a column; where it is the same throughout, as the length of an epoch, without the memory for it."""
+    parts = [part for part in parts if len(part)] or parts[:1]
+    alike = all(part.strides == (0,) for part in parts) and len({str(part[:1]) for part in parts}) == 1
+    if alike and len(parts[0]):
+        return np.broadcast_to(parts[0][:1], sum(map(len, parts)))
+    return np.concatenate(parts)
 
 
 def _by_line(columns: list[np.ndarray]) -> list[np.ndarray]:
@@ -266,9 +276,11 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     """
     above = np.searchsorted(epochs.line, finals.line) - 1
     # A bar that is full before the validation tells what is left, 0 s, and is written again behind it.
-    again = (finals.elapsed_s == 0) & (finals.time_s * finals.total >= 1)
-    again[:-1] &= (above[1:] == above[:-1]) & (finals.total[1:] == finals.total[:-1])
-    again[-1:] = False
+    again = finals.elapsed_s == 0
+    if again.any():
+        again &= finals.time_s * finals.total >= 1
+        again[:-1] &= (above[1:] == above[:-1]) & (finals.total[1:] == finals.total[:-1])
+        again[-1:] = False
     rows = np.flatnonzero(~again)
     headed = rows[above[rows] >= 0]
     headed = headed[np.diff(above[headed], prepend=-1) > 0]

@@ -60,8 +60,8 @@ class Records:
             self.single_rows.clear()
 
     def keep(self, name: str, *columns: np.ndarray) -> None:
-        whole = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns))
-        self.tables.setdefault(name, []).append(np.stack(whole).T)  # a column in one piece, as they are used
+        whole = np.stack(np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns)))
+        self.tables.setdefault(name, []).append(_possible(whole).T)  # a column in one piece, as they are used
 
     def keep_row(self, name: str, *values: float) -> None:
         self.table_rows.setdefault(name, []).append(values)
@@ -70,10 +70,7 @@ class Records:
         """What was kept under this name, by line."""
         rows = np.array(self.table_rows.get(name, []), dtype=np.float64).reshape(-1, width)
         parts = self.tables.get(name, [])
-        whole = np.concatenate((*parts, rows) if len(rows) or not parts else parts)
-        beyond = np.abs(whole) > LARGEST_KEPT
-        if beyond.any():
-            whole[beyond & np.isfinite(whole)] = np.nan
+        whole = np.concatenate((*parts, _possible(rows)) if len(rows) or not parts else parts)
         rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
         return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
 
@@ -136,6 +133,14 @@ class Records:
 
     def sorted_events(self) -> Sequence[Event]:
         return sorted(self.events, key=LINE_OF)
+
+
+def _possible(values: np.ndarray) -> np.ndarray:
+    """Nan instead of numbers that nothing can be."""
+    beyond = np.abs(values) > LARGEST_KEPT
+    if beyond.any():
+        values[beyond & np.isfinite(values)] = np.nan
+    return values
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

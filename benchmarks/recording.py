@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -220,9 +221,9 @@ def _gpt() -> Callable[[], object] | None:
         optimizer.step()
         loss.item()
 
-    batches = (torch.randint(0, 64, (size, 64)) for size in range(1, 64))
+    batches = (torch.randint(0, 64, (size, 64)) for size in count(1))
     turns = (functools.partial(train, tokens) for tokens in batches)
-    return next((turn for turn in turns if statistics.median(_seconds(turn) for _ in range(20)) >= _STEP_S), None)
+    return next(turn for turn in turns if statistics.median(_seconds(turn) for _ in range(20)) >= _STEP_S)
 
 
 # --- planted sleeps ---------------------------------------------------------------------------------------------

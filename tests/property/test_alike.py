@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from benchmarks.mixed_lines import EVENTS
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stepwatch.readers import READERS, alike, lightning_csv, lines
@@ -92,32 +92,37 @@ def test_a_table_at_once_as_line_by_line(rows: list[list[str]], odd: bool) -> No
         assert np.array_equal(at_once[1], singly[1], equal_nan=True)
 
 
-_CLOCKS = st.datetimes(datetime(1970, 1, 1), datetime(2999, 12, 31)).filter(
-    lambda clock: (clock.month, clock.day) != (2, 29)
-)
+_CLOCKS = st.datetimes(datetime(1970, 1, 1), datetime(2999, 12, 31))
 _AFTER = st.sampled_from(["", " - INFO", ",5", ".25", ",119", ".123456", ".", ",x", "7", ":", "Z"])
+_DAMAGE = st.none() | st.tuples(st.integers(0, 18), st.sampled_from(b"0123456789-/:; Tx\xff"))
 
 
-@given(
-    st.lists(st.tuples(_CLOCKS, st.sampled_from("- /"), _AFTER, st.integers(-1, 18), st.integers(0, 127)), min_size=1)
-)
-def test_clocks_of_many_lines_are_those_of_each(clocks: list[tuple[datetime, str, str, int, int]]) -> None:
+@example([(datetime(2025, 3, 1 + day, 23, 59), "-", "", None) for day in (0, 0, 1, 1, 0)])
+@example([(datetime(2025, month, 1), "-", ",5", None) for month in (1, 1, 2, 11)])
+@example([(datetime(2025, 3, 1, 23, 5), "-", "", damage) for damage in ((12, ord("4")), (14, ord("6")), None)])
+@given(st.lists(st.tuples(_CLOCKS, st.sampled_from("-/"), _AFTER, _DAMAGE), min_size=1))
+def test_clocks_of_many_lines_are_those_of_each(
+    clocks: list[tuple[datetime, str, str, tuple[int, int] | None]],
+) -> None:
     """Also where a byte of one is another; the lines of a day are read together, those of two days are not."""
     lines = []
-    for clock, mark, after, place, byte in clocks:
+    for clock, mark, after, damage in clocks:
         line = bytearray((clock.strftime(f"%Y{mark}%m{mark}%d %H:%M:%S") + after).encode())
-        if place >= 0 and byte != ord("\n"):
-            line[place] = byte
-        lines.append(bytes(line).rjust(25, b"\0") if len(line) < 19 else bytes(line))
+        if damage is not None:
+            line[damage[0]] = damage[1]
+        lines.append(bytes(line))
     block = Block.of(b"\n".join(lines))
     fits, ends, seconds = read_stamp(block, block.starts)
     for line, start, right, end, second in zip(lines, block.starts, fits, ends, seconds, strict=True):
-        found = re.match(rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?!\d)(?:([.,])(\d{1,7})(?!\d))?", line)
+        found = re.match(_CLOCK, line)
         expected = None if found is None else _moment(found)
         assert bool(right) is (expected is not None)
         if found is not None and expected is not None:
             assert int(end - start) == found.end()
             assert second == pytest.approx(expected, abs=1e-6)
+
+
+_CLOCK = rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?!\d)(?:([.,])(\d{1,7})(?!\d))?"
 
 
 def _moment(found: re.Match[bytes]) -> float | None:

@@ -161,8 +161,9 @@ def _without_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # and back, which puts them with the old ones: else the next object that is made has all looked at
-        gc.unfreeze()
+        if not gc.get_freeze_count():  # of a program that has frozen its own, which would thaw
+            gc.freeze()  # and back, which puts them with the old ones: else the next object made has all looked at
+            gc.unfreeze()
         gc.enable()
 
 

@@ -29,7 +29,7 @@ _MOST_SHAPES, _MOST_KEPT = 32, 2000  # in a block, in all
 _TRIES, _MOST_TRIES = 10, 80
 _NAMED = ("0", "1", "2", "10", "100")  # numbers that a pattern may name
 _NUMBER_OF_LINE = 104729
-_CHECKED, _CHECKED_AGAIN = 8, 3  # lines of each shape in the first block that has it, and in others
+_CHECKED = 8  # lines of each shape in a block
 _MOST_TRIED_FIRST = 8
 
 
@@ -83,15 +83,13 @@ def _frequent(words: Words, text: bytes, block: Block, lines: Ints) -> Iterator[
 
 def _holds(shape: Shape, read: Read, text: bytes, block: Block, lines: Ints, found: Sequence[Floats | None]) -> bool:
     """Whether some of the lines are read as the shape says."""
-    checked = _CHECKED_AGAIN if shape.held else _CHECKED
-    for row in range(0, len(lines), max(len(lines) // checked, 1)):
+    for row in range(0, len(lines), max(len(lines) // _CHECKED, 1)):
         records = Records()
         line = text[block.starts[lines[row]] : block.ends[lines[row]]].decode("utf-8", "replace")
         read(line, int(lines[row]), records)
         numbers = [np.nan if column is None else float(column[row]) for column in found]
         if not shape.gives(Answer.of(records), [*numbers, float(lines[row])]):
             return False
-    shape.held |= len(lines) >= _CHECKED
     return True
 
 

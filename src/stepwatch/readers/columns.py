@@ -146,7 +146,9 @@ class Template:
 def _fields(name: str) -> tuple[str, ...]:
     """The names under which a part of a shape is found."""
     field = name.rstrip(",+~?:;@&/")
-    return () if not field[:1].isalpha() and field[:1] != "_" else (field, "digits") if name.endswith("/") else (field,)
+    if not field.isidentifier():
+        return ()
+    return (field, "digits") if name.endswith("/") else (field,)
 
 
 def some_of(lines: Ints) -> Ints:

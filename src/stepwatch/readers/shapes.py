@@ -343,8 +343,6 @@ class Shape:
         checked = {place for place, number in enumerate(numbers) if number.never} | {p for pair in apart for p in pair}
         self.used = checked | {source.place for source in sources if source.place not in (None, len(numbers))}
         self.unread = bool(sources[-1].constant)
-        self.held = False
-        """Whether lines of it were read singly, and were as it says."""
 
     def match(self, text: bytes, block: Block, lines: Ints) -> tuple[Ints, list[Floats | None]]:
         """The lines (of those given) that fit, and the numbers in them that are of use."""

@@ -8,10 +8,8 @@ version 2 the bar of the epoch counted the batches of the validation as well.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +21,7 @@ from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, first_draws, step_times
+from stepwatch.readers.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
 
 _COUNTS = (
@@ -167,103 +165,133 @@ def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats
     return np.where(use, fine, elapsed), np.where(use, np.maximum(error, 1e-6), WHOLE_SECONDS)
 
 
+class _Epochs(NamedTuple):
+    """The drawings of all bars, and which belong together; a run that is begun again has epochs of its own."""
+
+    begins: Ints
+    ends: Ints
+    of: Ints
+    """For each drawing its epoch, counted from 0."""
+
+    @classmethod
+    def told_by(cls, turns: np.ndarray) -> _Epochs:
+        edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(turns) + 1]))
+        return cls(edges[:-1], edges[1:], np.repeat(np.arange(len(edges) - 1), np.diff(edges)))
+
+
 class _BarRows:
-    """Rows and evaluations from everything that was kept."""
+    """Rows and evaluations from everything that was kept. There may be many short epochs, so all are told together."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self.bars = records.table("bar", 7)
-        self.seconds, self.errors = _since_start(*(self.bars[:, column] for column in (2, 4, 5, 6)))
+        bars = records.table("bar", 7)
+        if not np.isfinite(bars[:, 1:4]).all():
+            bars = bars[np.isfinite(bars[:, 1:4]).all(axis=1)]
+        self.line, self.epoch, self.drawn, self.total, self.elapsed, rate, digits = bars.T
+        self.seconds, self.errors = _since_start(self.drawn, self.elapsed, rate, digits)
         losses = records.table("loss", 2)
-        self.losses = at_lines(self.bars[:, 0], losses[:, 0], losses[:, 1])
+        self.losses = at_lines(self.line, losses[:, 0], losses[:, 1])
         self.passes = _passes(records.table("val", 6))
-        self.begins = [each.begin for each in self.passes]
 
     def tell(self) -> None:
-        bars = self.bars
-        if not len(bars):
+        if not len(self.line):
             return
-        turns = (np.diff(bars[:, 1]) != 0) | ((np.diff(bars[:, 4]) < -1) & (np.diff(bars[:, 2]) <= 0))
-        edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(bars)]))
-        lasting = np.arange(len(edges) - 1)
-        if not self.passes:
-            more = (np.diff(edges) > 1) | (bars[edges[:-1], 2] == 0)
-            lasting = np.flatnonzero(more)
-            self._tell_ends(edges[:-1][~more])
-        for place in lasting.tolist():
-            begin, end = int(edges[place]), int(edges[place + 1])
-            until = float(bars[end, 0]) if end < len(bars) else math.inf
-            first = place == 0 or bool(bars[begin, 1] < bars[begin - 1, 1])
-            self._tell_epoch(slice(begin, end), until, first=first)
+        again = (np.diff(self.elapsed) < -1) & (np.diff(self.drawn) <= 0)
+        epochs = _Epochs.told_by((np.diff(self.epoch) != 0) | again)
+        in_epoch = np.searchsorted(self.line[epochs.begins], self.passes.begin, side="right") - 1
+        batches, kept = self._training_batches(epochs, in_epoch)
+        beyond = epochs.of * (self.drawn.max() + 1)  # so that numbers rise from epoch to epoch
+        rows = np.flatnonzero(kept & (batches > 0))
+        rows = rows[first_draws((beyond[rows] + batches[rows]).astype(np.int64))]
+        if len(rows):
+            per_epoch = self.total[epochs.ends - 1] - np.maximum.reduceat(self.drawn - batches, epochs.begins)
+            self._tell_rows(
+                epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, self._last_losses(beyond, rows)
+            )
         self._place_saves()
         self._tell_end()
 
-    def _tell_ends(self, rows: np.ndarray) -> None:
-        """Epochs of which only one drawing is there, mostly the last: the mean of each."""
-        if not len(rows):
-            return
-        line, epoch, drawn, total = self.bars[rows, :4].T
-        number, lines = (epoch * total + drawn).astype(np.int64), line.astype(np.int64)
-        time = np.maximum(self.seconds[rows] / drawn, 1e-6)
-        self.records.add_rows(number=number, time_s=time, loss=self.losses[rows], line=lines)
-        again = np.flatnonzero(np.diff(epoch) < 0) + 1
-        self.records.events += [Fact(line=int(lines[i]), name="process", value=i, header=True) for i in again.tolist()]
-        for name, value in (("averaged", True), ("log_interval", int(drawn[0]))):
-            self.records.events.append(Fact(line=int(lines[0]), name=name, value=value))
+    def _last_losses(self, beyond: Floats, rows: Ints) -> Floats:
+        """A loss is put into the bar after the position: the last drawing of a position has its own."""
+        if len(rows) == len(self.line):
+            return self.losses
+        rises = np.diff(np.maximum.accumulate(beyond + self.drawn)) > 0
+        last = np.append(np.flatnonzero(rises), len(rises))
+        return np.asarray(self.losses[last[np.concatenate(([0], np.cumsum(rises)))[rows]]])
 
-    def _tell_epoch(self, own: slice, end: float, *, first: bool) -> None:
-        epoch, losses, seconds, errors = (all_[own] for all_ in (self.bars, self.losses, self.seconds, self.errors))
-        mine = self.passes[bisect_left(self.begins, epoch[0, 0]) : bisect_left(self.begins, end)]
-        batches, kept = _training_batches(epoch, mine)
-        per_epoch = int(epoch[-1, 3]) - int(np.max(epoch[:, 2] - batches, initial=0))
-        drawn_zero = bool((epoch[:, 2] == 0).any())
-        rows = np.flatnonzero(kept & (batches > 0))
-        rows = rows[first_draws(batches[rows].astype(np.int64))]
-        if not len(rows):
-            return
-        # A loss is put into the bar after the position: the last drawing of a position has its own.
-        if len(rows) < len(epoch):
-            losses = losses[np.searchsorted(np.maximum.accumulate(epoch[:, 2]), epoch[rows, 2], side="right") - 1]
-        number = batches[rows].astype(np.int64)
-        done = int(number[0]) if drawn_zero or number[0] <= 1 or len(rows) == 1 else 0
-        if len(rows) > 1 and number[0] <= number[1] - number[0]:
-            done = int(number[0])
-        lines = epoch[rows, 0].astype(np.int64)
-        evaluations = self._evaluations(epoch, lines, number, mine)
-        clock = Clock(number, seconds[rows], errors[rows], np.full(len(rows), np.nan), done)
-        times, _ = step_times(clock, [Pause(at, took) for _, at, took in evaluations])
-        offset = int(epoch[0, 1]) * per_epoch
-        self.records.add_rows(number=number + offset, time_s=np.maximum(times, 1e-6), loss=losses, line=lines)
+    def _tell_rows(
+        self, epochs: _Epochs, in_epoch: Ints, rows: Ints, number: Ints, per_epoch: Floats, losses: Floats
+    ) -> None:
+        begins = np.flatnonzero(np.diff(epochs.of[rows], prepend=-1))
+        own = epochs.of[rows[begins]]  # there may be epochs without a row
+        single = np.diff(begins, append=len(rows)) == 1
+        first, second = number[begins], number[np.minimum(begins + 1, len(rows) - 1)]
+        drawn_zero = np.minimum.reduceat(self.drawn, epochs.begins)[own] == 0
+        from_start = drawn_zero | (first <= 1) | single | (first <= second - first)
+        laps = Laps(number, self.seconds[rows], self.errors[rows], begins, np.where(from_start, first, 0))
+        evaluated = self._evaluations(epochs, in_epoch, rows, own, begins)
+        times = lap_times(laps, [Pause(row, took) for _, row, took in evaluated])
+        epoch = self.epoch[epochs.begins]
+        number = number + np.repeat(epoch[own] * per_epoch[own], laps.lengths).astype(np.int64)
+        lines = self.line[rows].astype(np.int64)
+        self.records.add_rows(number=number, time_s=np.maximum(times, 1e-6), loss=losses, line=lines)
         self.records.events += [
-            Evaluation(line=int(line), at=at + offset, took_s=took) for line, at, took in evaluations
+            Evaluation(line=int(line), at=int(number[row]), took_s=took) for line, row, took in evaluated
         ]
-        self._tell_facts(int(lines[0]), clock, done > 0 and first and (epoch[0, 1] == 0 or len(rows) > 1))
+        fell = np.concatenate(([True], np.diff(epoch) < 0))[own]
+        begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
+        self._tell_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
 
-    def _tell_facts(self, line: int, clock: Clock, begins: bool) -> None:
+    def _tell_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
+        """Each where a process begins, and where it is another than in the epoch before."""
         events = self.records.events
-        if begins:
-            events.append(Fact(line=line, name="process", value=line, header=True))
-        if (clock.covers > 1).any():
-            events.append(Fact(line=line, name="averaged", value=True))
-        if len(clock.number) == 1 and clock.done > 1:
-            events.append(Fact(line=line, name="log_interval", value=clock.done))
+        events += [Fact(line=line, name="process", value=line, header=True) for line in lines[begun].tolist()]
+        averaged = np.maximum.reduceat(laps.covers, laps.begins) > 1
+        for name, values in (("averaged", averaged), ("log_interval", interval)):
+            told = np.flatnonzero(values.astype(bool) & (begun | (np.diff(values.astype(int), prepend=0) != 0)))
+            events += [Fact(line=int(lines[i]), name=name, value=values[i].item()) for i in told.tolist()]
+
+    def _training_batches(self, epochs: _Epochs, in_epoch: Ints) -> tuple[Floats, np.ndarray]:
+        """The batches trained at each drawing of the bar, and which drawings are of training."""
+        batches, kept = self.drawn.copy(), np.ones(len(self.drawn), bool)
+        since = np.searchsorted(self.line, self.passes.begin, side="right")
+        until = np.minimum(np.searchsorted(self.line, self.passes.end, side="right"), epochs.ends[in_epoch])
+        for each in np.flatnonzero((since < until) & (in_epoch >= 0)).tolist():
+            begin, middle, end = epochs.begins[in_epoch[each]], since[each], epochs.ends[in_epoch[each]]
+            above = self.drawn[begin:middle].max(initial=-1)
+            if above < 0 or self.drawn[middle : until[each]].max() <= above:
+                continue  # a bar that counts training alone
+            drawn, validated = self.drawn[middle:end], self.passes.batches[each]
+            validation = (drawn > above) & (drawn <= above + validated)
+            kept[middle:end][validation] = False
+            batches[middle:end] -= np.where(validation, drawn - above, np.where(drawn > above, validated, 0))
+        return batches, kept
 
     def _evaluations(
-        self, epoch: np.ndarray, lines: np.ndarray, number: np.ndarray, passes: list[_Pass]
+        self, epochs: _Epochs, in_epoch: Ints, rows: Ints, own: Ints, begins: Ints
     ) -> list[tuple[float, int, float]]:
-        """Line, batch and cost: of the validation's own bars, or where the bar of the epoch stood still at its end."""
+        """Line, row and cost: of the validation's own bars, or where the bar of the epoch stood still at its end."""
+        first_row = np.full(len(epochs.begins), -1)
+        first_row[own] = begins
+        known = (in_epoch >= 0) & (first_row[in_epoch] >= 0)
+        place = np.searchsorted(self.line[rows], self.passes.begin[known]) - 1
+        place = np.maximum(place, first_row[in_epoch[known]])
         found: dict[int, tuple[float, int, float]] = {}
-        for each in passes:
-            place = int(np.searchsorted(lines, each.begin)) - 1
-            at = int(number[max(place, 0)])
-            line, _, earlier = found.get(at, (each.begin, at, 0.0))
-            found[at] = (line, at, earlier + each.took_s)
-        still = epoch[epoch[:, 2] == epoch[-1, 2]] if not passes and epoch[-1, 2] == epoch[-1, 3] else epoch[:0]
-        if len(still) > 1:
-            seconds, _ = _since_start(still[:, 2], still[:, 4], still[:, 5], still[:, 6])
-            took = float(seconds[-1] - seconds[0])
-            if took > max(_SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION * float(seconds[0])):
-                found[int(number[-1])] = (float(still[-1, 0]), int(number[-1]), took)
+        passes = zip(self.passes.begin[known].tolist(), place.tolist(), self.passes.took_s[known].tolist(), strict=True)
+        for begin, row, took in passes:
+            line, _, earlier = found.get(row, (begin, row, 0.0))
+            found[row] = (line, row, earlier + took)
+        first_row[in_epoch[known]] = -1  # what has a bar of its own is told
+        last = epochs.ends - 1
+        still = np.flatnonzero(self.drawn == np.where(self.drawn == self.total, self.drawn, np.nan)[last][epochs.of])
+        since = still[np.flatnonzero(np.diff(epochs.of[still], prepend=-1))]
+        ends = last[epochs.of[since]]
+        took = self.seconds[ends] - self.seconds[since]
+        long = took > np.maximum(_SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION * self.seconds[since])
+        for end, seconds in zip(ends[long].tolist(), took[long].tolist(), strict=True):
+            if first_row[epochs.of[end]] >= 0:
+                row = int(np.searchsorted(rows, end, side="right")) - 1
+                found[row] = (float(self.line[end]), row, seconds)
         return list(found.values())
 
     def _place_saves(self) -> None:
@@ -285,42 +313,20 @@ class _BarRows:
             self.records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=int(rows.number[-1])))
 
 
-class _Pass(NamedTuple):
-    """One time that a validation bar ran through."""
+class _Passes(NamedTuple):
+    """Each time that a validation bar ran through."""
 
-    begin: float
-    end: float
-    batches: int
-    took_s: float
-
-
-def _passes(bars: np.ndarray) -> list[_Pass]:
-    if not len(bars):
-        return []
-    edges = [0, *(np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1).tolist(), len(bars)]
-    found = []
-    for begin, end in pairwise(edges):
-        seconds, _ = _since_start(*(bars[end - 1 : end, column] for column in (1, 3, 4, 5)))
-        found.append(_Pass(float(bars[begin, 0]), float(bars[end - 1, 0]), int(bars[begin, 2]), float(seconds[0])))
-    return found
+    begin: Floats
+    end: Floats
+    batches: Floats
+    took_s: Floats
 
 
-def _training_batches(epoch: np.ndarray, passes: list[_Pass]) -> tuple[Floats, np.ndarray]:
-    """The batches trained at each drawing of the bar, and which drawings are of training."""
-    line, drawn = epoch[:, 0], epoch[:, 2]
-    batches, kept = drawn.copy(), np.ones(len(epoch), bool)
-    for each in passes:
-        if each.begin > line[-1]:
-            break  # behind the epoch
-        above = drawn[line < each.begin].max(initial=-1)
-        during = (line > each.begin) & (line <= each.end)
-        if above < 0 or not during.any() or drawn[during].max() <= above:
-            continue  # a bar that counts training alone
-        validation = (line > each.begin) & (drawn > above) & (drawn <= above + each.batches)
-        kept[validation] = False
-        batches[(line > each.begin) & (drawn > above + each.batches)] -= each.batches
-        batches[validation] -= drawn[validation] - above
-    return batches, kept
+def _passes(bars: np.ndarray) -> _Passes:
+    edges = np.concatenate(([0], np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1, [len(bars)]))
+    first, last = bars[edges[:-1][: len(bars)]], bars[edges[1:][: len(bars)] - 1]
+    seconds, _ = _since_start(*(last[:, column] for column in (1, 3, 4, 5)))
+    return _Passes(first[:, 0], last[:, 0], first[:, 2], seconds)
 
 
 FORMAT = LightningFormat(

@@ -45,6 +45,29 @@ class Clock(NamedTuple):
         return covers
 
 
+class Laps(NamedTuple):
+    """Rows of many clocks, one after the other: those of a run's epochs."""
+
+    number: Ints
+    elapsed_s: Floats
+    error_s: Floats
+    begins: Ints
+    """The first row of each."""
+    done: Ints
+    """Iterations that each has done at its first row; 0 where the log does not have its beginning."""
+
+    @property
+    def lengths(self) -> Ints:
+        return np.diff(self.begins, append=len(self.number))
+
+    @property
+    def covers(self) -> Ints:
+        """As of a clock."""
+        covers = np.diff(self.number, prepend=0)
+        covers[self.begins] = np.maximum(self.done, 1)
+        return covers
+
+
 class Pause(NamedTuple):
     """Something between two steps, after iteration `at`: an evaluation or a save, and what it took, if told."""
 
@@ -61,6 +84,28 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
     if times is None:
         times = _from_elapsed(clock, {int(row) for row in rows})
     return _without_pauses(clock, times, pauses, rows.tolist())
+
+
+def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
+    """As the step times, for many clocks; a pause is told by the row after which it was."""
+    longest = np.maximum.reduceat(laps.elapsed_s, laps.begins)
+    elapsed = laps.elapsed_s + np.repeat(np.cumsum(longest) - longest, laps.lengths)  # as one clock that goes on
+    apart = {*laps.begins.tolist(), *(pause.at + 1 for pause in pauses)}
+    times = _differences(laps.number, elapsed, laps.error_s, {row + i for row in apart for i in (-1, 0)})
+    begins, ends = laps.begins, laps.begins + laps.lengths
+    times[begins] = laps.elapsed_s[begins] / np.where(laps.done > 0, laps.done, laps.number[begins])
+    for lap in np.flatnonzero((laps.done == 0) & (laps.lengths > 1)).tolist():
+        times[begins[lap]] = median(times[begins[lap] + 1 : ends[lap]])
+    inside: dict[int, list[Pause]] = {}
+    for pause in pauses:
+        lap = int(np.searchsorted(begins, pause.at, side="right")) - 1
+        if pause.at + 1 < ends[lap]:
+            inside.setdefault(lap, []).append(pause)
+    for lap, own in inside.items():
+        rows = slice(begins[lap], ends[lap])
+        clock = Clock(laps.number[rows], laps.elapsed_s[rows], laps.error_s[rows], np.empty(0), int(laps.done[lap]))
+        times[rows], _ = _without_pauses(clock, times[rows], own, [pause.at + 1 - int(begins[lap]) for pause in own])
+    return times
 
 
 def _without_pauses(
@@ -131,13 +176,16 @@ def _agree(total_s: Floats, elapsed_s: Floats) -> bool:
 
 def _from_elapsed(clock: Clock, apart: set[int]) -> Floats:
     """Differences over spans that are long enough; the rows of `apart` are not mixed with others."""
-    elapsed = np.maximum.accumulate(clock.elapsed_s)
-    anchors = _anchors(elapsed, clock.error_s, sorted({row + i for row in apart for i in (-1, 0)}))
-    fine = np.interp(clock.number, clock.number[anchors], elapsed[anchors])
-    times = np.empty(len(fine))
-    times[1:] = np.diff(fine) / np.diff(clock.number)
+    times = _differences(clock.number, clock.elapsed_s, clock.error_s, {row + i for row in apart for i in (-1, 0)})
     times[0] = _first(clock, times)
     return times
+
+
+def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[int]) -> Floats:
+    elapsed = np.maximum.accumulate(elapsed_s)
+    anchors = np.array(_anchors(elapsed, error_s, sorted(fixed)))
+    steps = np.maximum(np.diff(number[anchors]), 1)  # where another clock begins it is no difference
+    return np.concatenate(([np.nan], np.repeat(np.diff(elapsed[anchors]) / steps, np.diff(anchors))))
 
 
 def _anchors(elapsed: Floats, error: Floats, fixed: list[int]) -> list[int]:

@@ -25,7 +25,8 @@ from stepwatch.run import Unread
 _LONGEST_MODEL = 1000
 _LEAST_SEEN = 2  # in a sample of the lines
 _LEAST_LINES = 100  # of a shape: to learn it takes as long as to read them
-_MOST_SHAPES, _MOST_KEPT = 32, 2000  # in a block, in all
+_SAMPLES = 4  # of the lines that are left, in each block
+_MOST_NEW, _MOST_KEPT = 32, 2000  # shapes in a block, in all
 _TRIES, _MOST_TRIES = 10, 80
 _NAMED = ("0", "1", "2", "10", "100")  # numbers that a pattern may name
 _NUMBER_OF_LINE = 104729
@@ -40,10 +41,10 @@ def read_lines(
     if len(records.shapes) > _MOST_KEPT:  # of a log that is watched for weeks
         records.shapes.clear()
     unread = _UnreadLines(records)
-    events, unplaced = len(records.events), len(records.unplaced)
+    events, unplaced, known = len(records.events), len(records.unplaced), len(records.shapes)
 
     def read_together(key: bytes, lines: Ints) -> Ints:
-        shape = records.shapes[key]
+        shape = records.shapes.get(key)
         if shape is None:
             return lines
         fits, found = shape.match(text, block, lines)
@@ -57,10 +58,14 @@ def read_lines(
 
     for key in [key for key, shape in records.shapes.items() if shape is not None][-_MOST_TRIED_FIRST:]:
         lines = read_together(key, lines)  # mostly the shapes of the block before are all that this one has
-    for key, line in _frequent(words, text, block, lines) if len(lines) >= _LEAST_LINES else ():
-        if key not in records.shapes:
-            records.shapes[key] = learned(read, line)
-        lines = read_together(key, lines)
+    for _ in range(_SAMPLES):
+        before = len(lines), len(records.shapes)
+        for key, line in _frequent(words, text, block, lines) if len(lines) >= _LEAST_LINES else ():
+            if key not in records.shapes and len(records.shapes) - known < _MOST_NEW:
+                records.shapes[key] = learned(read, line)
+            lines = read_together(key, lines)
+        if (len(lines), len(records.shapes)) == before:
+            break
     read_singly(read, words, text, block, lines, first_line, records)
     unread.tell()
     records.events[events:] = sorted(records.events[events:], key=LINE_OF)
@@ -78,7 +83,7 @@ def _frequent(words: Words, text: bytes, block: Block, lines: Ints) -> Iterator[
     least = max(_LEAST_LINES * len(sample) / len(lines), _LEAST_SEEN)
     often = sorted((key for key in seen if len(seen[key]) >= least), key=lambda key: -len(seen[key]))
     # The first line is often another than those that follow.
-    return ((key, seen[key][len(seen[key]) // 2]) for key in often[:_MOST_SHAPES])
+    return ((key, seen[key][len(seen[key]) // 2]) for key in often)
 
 
 def _holds(shape: Shape, read: Read, text: bytes, block: Block, lines: Ints, found: Sequence[Floats | None]) -> bool:

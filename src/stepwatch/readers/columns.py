@@ -345,11 +345,17 @@ def _ends_object(block: Block, cursor: Ints, ends: Ints) -> Mask:
 
 def read_floats(text: bytes, block: Block, begins: Ints, ends: Ints, *, commas: bool = False) -> Floats:
     """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
-    fits, stops, values = read_number(block, begins, commas=commas, long=True)
-    others = np.flatnonzero(~fits | (stops != ends))
+    values = np.full(len(begins), np.nan)
+    few = ends - begins <= _LONGEST + 2  # a sign, a point and as many digits
+    rows = np.arange(len(begins)) if few.all() else np.flatnonzero(few)
+    fits, stops, found = read_number(block, begins[rows], commas=commas, long=True)
+    fits &= stops == ends[rows]
+    values[rows] = np.where(fits, found, np.nan)
+    others = np.flatnonzero(np.isnan(values))
     if len(others):
-        stops, values[others] = _read_decimals(block, begins[others])
-        others = others[(stops != ends[others]) | np.isnan(values[others])]
+        stops, found = _read_decimals(block, begins[others])
+        values[others] = np.where(stops == ends[others], found, np.nan)
+        others = others[np.isnan(values[others])]
         spans = zip(begins[others].tolist(), ends[others].tolist(), strict=True)
         values[others] = [float(text[begin:end].replace(b",", b"")) for begin, end in spans]
     return values
@@ -364,11 +370,11 @@ def _read_decimals(block: Block, cursor: Ints) -> tuple[Ints, Floats]:
     mantissa, places = whole.astype(np.uint64), np.zeros(len(cursor), np.int64)
     cursor = cursor + fits
     for _ in range(3):
-        digits, further = _read_digits(block, cursor)
-        goes_on = fits & (places % 8 == 0)
-        further = np.where(goes_on, further, 0)
-        mantissa = mantissa * _WHOLE_TENS[further] + np.where(goes_on, digits, 0.0).astype(np.uint64)
-        cursor, places = cursor + further, places + further
+        goes_on = np.flatnonzero(fits & (places % 8 == 0))
+        digits, further = _read_digits(block, cursor[goes_on])
+        mantissa[goes_on] = mantissa[goes_on] * _WHOLE_TENS[further] + digits.astype(np.uint64)
+        cursor[goes_on] += further
+        places[goes_on] += further
     fits &= (places >= 8) & (places + count <= _MOST_DECIMALS) & (np.finfo(np.longdouble).nmant >= 63)
     # Rounded to 64 bits and then to 53 a quotient is right, but where the first lies midway between two of these.
     fine = mantissa.astype(np.longdouble) / _TENS.astype(np.longdouble)[np.minimum(places, _MOST_DECIMALS)]

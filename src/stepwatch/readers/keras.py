@@ -296,11 +296,13 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
 def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
     """A header that does not count on from the one before it begins a fit."""
     begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
-    for row in begins.tolist():
-        total = finals.total[min(int(np.searchsorted(finals.line, epochs.line[row])), len(finals.line) - 1)]
-        value = int(epochs.last[row] * total)
-        header = bool(epochs.epoch[row] == 1)
-        records.events.append(Fact(line=int(epochs.line[row]), name="max_iters", value=value, header=header))
+    lines = epochs.line[begins]
+    total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
+    told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
+    records.events += [
+        Fact(line=line, name="max_iters", value=value, header=header)
+        for line, value, header in zip(*(column.tolist() for column in told), strict=True)
+    ]
 
 
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:

@@ -100,13 +100,13 @@ def _once(rows: Iterations, starts: Ints) -> Iterations:
     """Each step of a process once: ranks repeat its line."""
     if bool((np.diff(rows.number) > 0).all()):
         return rows
-    process = np.searchsorted(starts, np.arange(len(rows)), side="right").tolist()
-    seen: dict[tuple[int, float, int], int] = {}
-    kept = []
-    for row, key in enumerate(zip(rows.number.tolist(), rows.loss.tolist(), process, strict=True)):
-        if row - seen.get(key, -_REPEATS_WITHIN) >= _REPEATS_WITHIN:
-            kept.append(row)
-            seen[key] = row
+    process = np.searchsorted(starts, np.arange(len(rows)), side="right")
+    order = np.lexsort((rows.loss, rows.number, process))
+    again = np.diff(order) < _REPEATS_WITHIN
+    for column in (process, rows.number, rows.loss):
+        again &= column[order[1:]] == column[order[:-1]]
+    kept = np.ones(len(rows), bool)
+    kept[order[1:][again]] = False
     return rows.take(kept)
 
 

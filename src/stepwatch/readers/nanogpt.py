@@ -17,7 +17,8 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.columns import Block, Floats, Template, numbers_after
+from stepwatch.readers.lines import MANY_LINES
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import Records
@@ -28,7 +29,10 @@ from stepwatch.settings import KINDS, read_value
 TEMPLATES = (
     Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%"),
     Template("iter {number}: loss {loss?}, time {time_ms}ms"),
+    Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%{**}"),  # what a fork adds
 )
+_USUAL_EVALUATION = Template("step {at}: train loss {train_loss?}, val loss {val_loss?}")
+_USUAL_SAVING = Template("saving checkpoint to {**}")
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
 _ITERATION = Pattern(r"(?<![\w*])iter(?:ation)?\s+(?P<number>\d{1,12})\s*:(?P<body>.*)")
@@ -108,6 +112,9 @@ _TIMED = Pattern(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
 _NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
 _OWN_WORDS = tuple(Pattern(words) for words in (rb"tokens per iteration will be", rb"step \d{1,12}: train loss"))
 _TRACES = tuple(Pattern(words) for words in (rb"mfu -?\d", rb"time \d[\d.]{0,12}ms\b"))
+_RATE_PLACE = Pattern(rb"tok(?:ens)?/s(?:ec)?:?\s{0,4}(?=\d)")
+_COMMA_IN_RATE = Pattern(rb"tok(?:ens)?/s(?:ec)?:?\s{0,4}\d{1,20},\d")
+_OWN_EVENTS = (b"evaluation at ", b"checkpoint at ")
 _MOST_SNIFFED = 60
 
 
@@ -148,11 +155,14 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
         if stamps is not None:
             found["stamp_s"] = stamps[lines]
         fits = _sensible(block, lines, found)
+        if template is TEMPLATES[-1] and len(lines):
+            fits &= _rates_told(text, block, lines, found)
         if not fits.all():
             lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
         if len(lines):
             _add_columns(records, lines + first_line, found)
             left = block.without(left, lines)
+    left = _read_usual_events(text, plain, stamps, left, first_line, records)
     _parse_lines(text, block, left, first_line, records, more_follows)
     records.flush_rows()
 
@@ -166,10 +176,58 @@ def _sensible(block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> 
     return np.asarray(fits)
 
 
+def _rates_told(text: bytes, block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
+    """Adds the tokens per second that a fork prints; true for the lines of which all is told then."""
+    fits = block.ends[lines] - block.starts[lines] <= _LONGEST_LINE
+    letters = block.letters(text, lines)
+    rate = _RATE_PLACE.search(letters)
+    if b"tok" in letters:
+        rows, rates = numbers_after(Block.of(letters), letters, rate[0] if rate else b"tok")
+        if letters.count(b"tok") != len(lines) or len(rows) != len(lines) or _COMMA_IN_RATE.search(letters):
+            return np.zeros(len(lines), bool)
+        found["reported_tokens_per_s"] = rates
+        fits &= rates > 0
+    return np.asarray(fits)
+
+
+def _read_usual_events(
+    text: bytes, block: Block, stamps: Floats | None, left: np.ndarray, first_line: int, records: Records
+) -> np.ndarray:
+    """Evaluations and saves before a line that cannot be the rest of theirs; the others are left."""
+    if len(left) < MANY_LINES or any(words in text for words in _OWN_EVENTS):  # a time is put to the event above it
+        return left
+    saves, _ = _USUAL_SAVING.match(block, left)
+    evaluations, found = _USUAL_EVALUATION.match(block, left)
+    whole = np.ones(len(block.starts) + 1, bool)
+    whole[left], whole[-1] = False, False
+    whole[saves] = whole[evaluations] = True
+    plain = whole[saves + 1] & (block.ends[saves] - block.starts[saves] <= _LONGEST_LINE)
+    saves = saves[plain]
+    plain = whole[evaluations + 1] & (found["at"] % 1 == 0) & ~np.signbit(found["at"])
+    plain &= np.isfinite(found["train_loss"]) & np.isfinite(found["val_loss"])
+    evaluations = evaluations[plain]
+    columns = (found["at"].astype(np.int64), found["train_loss"], found["val_loss"])
+    told = zip(evaluations.tolist(), *(column[plain].tolist() for column in columns), strict=True)
+    when = (
+        [None] * len(block.starts)
+        if stamps is None
+        else [None if stamp != stamp else stamp for stamp in stamps.tolist()]
+    )
+    records.events += [
+        Evaluation(line=line + first_line, at=at, train_loss=train, val_loss=val, stamp_s=when[line])
+        for line, at, train, val in told
+    ]
+    for line in saves.tolist():
+        rest = text[block.starts[line] : block.ends[line]].decode("utf-8", "replace")
+        named = _SAVED_NUMBER.search(rest)
+        at = int(named["at"]) if named else None
+        records.events.append(Checkpoint(line=line + first_line, at=at, stamp_s=when[line]))
+    return block.without(block.without(left, saves), evaluations)
+
+
 def _add_columns(records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
     more = {"reported_mfu": found["mfu"] / 100} if "mfu" in found else {}
-    if "stamp_s" in found:
-        more["stamp_s"] = found["stamp_s"]
+    more |= {name: found[name] for name in ("stamp_s", "reported_tokens_per_s") if name in found}
     number, time_s = found["number"].astype(np.int64), found["time_ms"] / 1e3
     records.add_rows(number=number, time_s=time_s, loss=found["loss"], line=lines, **more)
 

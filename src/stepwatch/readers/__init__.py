@@ -108,10 +108,26 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if name is None:
         raise _nothing_found(source)
     runs = tuple(run for run in _parse(source, READERS[name]) if len(run.iterations))
-    timed = tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+    timed = _timed(runs) or (() if format_name else _by_another(source, name))
     if runs and not timed:
         raise _no_times(runs)
     return joined_ranks(timed) if timed else _begun(source, name)
+
+
+def _timed(runs: Sequence[Run]) -> tuple[Run, ...]:
+    return tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+
+
+def _by_another(source: Source, name: str) -> tuple[Run, ...]:
+    """Where lines of two programs stand together: those of the other, if most lines tell no time and its lines do."""
+    head = source.text[:_SNIFFED_BYTES]
+    hits = {other: reader.sniff(head) for other, reader in READERS.items() if other != name}
+    for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
+        with suppress(NoIterations):
+            timed = _timed(_parse(source, READERS[other]))
+            if timed:
+                return timed
+    return ()
 
 
 def _read_like(source: Source, example: str) -> tuple[Run, ...]:

@@ -29,7 +29,7 @@ from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Iteration
 
 _LINES = Pattern(
     rb"(?:Curr|\d, )SamplesPerSec=\d|\|E2E latency=\d|End-to-End => Latency: \d"
-    rb"|\bsteps: \d+ loss: \S+ iter time \(s\): \d|Model Parameters: [\d.]+ B, Latency: \d"
+    rb"|\bsteps: \d+ loss: \S+(?: [\w ]{1,40}: \S+){0,8} iter time \(s\): \d|Model Parameters: [\d.]+ B, Latency: \d"
     rb"|time \(ms\) \| (?:fwd|forward): \d"
 )
 _TRAINER_ABOVE = b"elapsed time per iteration ("
@@ -52,7 +52,8 @@ _NAMES = {
 _TIMES = {
     "e2e": Pattern(rf"(?:\|?E2E latency=|End-to-End => Latency: )(?P<time_s>{NUMBER})s"),
     "pipeline": Pattern(
-        rf"steps: (?P<number>\d{{1,15}}) loss: (?P<loss>{LOSS}) iter time \(s\): (?P<time_s>{NUMBER}) samples/sec:"
+        rf"steps: (?P<number>\d{{1,15}}) loss: (?P<loss>{LOSS})(?: [\w ]{{1,40}}: \S{{1,40}}){{0,8}} "
+        rf"iter time \(s\): (?P<time_s>{NUMBER}) samples/sec:"
     ),
     "latency": Pattern(
         rf"Model Parameters: (?P<billions>{NUMBER}) B, Latency: (?P<time_s>{NUMBER})s, "

@@ -31,8 +31,8 @@ Epoch 1 | iter 404 step 101 | loss train: 4.208, val: 4.241 | iter time: 96.77 m
     mark=b"iter time: ",
     iteration=Pattern(
         r"(?:Ep(?:och)? \d+ \| )?iter (?P<number>\d{1,12})(?: \|)? st[Ee]p \d+(?: \||:) "
-        r"loss(?: train)?(?: \(curr\))?:? "
-        rf"(?P<loss>{LOSS})(?:, val[^|]{{0,40}})?(?: \||,) iter time: (?P<time_ms>{NUMBER}) ?ms"
+        rf"(?:loss(?: train)?(?: \(curr\))?:? (?P<loss>{LOSS})(?:, val[^|]{{0,40}})?(?: \||,) )?"  # a TPU tells none
+        rf"iter time: (?P<time_ms>{NUMBER}) ?ms"
     ),
     templates=(
         Template("Epoch {_epoch} | " + _LINE + " ms{**}"),

@@ -29,6 +29,7 @@ _PIECES = Pattern(
     |`{3,}(?:(?:bash|console|log|output|plaintext|python|sh|shell|text|txt)\b)?\s*
     |\[\d+,\d+\]<std(?:out|err)>:\s*                                 # mpirun
     |\[(?!(?:train|eval)\])[\w.]{1,40}\]:?\s*                        # torchrun, levels, logger names
+    |\[rank:\s?\d{1,6}\]:?\s*                                         # Lightning's
     |\[\w{1,40}\.py:\d{1,6}:\w{1,60}\]\s*                          # DeepSpeed: file, line and function
     |\[(?:INFO|DEBUG|WARNING|ERROR)\s(?=\d{4}-)                     # DeepSpeed of 2020
     |\(\w[\w ]{0,20}pid=\d{1,9}(?:,[^)]{0,40})?\)\s*                 # ray

@@ -97,10 +97,13 @@ def _mesh(line: str) -> dict[str, float]:
 
 
 def _once(rows: Iterations, starts: Ints) -> Iterations:
-    """Each step of a process once: ranks repeat its line."""
+    """Each step of a process once: ranks repeat its line, those of a first stage without its loss, and earlier."""
     if bool((np.diff(rows.number) > 0).all()):
         return rows
     process = np.searchsorted(starts, np.arange(len(rows)), side="right")
+    step = process * (rows.number.max() + 1) + rows.number
+    told = ~((rows.loss < 0) & np.isin(step, step[rows.loss >= 0]))
+    rows, process = rows.take(told), process[told]
     order = np.lexsort((rows.loss, rows.number, process))
     again = np.diff(order) < _REPEATS_WITHIN
     for column in (process, rows.number, rows.loss):
@@ -111,20 +114,18 @@ def _once(rows: Iterations, starts: Ints) -> Iterations:
 
 
 def _saves(events: Sequence[Event]) -> list[Checkpoint]:
-    """Each save once, from the line that begins it, with what the line that ends it says."""
+    """Each save once, from its first line, with what the slowest rank says that it took."""
     saves: list[Checkpoint] = []
-    open_save = False
+    begun = True
     for event in events:
-        if isinstance(event, Checkpoint) and event.took_s is None:
-            if not open_save:
+        if isinstance(event, Checkpoint):
+            if begun or event.at != saves[-1].at:
                 saves.append(event)
-            open_save = True
-        elif isinstance(event, Checkpoint):
-            if open_save:
-                saves[-1] = saves[-1]._replace(took_s=event.took_s)
-            else:
-                saves.append(event)
-            open_save = False
+            elif event.took_s is not None:
+                saves[-1] = saves[-1]._replace(took_s=max(event.took_s, saves[-1].took_s or 0.0))
+            begun = False
+        elif isinstance(event, Fact):
+            begun = begun or event.header
     return saves
 
 
@@ -235,7 +236,7 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     ),
     evaluations=(Pattern(rf"{_COLOUR}validate step:\s*(?P<at>\d{{1,15}})\s+{_COLOUR}loss:\s*(?P<val_loss>{LOSS})"),),
     checkpoints=(
-        Pattern(rf"Finished (?:saving|staging) the checkpoint.{{0,60}} in (?P<took_s>{NUMBER}) seconds"),
+        Pattern(rf"Finished (?:saving|staging) the checkpoint.{{0,60}}?[ )]in (?P<took_s>{NUMBER}) seconds"),
         Pattern(rf"Last step checkpoint completed in (?P<took_s>{NUMBER})s"),
         Pattern(r"(?:Saving|Staging) the checkpoint\b"),
         Pattern(r"Saving a (?:full|model)\b.{0,60}checkpoint\b.{0,60}\bstep (?P<at>\d{1,15})"),

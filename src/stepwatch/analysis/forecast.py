@@ -125,7 +125,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, last: int, end
     if phases.trailing is not None:
         ahead = max(end - phases.trailing + 1, 0)
         last = phases.trailing
-    loop = Loop(ahead, lost_s=_stalls_ahead(run, phases, end - last))
+    loop = Loop(ahead, lost_s=_stalls_ahead(run, phases, max(end - last, 0)))
     interval = phases.eval_interval
     if interval is None:
         steps = simulate(loop, Prices(step)).total_s

@@ -33,6 +33,7 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
+_SURELY_AN_ITERATION = 5  # of the weights above
 _PLAIN_NANOGPT = Pattern(rb"(?m)^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms")
 _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
 
@@ -153,7 +154,8 @@ def _no_times(runs: tuple[Run, ...]) -> NoIterations:
 def _begun(source: Source, name: str) -> tuple[Run, ...]:
     """The last header of a log without iterations: a run that has only begun."""
     begun = [run for run in _parse(source, READERS[name]) if run.has_header]
-    if not begun:
+    unread = (line for run in begun for line in run.unread)
+    if not begun or any(_nearness(line.text.encode()) >= _SURELY_AN_ITERATION for line in unread):
         raise _nothing_found(source)
     return (begun[-1],)
 

@@ -15,6 +15,7 @@ from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
 
+_MORE = r"(?:[^|\n]{1,80}\|){0,6}?"  # what a fork or another version prints between
 _LOSS_TO_RATE = "loss: {loss?} | lrm: {_lrm} | dt: {time_ms}ms | tok/sec: {tokens_per_s,} |"
 
 FORMAT = LineFormat(
@@ -33,14 +34,15 @@ step 00251/05742 (4.37%) | loss: 3.910220 | lrm: 1.00 | dt: 1176.92ms | tok/sec:
 | bf16_mfu: 84.73 | epoch: 1 | total time: 4.73m""",
     mark=b"| dt: ",
     iteration=Pattern(
-        rf"step (?P<number>\d+)(?:/(?P<last>\d+))? \([\d.]+%\) \| loss: (?P<loss>{LOSS}) \|"
-        rf"(?: grad norm: \S+ \|)? lrm: \S+ \| dt: (?P<time_ms>{NUMBER})ms \| tok/sec: (?P<tokens_per_s>[\d,]+)"
-        rf" \| (?:bf16_)?mfu: (?P<mfu_pct>{NUMBER}) \|"
+        rf"step (?P<number>\d+)(?:/(?P<last>\d+))? \([\d.]+%\) \| loss: (?P<loss>{LOSS}) \|{_MORE}"
+        rf" dt: (?P<time_ms>{NUMBER})ms \|{_MORE} tok/sec: (?P<tokens_per_s>[\d,]+)"
+        rf"(?: \|{_MORE} (?:bf16_)?mfu: (?P<mfu_pct>{NUMBER})%?)?(?: \||\s*$)"
     ),
     templates=(
         Template(f"step {{number}}/{{last}} ({{_pct}}%) | {_LOSS_TO_RATE} bf16_mfu: {{mfu_pct}} |{{**}}"),
         Template(f"step {{number}}/{{last}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}} |{{**}}"),
         Template(f"step {{number}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}} |{{**}}"),
+        Template(f"step {{number}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}}% |{{**}}"),  # autoresearch
     ),
     evaluations=(Pattern(rf"Step (?P<at>\d+) \| Validation bpb: (?P<val_loss>{LOSS})"),),
     checkpoints=(Pattern(r"Saved model (?:parameters |file )?to:? \S*?model_(?P<at>\d+)\.pt"),),

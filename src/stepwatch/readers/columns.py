@@ -575,7 +575,7 @@ def read_number(
     cursor = cursor + count
     while commas:
         more, three = _read_digits(block, cursor + 1)
-        group = (block.octets[cursor] == ord(",")) & (three == 3) & fits
+        group = (block.octets[cursor] == ord(",")) & (three == 3) & fits & (count <= 3) & (whole > 0)
         if not group.any():
             break
         whole = np.where(group, whole * 1000 + more, whole)

@@ -23,7 +23,8 @@ from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.readers.words import Words
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
 
-NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+# Commas stand between thousands. As a decimal point a comma would make of 0,34 s a hundred times as much.
+NUMBER = r"[-+]?(?:(?:[1-9]\d?\d?(?:,\d\d\d)+|\d+)(?:\.\d*)?|\.\d+)(?!,?\d)(?:[eE][-+]?\d+)?"
 LOSS = rf"(?:{NUMBER}|[-+]?(?:nan|inf))"
 # What a group of an iteration's pattern is in, by its name.
 GROUPS: Mapping[str, tuple[str, float]] = {

@@ -161,3 +161,22 @@ def test_time_grows_with_the_log_not_with_its_square(shape: str) -> None:
 
     cost(100)
     assert cost(4000) < 16 * max(cost(500), 0.01)
+
+
+@pytest.mark.parametrize("begin", [1, 10, 125])
+def test_a_run_that_begins_again_with_its_first_number_is_another_run(begin: int) -> None:
+    numbers = range(begin, begin + 40 * begin, begin)
+    first, second = (rows(numbers, ms=ms, first_ms=first_ms, mfu=False) for ms, first_ms in ((100, 9000), (200, 8000)))
+    assert spans(first + second) == [(numbers[0], numbers[-1])] * 2
+    assert spans(first + first) == [(numbers[0], numbers[-1])]  # pasted twice
+
+
+def test_one_row_that_is_alike_makes_no_copy_of_a_run() -> None:
+    again = FIRST.replace("time 10", "time 15")  # all but the first, slow one
+    assert spans(HEADER + FIRST + HEADER + again) == [(0, 90), (0, 90)]
+    assert spans(HEADER + FIRST + HEADER + FIRST) == [(0, 90)]
+
+
+def test_fits_that_differ_in_nothing_but_the_loss_are_runs_of_their_own() -> None:
+    again = FIRST.replace("loss 4.0000", "loss 3.5000")
+    assert spans(HEADER + FIRST + HEADER + again) == [(0, 90), (0, 90)]

@@ -21,6 +21,7 @@ from stepwatch.run import (
     Event,
     Fact,
     Fault,
+    Floats,
     Ints,
     Iterations,
     Run,
@@ -31,6 +32,7 @@ from stepwatch.settings import KINDS, Origin, Settings, Value
 DAY_S = 86400.0
 _END = float("inf")
 _ROWS_FOR_INTERVAL = 5000
+_ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
 
 def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
@@ -67,10 +69,10 @@ class _Kinds(NamedTuple):
 
 
 def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Sequence[Fact]) -> list[float]:
-    """The lines at which a new process starts: a header, a -100 % line, or a second iteration 0 with another time."""
+    """The lines at which a new process starts: a header, a -100 % line, or the first number again."""
     if not len(iterations):
         return [0.0]
-    rows = _sentinel_rows(iterations) | _zero_rows(iterations)
+    rows = _sentinel_rows(iterations) | _zero_rows(iterations) | _begun_again(iterations)
     starts = _header_starts(iterations, facts) | _lines_of_starts(iterations, events, rows)
     return [0.0, *sorted(line for line in starts if line > 0)]
 
@@ -91,16 +93,41 @@ def _header_starts(iterations: Iterations, facts: Sequence[Fact]) -> set[float]:
 
 
 def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
-    """Those of the rows that stand in the log before, number and time: a run that was pasted twice."""
-    alike = np.isin(iterations.number, iterations.number[rows]) & np.isin(iterations.time_s, iterations.time_s[rows])
-    first: dict[tuple[int, float], int] = {}
-    for row in np.flatnonzero(alike).tolist():
-        first.setdefault(_identity(iterations, row), row)
-    return {row for row in rows.tolist() if first[_identity(iterations, row)] < row}
+    """Those of the rows that stand in the log before, as most that follow on them do: a run that was pasted twice."""
+    if not len(rows):
+        return set()
+    lengths = np.minimum(np.append(rows[1:], len(iterations)) - rows, _ROWS_ALIKE)
+    begins = np.cumsum(lengths) - lengths
+    asked = np.arange(lengths.sum()) - np.repeat(begins - rows, lengths)  # each of the rows and some behind it
+    known = _first_alike(iterations, asked) < np.repeat(rows, lengths)
+    return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins) > lengths].tolist())
 
 
-def _identity(iterations: Iterations, row: int) -> tuple[int, float]:
-    return int(iterations.number[row]), float(iterations.time_s[row])
+def _first_alike(iterations: Iterations, asked: Ints) -> Ints:
+    """For each row that is asked for the first of all with its number, time and loss."""
+    number, time, loss = iterations.number, iterations.time_s, _comparable(iterations.loss)
+    alike = np.flatnonzero(np.isin(number, number[asked]) & np.isin(time, time[asked]))
+    order = alike[np.lexsort((alike, loss[alike], time[alike], number[alike]))]
+    new = np.ones(len(order), bool)
+    new[1:] = False
+    for column in (number, time, loss):
+        new[1:] |= column[order[1:]] != column[order[:-1]]
+    first = np.zeros(len(number), np.int64)
+    first[order] = order[new][np.cumsum(new) - 1]
+    return np.asarray(first[asked])
+
+
+def _comparable(loss: Floats) -> Floats:
+    return np.where(np.isnan(loss), _NO_LOSS, loss)
+
+
+_Identity = tuple[int, float, float]
+_NO_LOSS = -1.0  # nan is equal to nothing
+
+
+def _identity(iterations: Iterations, row: int) -> _Identity:
+    loss = float(iterations.loss[row])
+    return int(iterations.number[row]), float(iterations.time_s[row]), _NO_LOSS if loss != loss else loss
 
 
 def _goes_on(iterations: Iterations, row: int) -> bool:
@@ -139,8 +166,24 @@ def _zero_rows(iterations: Iterations) -> set[int]:
     return starts
 
 
-def _identities(iterations: Iterations, end: int) -> set[tuple[int, float]]:
-    return set(zip(iterations.number[:end].tolist(), iterations.time_s[:end].tolist(), strict=True))
+def _begun_again(iterations: Iterations) -> set[int]:
+    """Where the log comes back to the number that it began with, and goes on over known ones with other times."""
+    number = iterations.number
+    again = np.flatnonzero((number[1:] == number[0]) & (number[:-1] > number[0])) + 1
+    if not len(again):
+        return set()
+    _, first, which = np.unique(number, return_index=True, return_inverse=True)
+    new = first[which]  # for each row the first with its number
+    rows = {
+        row for row in again.tolist()
+        if (np.diff(number[row : row + _ROWS_ALIKE]) > 0).all() and (new[row : row + _ROWS_ALIKE] < row).all()
+    }  # fmt: skip
+    return rows - _repeats(iterations, again)
+
+
+def _identities(iterations: Iterations, end: int) -> set[_Identity]:
+    columns = iterations.number[:end], iterations.time_s[:end], _comparable(iterations.loss[:end])
+    return set(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _lines_of_starts(iterations: Iterations, events: Sequence[Event], rows: set[int]) -> set[float]:

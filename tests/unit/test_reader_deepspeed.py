@@ -204,3 +204,12 @@ def test_a_line_that_was_cut_is_survived(cut: int) -> None:
 def test_nothing_of_this_is_an_iteration(text: str) -> None:
     with pytest.raises(NoIterations):
         read(from_text(text), "deepspeed")
+
+
+def test_the_pipeline_prints_more_losses_than_one() -> None:
+    losses = "loss: 5.5508 lm loss: 5.5103 moe loss: 0.0405"
+    text = "".join(f"steps: {n} {losses} iter time (s): 0.936 samples/sec: 68.4\n" for n in (100, 200, 300))
+    run = the_run(text)
+    assert run.iterations.number.tolist() == [100, 200, 300]
+    assert run.iterations.time_s.tolist() == [0.936] * 3
+    assert run.iterations.loss.tolist() == [5.5508] * 3

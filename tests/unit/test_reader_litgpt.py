@@ -109,3 +109,11 @@ def test_a_log_cut_anywhere_is_answered(cut: int) -> None:
             analyse(run)
     except NoIterations:
         pass
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank: 0] "])
+def test_lines_without_a_loss_tell_their_time(prefix: str) -> None:
+    text = "".join(f"{prefix}iter {n} step {n + 1}: iter time: 3372.20ms (optimizer.step)\n" for n in range(34, 38))
+    run = the_run(text)
+    assert run.iterations.time_s.tolist() == [3.3722] * 4
+    assert np.isnan(run.iterations.loss).all()

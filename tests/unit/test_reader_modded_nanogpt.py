@@ -192,3 +192,20 @@ def test_an_impossible_clock_is_no_step(clock: str) -> None:
     run = the_run("\n".join([*lines(20), wrong]))
     assert run.iterations.number.tolist() == list(range(1, 21))
     assert run.iterations.time_s.round(6).tolist() == [0.2] * 20
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.3, 0.5, 0.9])
+def test_lines_that_are_printed_some_part_of_a_step_early_are_put_back(ahead: float) -> None:
+    text = []
+    for n in range(1, 301):
+        text.append(f"step:{n}/300 train_time:{200 * (n - ahead):.0f}ms step_avg:200.00ms")
+        if n % 50 == 0:  # here the card is waited for
+            text.append(f"step:{n}/300 val_loss:4.5 train_time:{200 * n}ms step_avg:200.00ms")
+    times = the_run("\n".join(text)).iterations.time_s
+    assert times[1:-1].tolist() == pytest.approx([0.2] * len(times[1:-1]), rel=0.01)
+
+
+def test_one_line_of_a_whole_run_is_the_mean_of_all_its_steps() -> None:
+    run = the_run("step:3175/3175 val_loss:3.27713 train_time:1134.603s step_avg:357.36ms\n")
+    assert run.timing is Timing.SPANS_RUN
+    assert run.iterations.time_s.tolist() == pytest.approx([1134.603 / 3175])

@@ -179,3 +179,18 @@ def test_impossible_figures_do_no_harm(part: str, instead: str) -> None:
     run = the_run(text)
     assert {0, 2} <= set(run.iterations.number.tolist()) <= {0, 1, 2}
     assert (run.iterations.time_s == 0.48).all()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "lrm: 0.01 | lr(adamw:7.9e-03, muon:2.0e-04) | dt: 500.00ms | tok/sec: 13,665 | bf16_mfu: 9.00 | epoch: 1",
+        "lrm: 0.01 | grad_norm: 0.31 | dt: 500.00ms | tok/sec: 13,665 | bf16_mfu: 9.00 | total time: 0.00m",
+        "lrm: 1.00 | dt: 500ms | tok/sec: 13,665 | mfu: 9.0% | epoch: 1 | remaining: 300s    ",
+    ],
+)
+def test_fields_that_forks_add_are_passed_over(fields: str) -> None:
+    text = "".join(f"step {n:05d} (0.{n}%) | loss: 9.010516 | {fields}\n" for n in range(9))
+    (run,) = read(from_text(text))
+    assert run.iterations.time_s.tolist() == [0.5] * 9
+    assert run.iterations.reported_mfu.tolist() == pytest.approx([0.09] * 9)

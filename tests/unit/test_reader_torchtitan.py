@@ -213,3 +213,30 @@ def test_a_line_that_was_cut_is_not_read(cut: int) -> None:
     text = line(1, 1.0) + line(2, 2.0)
     half = line(3, 3.0)[:cut]
     assert the_run(text + half + "\n").iterations.number.tolist() == [1, 2]
+
+
+def test_ranks_of_a_pipeline_give_one_clock_and_one_save() -> None:
+    """Stages without the loss print a negative one, earlier than the last; a save ends with its slowest rank."""
+    text = []
+    for n in range(10, 110, 10):
+        at = 2.5 * n + (30.0 if n > 50 else 0.0)
+        for rank in range(4):
+            row = line(n, at + 4 * (rank == 3), 2.5, rank=f"[rank{rank}]:")
+            text.append(row if rank == 3 else row.replace("loss:  3.50000", "loss: -4.00000"))
+        if n == 50:
+            for rank in range(4):
+                text.append(said("Saving the checkpoint (or staging if async is enabled).", at + 5, f"[rank{rank}]:"))
+            for rank in (2, 0, 3, 1):
+                ended = f"Finished saving the checkpoint (or staging if async is enabled)in {26 + rank}.00 seconds."
+                text.append(said(ended, at + 31 + rank, f"[rank{rank}]:"))
+    run = the_run("".join(text))
+    assert run.iterations.number.tolist() == list(range(10, 110, 10))
+    assert run.iterations.loss.tolist() == [3.5] * 10
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([2.5] * 9, rel=0.05)
+    assert [(save.at, save.took_s) for save in run.checkpoints] == [(50, 29.0)]
+
+
+def test_a_save_that_never_ends_hides_none_that_follows() -> None:
+    saving = "Saving the checkpoint (or staging if async is enabled)."
+    text = "".join(line(n, n) + (said(saving, n + 0.1) if n % 10 == 0 else "") for n in range(1, 41))
+    assert [save.at for save in the_run(text).checkpoints] == [10, 20, 30, 40]

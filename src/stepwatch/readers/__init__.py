@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from operator import itemgetter
 
 import numpy as np
@@ -33,6 +34,8 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
+_SHORTEST_LOG, _LEAST_LINES_OF_A_LOG = 200, 3
+_BARS_ALONE = ("hf-trainer", "axolotl")  # a bar of any loop before the training looks like theirs
 _SURELY_AN_ITERATION = 5  # of the weights above
 _PLAIN_NANOGPT = Pattern(rb"(?m)^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms")
 _SNIFFED_OVERLAP = 4096  # so that a line across the edge is seen whole
@@ -112,7 +115,9 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     timed = _timed(runs) or (() if format_name else _by_another(source, name))
     if runs and not timed:
         raise _no_times(runs)
-    return joined_ranks(timed) if timed else _begun(source, name)
+    if not timed:
+        return _begun(source, name)
+    return joined_ranks(timed) if format_name else _with_another_log(source, timed)
 
 
 def _timed(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -129,6 +134,54 @@ def _by_another(source: Source, name: str) -> tuple[Run, ...]:
             if timed:
                 return timed
     return ()
+
+
+def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """With the runs of another format before the first iteration or behind the last: two logs in one file."""
+    text = source.text
+    lines = [line for run in runs for line in (run.iterations.line.min(), run.iterations.line.max() + 1)]
+    first, last = int(min(lines)), int(max(lines))
+    begin, end = place_of_line(text, first), place_of_line(text, last)
+    before = _another_log(source, runs[0].format, 0, begin, 0)
+    behind = _another_log(source, runs[0].format, end, len(text), last)
+    if not before and not behind:
+        return joined_ranks(runs)
+    # What the other log says, an error at its end for example, is not of this one.
+    own = int(before[-1].iterations.line.max()) + 1 if before else 0
+    part = source._replace(text=text[place_of_line(text, own) : end if behind else len(text)])
+    runs = _timed(_parse(part, READERS[runs[0].format], own))
+    if before:
+        runs = tuple(replace(run, faults=tuple(fault for fault in run.faults if fault.line >= first)) for run in runs)
+    return (*before, *joined_ranks(runs), *behind)
+
+
+def _another_log(source: Source, name: str, begin: int, end: int, first_line: int) -> tuple[Run, ...]:
+    if end - begin < _SHORTEST_LOG:
+        return ()
+    text = source.text[begin:end]
+    head = text[:_SNIFFED_BYTES]
+    hits = {other: reader.sniff(head) for other, reader in READERS.items() if other not in (name, *_BARS_ALONE)}
+    other = max(hits, key=lambda other: hits[other])
+    if hits[other] < _LEAST_LINES_OF_A_LOG:
+        return ()
+    with suppress(NoIterations):
+        runs = _timed(_parse(source._replace(text=text), READERS[other], first_line))
+        return joined_ranks([run for run in runs if len(run.iterations) >= _LEAST_LINES_OF_A_LOG])
+    return ()
+
+
+def place_of_line(text: bytes, line: int) -> int:
+    """Where a line begins."""
+    begin = 0
+    while line > 0:
+        found = text.count(b"\n", begin, begin + _SAMPLED_BYTES)
+        if found < line and begin + _SAMPLED_BYTES < len(text):
+            line, begin = line - found, begin + _SAMPLED_BYTES
+            continue
+        for _ in range(line):
+            begin = text.find(b"\n", begin) + 1 or len(text)
+        break
+    return begin
 
 
 def _read_like(source: Source, example: str) -> tuple[Run, ...]:
@@ -186,10 +239,11 @@ def _without_collection() -> Iterator[None]:
 
 
 @_without_collection()
-def _parse(source: Source, reader: Reader) -> tuple[Run, ...]:
+def _parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
+    """The runs in a text, whose first line has this number."""
     records = Records()
     text = source.text
-    line = begin = 0
+    begin = 0
     while begin < len(text):
         end = text.rfind(b"\n", begin, begin + BLOCK_BYTES) + 1
         if end <= begin or begin + BLOCK_BYTES >= len(text):

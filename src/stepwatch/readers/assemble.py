@@ -174,11 +174,10 @@ def _begun_again(iterations: Iterations) -> set[int]:
         return set()
     _, first, which = np.unique(number, return_index=True, return_inverse=True)
     new = first[which]  # for each row the first with its number
-    rows = {
-        row for row in again.tolist()
+    return {
+        row for row in set(again.tolist()) - _repeats(iterations, again)
         if (np.diff(number[row : row + _ROWS_ALIKE]) > 0).all() and (new[row : row + _ROWS_ALIKE] < row).all()
     }  # fmt: skip
-    return rows - _repeats(iterations, again)
 
 
 def _identities(iterations: Iterations, end: int) -> set[_Identity]:

@@ -131,6 +131,9 @@ def _finish(first_line: int, records: Records) -> None:
     timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
     if timed:
         _replace_rows(records, rows, *(np.concatenate(parts) for parts in zip(*timed, strict=True)))
+    for line, number, _ in timed:
+        if len(line) == 1 and number[0] > 1:  # nothing but the mean since the start
+            records.events.append(Fact(line=int(line[0]), name="mean_of_run", value=True))
     for tables in (records.tables, records.table_rows):
         tables.pop(_CLOCKS_OF_VALIDATIONS, None)
 
@@ -198,10 +201,10 @@ def _ends(clocks: _Clocks, shown: Floats, number: Ints, printed: Floats, row_of:
     done[row_of[clocks.waited]] = shown[clocks.waited]
     late = (done - printed)[1:] / np.maximum(np.diff(printed), 1e-9)
     stepped = np.isfinite(late) & (np.diff(number) == 1)
-    ahead = stepped.any() and float(np.median(late[stepped])) > 0.5
-    by_lines = printed
-    if ahead:  # a line of a step is printed when the step before it is done
-        by_lines = np.append(printed[1:], 2 * printed[-1] - printed[-2])
+    # A line of a step is printed before the card has done it, up to a whole step ahead.
+    ahead = min(max(float(np.median(late[stepped])), 0.0), 1.0) if stepped.any() else 0.0
+    following = np.append(printed[1:], 2 * printed[-1] - printed[max(len(printed) - 2, 0)])
+    by_lines = printed + ahead * (following - printed)
     return np.where(np.isnan(done), by_lines, done)
 
 

@@ -34,7 +34,7 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
-_SHORTEST_LOG, _LEAST_LINES_OF_A_LOG = 200, 3
+_LEAST_LINES_OF_A_LOG = 3
 _BARS_ALONE = ("hf-trainer", "axolotl")  # a bar of any loop before the training looks like theirs
 _SURELY_AN_ITERATION = 5  # of the weights above
 _PLAIN_NANOGPT = Pattern(rb"(?m)^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms")
@@ -156,10 +156,11 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def _another_log(source: Source, name: str, begin: int, end: int, first_line: int) -> tuple[Run, ...]:
-    if end - begin < _SHORTEST_LOG:
-        return ()
     text = source.text[begin:end]
     head = text[:_SNIFFED_BYTES]
+    near = sum(_nearness(line[:_SEARCHED_LINE_BYTES]) > 1 for line in head.split(b"\n"))
+    if near < _LEAST_LINES_OF_A_LOG:  # the readers of all formats need not be loaded
+        return ()
     hits = {other: reader.sniff(head) for other, reader in READERS.items() if other not in (name, *_BARS_ALONE)}
     other = max(hits, key=lambda other: hits[other])
     if hits[other] < _LEAST_LINES_OF_A_LOG:

@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+MANY_LINES = 300  # below, to read them together is not worth it
 PADDING = 16  # bytes after the block, so that a load of eight bytes never leaves it
 
 _ZEROS = np.uint64(0x3030303030303030)

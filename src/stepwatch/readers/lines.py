@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Floats, Template, some_of
+from stepwatch.readers.columns import MANY_LINES, Block, Floats, Template, some_of
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
@@ -45,7 +45,6 @@ SURROUNDINGS = (
 )  # fmt: skip
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _LONGEST_LINE = 4000
-MANY_LINES = 300
 _LONGEST_TIME_S = 1e9
 _LARGEST_NUMBER = 1e12
 _MOST_SNIFFED = 60

@@ -17,8 +17,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Floats, Template, numbers_after
-from stepwatch.readers.lines import MANY_LINES
+from stepwatch.readers.columns import MANY_LINES, Block, Floats, Template, numbers_after
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import Records

@@ -12,7 +12,7 @@ from benchmarks.mixed_lines import EVENTS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stepwatch.readers import READERS, alike, lightning_csv, lines
+from stepwatch.readers import READERS, alike, lightning_csv, lines, nanogpt
 from stepwatch.readers.columns import Block, read_floats, read_stamp
 from stepwatch.readers.records import Records
 from stepwatch.run import COLUMNS, Fact
@@ -134,3 +134,45 @@ def _moment(found: re.Match[bytes]) -> float | None:
     if (month, day) == (2, 29):
         return None  # left to the patterns
     return whole.timestamp() + float(b"0." + (found[8] or b"0"))
+
+
+# --- nanoGPT, whose lines may be broken in two ---------------------------------------------------------------------
+
+_NANOGPT_PREFIXES = ("", "2025-01-02 03:04:{n:02d},123 - INFO - ", "[rank0]: ")
+_FORKS = ("", ", tokens/s 1234.5", ", tok/s: 1,234.5", ", gpu 3%", ", tokens/s 12, tok/s 14", ", 12 tokens/s")
+_SAVES = (
+    "saving checkpoint to out",
+    "saving checkpoint to out/ckpt_10.pt",
+    "saving checkpoint to x/s",
+    "Saving checkpoint",
+)
+_AFTER = ("", "96", "iter", "noise", "  ", "step")
+
+
+def a_nanogpt_log(seed: int) -> bytes:
+    random = Random(seed)
+    prefix, fork = random.choice(_NANOGPT_PREFIXES), random.choice(_FORKS)
+    written = []
+    for number in range(300):
+        more = fork if random.random() < 0.95 else ""
+        loss, mfu = random.random() * 5, random.random() * 40
+        written.append(f"iter {number}: loss {loss:.4f}, time {number % 7 + 90:.2f}ms, mfu {mfu:.2f}%{more}")
+        if random.random() < 0.3:
+            val = random.choice(("nan", "inf", "1.2", "3.4567", "2.", "-1.5"))
+            evaluation = f"step {number}: train loss {random.random():.4f}, val loss {val}"
+            cut = random.randint(5, len(evaluation))
+            written += [evaluation] if random.random() < 0.8 else [evaluation[:cut], evaluation[cut:]]
+        written += random.sample(_SAVES, random.random() < 0.3) + random.sample(_AFTER, random.random() < 0.1)
+    return "\n".join(prefix.format(n=i % 60) + line for i, line in enumerate(written)).encode() + b"\n"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_events_of_nanogpt_are_read_together_as_line_by_line(seed: int) -> None:
+    text = a_nanogpt_log(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nanogpt, "MANY_LINES", 1)
+        together = told("nanogpt", text)
+        patch.setattr(nanogpt, "MANY_LINES", 10**9)
+        patch.setattr(nanogpt, "TEMPLATES", nanogpt.TEMPLATES[:2])
+        assert together == told("nanogpt", text)

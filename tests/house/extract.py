@@ -20,7 +20,7 @@ The sentences of stepwatch.
 Copyright (c) The stepwatch authors; MIT, as the rest of stepwatch.
 
 Placeholders keep their name and their kind: {cost:range} stays {cost:range}; they may change places.
-Kinds: word (text), n (integer), ints (list of integers), x (factor), pct (share), time and range and high
+Kinds: word (text), n (integer), ints (list of integers), x (factor), ratio, pct (share), time and range and high
 (durations), tflops, rate (tokens/s), size (bytes), big (parameter counts). Units and separators come with them."""
 WIDTH = 110
 

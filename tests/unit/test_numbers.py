@@ -56,6 +56,23 @@ def test_ranges_say_their_unit_once(interval: Interval, said: str) -> None:
     assert numbers.duration_range(interval, "en") == said
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (1.0, "1.000"), (1.0304, "1.030"), (1.049, "1.049"), (0.7496, "0.750"), (0.1, "0.100"), (9.9994, "9.999"),
+        (11.04, "11.0"), (11.46, "11.5"), (1234.0, "1,234"), (0.0781, "0.0781"), (0.00247, "0.00247"),
+    ],
+)  # fmt: skip
+def test_ratios_show_a_tenth_of_a_per_cent_around_1(value: float, said: str) -> None:
+    assert numbers.ratio(value, "en") == said
+    assert numbers.ratio(1.03, "de") == "1,030"
+
+
+@given(st.floats(1e-3, 1e4))
+def test_the_ends_of_an_interval_of_a_per_cent_read_differently(mid: float) -> None:
+    assert numbers.ratio(mid * 0.995, "fr") != numbers.ratio(mid * 1.006, "fr")
+
+
 def test_plurals_follow_the_language() -> None:
     one = Message(
         "They include {count:n} evaluation to come.", {"count": 1}, "They include {count:n} evaluations to come.", 1

@@ -74,6 +74,11 @@ def factor(value: float, language: str) -> str:
     return significant(value, 3 if value >= 100 else 2, language)
 
 
+def ratio(value: float, language: str) -> str:
+    """With three decimals around 1, so that a difference of a tenth of a per cent is seen; three digits elsewhere."""
+    return decimal(value, 3, language) if 0.1 <= abs(value) < 10 else significant(value, 3, language)
+
+
 def percent(value: float, language: str) -> str:
     share = 100 * value
     digits = 0 if abs(share) >= 99.95 else 1

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.costs import NOT_SEPARABLE
+from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.phases import AVERAGES
+from stepwatch.analysis.statistics import spread
 from stepwatch.analysis.throughput import tokens_per_iteration
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Value
-from stepwatch.units import Interval, interval_json
+from stepwatch.units import MS, Interval, interval_json
 
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
-SAME_TOKENS = 0.001
+SAME_TOKENS = 0.005  # a size that was told by a printed rate is off by what that was rounded
 LARGE_PART = 0.02  # of the wall time: a smaller share of stalls explains nothing
-Verdict = Literal["faster", "slower", "same"]
+DECIMALS = 3  # of a ratio, as it is printed: what the verdict says can be seen in the figures
+Verdict = Literal["faster", "slower", "same", "unknown"]
+SIDES = ("A", "B")
 PARTS = ("step", "eval", "checkpoint", "compile")
-_PERCENT = Pattern(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?%?")
-_NOT_SPEED = frozenset({
+_PERCENT = Pattern(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
+_NOT_SPEED = frozenset({  # of a step
     "learning_rate", "weight_decay", "beta1", "beta2", "grad_clip", "decay_lr", "warmup_iters", "lr_decay_iters",
-    "min_lr", "max_iters", "eval_only", "log_interval",
+    "min_lr", "max_iters", "eval_only", "log_interval", "eval_interval", "eval_iters", "always_save_checkpoint",
+    "mtbf_hours",
 })  # fmt: skip
+_SIZES = ("batch_size", "block_size", "gradient_accumulation_steps", "world_size")
 
 
 class Changed(NamedTuple):
-    """A setting that differs; None where one of the logs does not tell it."""
+    """A setting that differs."""
 
     name: str
-    before: Value | None
-    after: Value | None
+    before: Value
+    after: Value
 
 
 class Part(NamedTuple):
@@ -48,6 +57,7 @@ class Part(NamedTuple):
 class Comparison(NamedTuple):
     before: Analysis
     after: Analysis
+    names: tuple[str, str]
     ratio: Interval
     """Of the time that the same number of tokens takes, after over before: 1.05 is 5 % slower."""
     per_token: bool
@@ -55,32 +65,64 @@ class Comparison(NamedTuple):
     verdict: Verdict
     parts: tuple[Part, ...]
     changed: tuple[Changed, ...]
+    doubts: tuple[Message, ...]
+    """Why nothing can be told: then the verdict is unknown, and the ratio no claim."""
     reasons: tuple[Message, ...]
+    notes: tuple[Message, ...]
+    """What was taken for granted, left out or chosen."""
     limit: float | None = None
 
     @property
     def failed(self) -> bool:
         """Slower by more than was allowed, and surely slower."""
-        return self.limit is not None and self.verdict == "slower" and self.ratio.mid > 1 + self.limit
+        return self.limit is not None and self.verdict == "slower" and _printed(self.ratio.mid) > 1 + self.limit
+
+    @property
+    def named(self) -> tuple[tuple[str, Analysis], ...]:
+        return tuple(zip(self.names, (self.before, self.after), strict=True))
 
 
-def compare(before: Analysis, after: Analysis, *, limit: float | None = None) -> Comparison:
+def compare(
+    before: Analysis, after: Analysis, *, names: tuple[str, str] | None = None, limit: float | None = None,
+    notes: Sequence[Message] = (),
+) -> Comparison:  # fmt: skip
     """Raises InputError where one of the runs does not tell what a normal iteration takes."""
-    for a in (before, after):
-        if a.costs.how.get("step_s") == NOT_SEPARABLE or not a.costs.step_s.mid > 0:
+    names = _told_apart(names or (before.run.source or "-", after.run.source or "-"))
+    for name, a in zip(names, (before, after), strict=True):
+        if a.costs.how.get("step_s") != MEASURED or not a.costs.step_s.mid > 0:
             raise InputError(
-                Message("“{name:word}” does not tell what a normal iteration takes", {"name": a.run.source or "-"}),
+                Message("“{name:word}” does not tell what a normal iteration takes", {"name": name}),
                 Message("compare logs with some plain iterations in each"),
             )
     sizes = tokens_per_iteration(before.run), tokens_per_iteration(after.run)
     scale = sizes[0] / sizes[1] if sizes[0] and sizes[1] else 1.0
-    per_token = abs(scale - 1) > SAME_TOKENS
-    ratio = _over(after.costs.step_s, before.costs.step_s, scale)
     found = Comparison(
-        before, after, ratio, per_token, _verdict(ratio), tuple(_parts(before, after)),
-        tuple(_changed(before, after)), (), limit,
+        before, after, names, _ratio(before, after, scale), abs(scale - 1) > SAME_TOKENS, "unknown",
+        tuple(_parts(before, after)), tuple(_changed(before, after)), (), (), (), limit,
     )  # fmt: skip
-    return found._replace(reasons=tuple(_reasons(found)))
+    doubts = (*_of_one_row(found), *_of_sizes(found), *_of_meaning(found))
+    return found._replace(
+        verdict="unknown" if doubts else _verdict(found.ratio), doubts=doubts, reasons=tuple(_reasons(found)),
+        notes=(*notes, *_notes(found)),
+    )  # fmt: skip
+
+
+def _told_apart(names: tuple[str, str]) -> tuple[str, str]:
+    """Two logs of one name, in two directories, say."""
+    return names if names[0] != names[1] else (f"{SIDES[0]}: {names[0]}", f"{SIDES[1]}: {names[1]}")
+
+
+def _ratio(before: Analysis, after: Analysis, scale: float) -> Interval:
+    return _over(_as_printed(after), _as_printed(before), scale)
+
+
+def _as_printed(a: Analysis) -> Interval:
+    """What a step takes. Keras rounds it to whole seconds or milliseconds, so that all rows may be wrong alike."""
+    step, times = a.costs.step_s, a.run.iterations.time_s[a.phases.normal]
+    digit = 1.0 if step.mid >= 1 else MS
+    rounded = a.run.format == "keras" and spread(times) < digit and np.allclose(times, digit * np.round(times / digit))
+    half = digit / 2 / step.mid if rounded else 0.0
+    return step.widened(down=half, up=half)
 
 
 def _over(after: Interval, before: Interval, scale: float = 1.0) -> Interval:
@@ -94,8 +136,12 @@ def _relative(of: Interval, side: int) -> float:
     return ((of.high - of.mid) if side > 0 else (of.mid - of.low)) / of.mid if of.mid > 0 else 0.0
 
 
+def _printed(ratio: float) -> float:
+    return round(ratio, DECIMALS)
+
+
 def _verdict(ratio: Interval) -> Verdict:
-    return "slower" if ratio.low > 1 else "faster" if ratio.high < 1 else "same"
+    return "slower" if _printed(ratio.low) > 1 else "faster" if _printed(ratio.high) < 1 else "same"
 
 
 def _parts(before: Analysis, after: Analysis) -> list[Part]:
@@ -114,7 +160,7 @@ def _parts(before: Analysis, after: Analysis) -> list[Part]:
 
 
 def _changed(before: Analysis, after: Analysis) -> list[Changed]:
-    """Settings that both logs tell, or one of them, with another value; never one that names a person or a place."""
+    """Settings that both logs tell, with another value; never one that names a person or a place."""
     one, other = before.run.settings, after.run.settings
     names = [name for name in dict.fromkeys((*one, *other)) if name not in PRIVATE]
     values = ((name, _value(one, name), _value(other, name)) for name in names)
@@ -126,14 +172,101 @@ def _value(settings: object, name: str) -> Value | None:
     return found.value if found is not None else None
 
 
+# --- what cannot be told ----------------------------------------------------------------------------------------
+
+# What a printed time is, by `Timing`: those of one sentence mean the same.
+_TIMES = {
+    "iteration": "In “{name:word}” a time is that of a whole iteration.",
+    "step": "In “{name:word}” a time is that of the training step alone.",
+    "log interval": "In “{name:word}” a time is the mean of the steps since the line before.",
+    "cumulative": "In “{name:word}” a time is the mean of the steps since the line before.",
+    "run": "In “{name:word}” a time is the mean of a whole run or epoch.",
+}
+_HELD = {
+    frozenset({"eval"}): "The times of “{name:word}” include evaluations, those of “{other:word}” do not.",
+    frozenset({"checkpoint"}): "The times of “{name:word}” include checkpoints, those of “{other:word}” do not.",
+    frozenset({"eval", "checkpoint"}): (
+        "The times of “{name:word}” include evaluations and checkpoints, those of “{other:word}” do not."
+    ),
+}
+
+
+def _of_one_row(c: Comparison) -> Iterator[Message]:
+    single = [name for name, a in c.named if int(a.phases.normal.sum()) < 2]
+    if len(single) > 1:
+        yield Message(
+            "Each log tells the time of a normal iteration only once, which says nothing of the noise: "
+            "longer logs would."
+        )
+    elif single:
+        yield Message(
+            "“{name:word}” tells the time of a normal iteration only once, which says nothing of the noise: "
+            "a longer log would.",
+            {"name": single[0]},
+        )
+
+
+def _of_sizes(c: Comparison) -> Iterator[Message]:
+    told = [tokens_per_iteration(a.run) is not None for _, a in c.named]
+    if all(told):
+        return
+    if any(told):
+        facts = {"name": c.names[told.index(True)], "other": c.names[told.index(False)]}
+        yield Message(
+            "Only “{name:word}” tells how many tokens a step holds, so the steps are not known to be of one size. "
+            "For “{other:word}” add it: --set {side:word}:tokens_per_iter=…",
+            {**facts, "side": SIDES[told.index(False)]},
+        )
+    elif not _sizes_seem_equal(c):
+        yield Message(
+            "Neither log tells how many tokens a step holds, and the steps need not be of one size. "
+            "Add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
+        )
+
+
+def _sizes_seem_equal(c: Comparison) -> bool:
+    return c.before.run.format == c.after.run.format and not any(changed.name in _SIZES for changed in c.changed)
+
+
+def _of_meaning(c: Comparison) -> Iterator[Message]:
+    """Trainers time different things. What single rows hold is told apart; what a mean holds is not."""
+    one, other = c.before.run, c.after.run
+    kinds_differ = _TIMES[one.timing] != _TIMES[other.timing]
+    averages_differ = one.holds != other.holds and one.timing in AVERAGES
+    if not kinds_differ and not averages_differ:
+        return
+    yield Message("The printed times of the two logs do not mean the same.")
+    for name, a in c.named if kinds_differ else ():
+        yield Message(_TIMES[a.run.timing], {"name": name})
+    for (name, a), (another, b) in (c.named, c.named[::-1]):
+        if a.run.holds - b.run.holds in _HELD:
+            yield Message(_HELD[a.run.holds - b.run.holds], {"name": name, "other": another})
+
+
+def _notes(c: Comparison) -> Iterator[Message]:
+    if all(tokens_per_iteration(a.run) is None for _, a in c.named) and _sizes_seem_equal(c):
+        yield Message(
+            "Neither log tells how many tokens a step holds: the steps are taken to be of one size. "
+            "If they are not, add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
+        )
+    for name, a in c.named:
+        t = a.throughput
+        if not t.possible and t.gpu is not None:
+            yield Message(
+                "The times of “{name:word}” would need {achieved:tflops}, more than a {gpu:word} can do "
+                "({peak:tflops}), so its MFU is left out. Either the card is another one, or several share the work, "
+                "or the printed time does not wait for the card.",
+                {"name": name, "achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops},
+            )
+
+
 # --- why --------------------------------------------------------------------------------------------------------
 
 
 def _reasons(c: Comparison) -> list[Message]:
     """As far as the logs tell; the cause itself stands in no log."""
     found = [*_of_cards(c), *_of_settings(c), *_of_model(c)]
-    found += [message for a in (c.before, c.after) for message in _of_machine(a)]
-    return found
+    return found + [message for name, a in c.named for message in _of_machine(name, a)]
 
 
 def _of_cards(c: Comparison) -> list[Message]:
@@ -152,12 +285,12 @@ def _of_settings(c: Comparison) -> list[Message]:
     names = [changed.name for changed in c.changed if changed.name not in _NOT_SPEED]
     if not names:
         return []
-    return [Message("Settings that bear on the speed differ: {names:word}.", {"names": ", ".join(names)})]
+    return [Message("Settings that bear on the speed differ: {names:list}.", {"names": ", ".join(names)})]
 
 
 def _of_model(c: Comparison) -> list[Message]:
     """What the estimator expects of the two, where it knows both."""
-    if c.before.expected is None or c.after.expected is None:
+    if c.before.expected is None or c.after.expected is None or not all(a.throughput.possible for _, a in c.named):
         return []
     expected = c.after.expected.step_s.mid / c.before.expected.step_s.mid
     if abs(expected - 1) < 0.01:
@@ -166,15 +299,15 @@ def _of_model(c: Comparison) -> list[Message]:
     facts = {"expected": expected, "measured": measured}
     return [
         Message(
-            "From settings and cards alone an iteration should take {expected:x} times as long; it takes {measured:x} "
-            "times.",
+            "From settings and cards alone an iteration should take {expected:ratio} times as long; it takes "
+            "{measured:ratio} times.",
             facts,
         )
     ]
 
 
-def _of_machine(a: Analysis) -> list[Message]:
-    name = {"name": a.run.source or "-"}
+def _of_machine(source: str, a: Analysis) -> list[Message]:
+    name = {"name": source}
     found = []
     if len(a.regimes.regimes) > 1:
         found.append(Message("In “{name:word}” the speed changed during the run.", name))
@@ -188,18 +321,25 @@ def _of_machine(a: Analysis) -> list[Message]:
 
 
 def limit_of(text: str) -> float:
-    """`5%` or `5` as a share."""
+    """`5%` or `5` as a share; a bare fraction may mean either and is refused."""
     found = _PERCENT.fullmatch(text.strip())
     if found is None:
         raise UsageError(
             Message("“{text:word}” is no percentage", {"text": text}), Message("for example: --fail-over 5%")
         )
-    return float(found["value"].replace(",", ".")) / 100
+    value = float(found["value"].replace(",", "."))
+    if 0 < value < 1 and not found["sign"]:
+        raise UsageError(
+            Message("“{text:word}” may be a share or a percentage", {"text": text}),
+            Message("write --fail-over {share:word}% or --fail-over {percent:word}%",
+                    {"share": f"{100 * value:g}", "percent": f"{value:g}"}),
+        )  # fmt: skip
+    return value / 100
 
 
 def comparison_json(c: Comparison) -> dict[str, object]:
     return {
-        "schema": SCHEMA, "runs": [_run_json(c.before), _run_json(c.after)], "ratio": interval_json(c.ratio),
+        "schema": SCHEMA, "runs": [_run_json(name, a) for name, a in c.named], "ratio": interval_json(c.ratio),
         "per_token": c.per_token, "verdict": c.verdict, "limit": c.limit, "failed": c.failed,
         "parts": {
             part.name: {
@@ -212,11 +352,13 @@ def comparison_json(c: Comparison) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _run_json(a: Analysis) -> dict[str, object]:
+def _run_json(name: str, a: Analysis) -> dict[str, object]:
     t = a.throughput
     return {
-        "source": a.run.source, "format": a.run.format, "gpu": t.gpu.name if t.gpu else None,
-        "step_s": interval_json(a.costs.step_s), "tokens_per_s": t.tokens_per_s, "mfu": t.mfu,
+        "name": name, "source": a.run.source, "format": a.run.format, "gpu": t.gpu.name if t.gpu else None,
+        "timing": a.run.timing.value, "times_include": sorted(a.run.holds),
+        "step_s": interval_json(a.costs.step_s), "tokens_per_iter": tokens_per_iteration(a.run),
+        "tokens_per_s": t.tokens_per_s, "mfu": t.mfu if t.possible else None,
         "wall_s": a.goodput.wall_s, "iterations": a.goodput.iterations,
-        "parts_s": dict(a.goodput.parts_s),
+        "normal_iterations": int(a.phases.normal.sum()), "parts_s": dict(a.goodput.parts_s),
     }  # fmt: skip

@@ -11,7 +11,9 @@ from stepwatch.settings import KINDS
 
 # Options and nanoGPT's setting names are set as code, as one would type them.
 _NAMES = "|".join(sorted((name for name in KINDS if "_" in name), key=len, reverse=True))
-_TYPED = re.compile(rf"((?<!\S)--[a-z]+(?:-[a-z]+)*(?: [a-z_]+=…)?|\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?)")
+_TYPED = re.compile(
+    rf"((?<!\S)--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?|\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?)"
+)
 
 Cell = tuple[Message, ...]
 """Joined by plus signs where there are several; empty for an empty cell."""

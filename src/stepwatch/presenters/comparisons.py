@@ -21,35 +21,65 @@ TITLE = Message("Two runs side by side")
 
 def headline(c: Comparison) -> Message:
     facts = {
-        "more": abs(c.ratio.mid - 1), "low": abs(c.ratio.low - 1), "high": abs(c.ratio.high - 1), "after": _name(c, 1),
-        "before": _name(c, 0),
+        "more": abs(c.ratio.mid - 1), "low": abs(c.ratio.low - 1), "high": abs(c.ratio.high - 1), "after": c.names[1],
+        "before": c.names[0],
     }  # fmt: skip
-    if c.verdict == "same":
-        return Message(
-            "No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more "
-            "than one of “{before:word}”.",
-            facts,
-        )
-    if c.per_token and c.verdict == "slower":
-        return Message("“{after:word}” is slower: {more:pct} more time per token than “{before:word}”.", facts)
-    if c.per_token:
-        return Message("“{after:word}” is faster: {more:pct} less time per token than “{before:word}”.", facts)
-    if c.verdict == "slower":
-        return Message("“{after:word}” is slower: {more:pct} more time per step than “{before:word}”.", facts)
-    return Message("“{after:word}” is faster: {more:pct} less time per step than “{before:word}”.", facts)
+    if c.verdict == "unknown":
+        return Message(_UNTOLD[c.ratio.mid >= 1, c.per_token], facts)
+    return Message(_TOLD[c.verdict, c.per_token], facts)
 
 
-def _name(c: Comparison, which: int) -> str:
-    return (c.before, c.after)[which].run.source or "-"
+# By the verdict, and whether the time is that of a token.
+_TOLD = {
+    ("same", False): (
+        "No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more "
+        "than one of “{before:word}”."
+    ),
+    ("same", True): (
+        "No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more "
+        "than one of “{before:word}”."
+    ),
+    ("slower", False): "“{after:word}” is slower: {more:pct} more time per step than “{before:word}”.",
+    ("slower", True): "“{after:word}” is slower: {more:pct} more time per token than “{before:word}”.",
+    ("faster", False): "“{after:word}” is faster: {more:pct} less time per step than “{before:word}”.",
+    ("faster", True): "“{after:word}” is faster: {more:pct} less time per token than “{before:word}”.",
+}
+# By whether it is more time, and whether that of a token.
+_UNTOLD = {
+    (True, False): (
+        "Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean "
+        "that it is slower."
+    ),
+    (True, True): (
+        "Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean "
+        "that it is slower."
+    ),
+    (False, False): (
+        "Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean "
+        "that it is faster."
+    ),
+    (False, True): (
+        "Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean "
+        "that it is faster."
+    ),
+}
 
 
-def certainty(c: Comparison) -> Message:
+def certainty(c: Comparison) -> tuple[Message, ...]:
+    """How sure that is, and what becomes of the limit."""
     facts = {"low": c.ratio.low, "high": c.ratio.high, "limit": c.limit}
+    if c.verdict == "unknown":
+        untested = Message("Whether that is over the {limit:pct} allowed is not judged: the exit code is 0.", facts)
+        return () if c.limit is None else (untested,)
+    interval = Message("Nine of ten times the ratio lies between {low:ratio} and {high:ratio}.", facts)
+    if c.limit is None or c.verdict == "faster":
+        return (interval,)
     if c.failed:
-        return Message(
-            "That is more than the {limit:pct} allowed; nine of ten times the ratio is {low:x} to {high:x}.", facts
-        )
-    return Message("Nine of ten times the ratio lies between {low:x} and {high:x}.", facts)
+        return Message("That is more than the {limit:pct} allowed.", facts), interval
+    if c.verdict == "same" and c.ratio.high > 1 + c.limit:
+        hidden = Message("It may be over the {limit:pct} allowed, but the noise hides that: the exit code is 0.", facts)
+        return interval, hidden
+    return Message("That is within the {limit:pct} allowed.", facts), interval
 
 
 class Row(NamedTuple):
@@ -60,28 +90,31 @@ class Row(NamedTuple):
 
 
 def rows(c: Comparison) -> Iterator[Row]:
-    for part in c.parts:
-        ratio = None if part.ratio is None else Message("{ratio:x}", {"ratio": part.ratio.mid})
-        yield Row(PART_NAMES[part.name], _cost(part.before), _cost(part.after), ratio)
     one, other = c.before.throughput, c.after.throughput
-    yield from _pair(Message("Speed"), "{rate:rate}", "rate", one.tokens_per_s, other.tokens_per_s)
-    if one.mfu is not None and other.mfu is not None:
-        yield from _pair(Message("MFU"), "{share:pct}", "share", one.mfu, other.mfu)
+    yield from _words(Message("Format"), c.before.run.format, c.after.run.format)
+    yield from _words(Message("Card"), *(t.gpu.name if t.gpu is not None else None for t in (one, other)))
+    for part in c.parts:
+        ratio = None if part.ratio is None else Message("{ratio:ratio}", {"ratio": part.ratio.mid})
+        yield Row(PART_NAMES[part.name], _cost(part.before), _cost(part.after), ratio)
+    yield from _pair(Message("Speed"), "{value:rate}", one.tokens_per_s, other.tokens_per_s)
+    yield from _pair(Message("MFU"), "{value:pct}", *(t.mfu if t.possible else None for t in (one, other)))
     walls = [a.goodput for a in (c.before, c.after)]
     shares = [wall.parts_s["step"] / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
-    yield from _pair(Message("Share of training steps"), "{share:pct}", "share", *shares)
+    yield from _pair(Message("Share of training steps"), "{value:pct}", *shares)
 
 
-def _pair(name: Message, template: str, key: str, one: float | None, other: float | None) -> Iterator[Row]:
+def _words(name: Message, *words: str | None) -> Iterator[Row]:
+    if any(words):
+        before, after = (None if word is None else Message("{name:word}", {"name": word}) for word in words)
+        yield Row(name, before, after, None)
+
+
+def _pair(name: Message, template: str, one: float | None, other: float | None) -> Iterator[Row]:
     if one is None and other is None:
         return
-    ratio = Message("{ratio:x}", {"ratio": other / one}) if one and other else None
-    before, after = (None if value is None else _figure(template, {key: value}) for value in (one, other))
+    ratio = Message("{ratio:ratio}", {"ratio": other / one}) if one and other else None
+    before, after = (None if value is None else Message(template, {"value": value}) for value in (one, other))
     yield Row(name, before, after, ratio)
-
-
-def _figure(template: str, facts: dict[str, float]) -> Message:
-    return Message("{rate:rate}", facts) if template == "{rate:rate}" else Message("{share:pct}", facts)
 
 
 def _cost(cost: Interval | None) -> Message | None:
@@ -110,7 +143,9 @@ def on_terminal(c: Comparison, language: str, *, colour: bool | None) -> str:
 
 def _lines(c: Comparison, screen: Screen) -> Iterator[Line]:
     yield from screen.paragraph(headline(c), style="bold red" if c.failed else "bold")
-    yield from screen.paragraph(certainty(c))
+    yield from (line for doubt in c.doubts for line in screen.bullet(doubt))
+    if certainty(c):
+        yield from screen.paragraph(*certainty(c))
     yield Line()
     table = Columns((screen.say(HEAD[0]), "left"), *((screen.say(head), "right") for head in HEAD[1:]))
     for row in rows(c):
@@ -122,17 +157,25 @@ def _lines(c: Comparison, screen: Screen) -> Iterator[Line]:
         for cells in settings_rows(c):
             settings.add(*cells)
         yield from settings.lines(screen.width)
-    if c.reasons:
-        yield Line()
-        yield from (line for reason in c.reasons for line in screen.bullet(reason))
+    for bullets in (c.reasons, c.notes):
+        if bullets:
+            yield Line()
+        yield from (line for bullet in bullets for line in screen.bullet(bullet))
 
 
 def sections(c: Comparison) -> Iterator[Section]:
     cells = tuple(tuple(() if cell is None else (cell,) for cell in row) for row in rows(c))
-    yield section("parts", Message("What differs"), [Text((certainty(c),)), Table(HEAD, "lrrr", cells)])
+    yield section(
+        "parts", Message("What differs"), [_bullets(c.doubts), Text(certainty(c)), Table(HEAD, "lrrr", cells)]
+    )
     told = tuple(tuple((Message("{value:word}", {"value": cell}),) for cell in row) for row in settings_rows(c))
     yield section("settings", Message("Settings"), [Table(SETTINGS_HEAD, "lll", told)])
-    yield section("reasons", Message("Why, as far as the logs tell"), [Bullets(tuple(Text((r,)) for r in c.reasons))])
+    yield section("reasons", Message("Why, as far as the logs tell"), [_bullets(c.reasons)])
+    yield section("noticed", Message("What else was noticed"), [_bullets(c.notes)])
+
+
+def _bullets(messages: tuple[Message, ...]) -> Bullets:
+    return Bullets(tuple(Text((message,)) for message in messages))
 
 
 def as_note(c: Comparison, language: str) -> str:
@@ -149,6 +192,10 @@ def as_note(c: Comparison, language: str) -> str:
 def as_json(c: Comparison, language: str) -> str:
     document = comparison_json(c)
     document |= {
-        "language": language, "text": say(headline(c), language), "reasons": [say(r, language) for r in c.reasons],
+        "language": language, "text": say(headline(c), language),
+        **{
+            name: [say(message, language) for message in messages]
+            for name, messages in (("doubts", c.doubts), ("reasons", c.reasons), ("notes", c.notes))
+        },
     }  # fmt: skip
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"

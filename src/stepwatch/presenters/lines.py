@@ -19,10 +19,10 @@ WIDEST = 100
 NARROWEST = 40
 GAP = "  "
 _NARROWEST_COLUMN = 6
-# A figure stays with its unit at the end of a line, and `3 min 15 s` stays whole.
+# A figure stays with its unit at the end of a line, `3 min 15 s` stays whole, and so does an option of one of two runs.
 _HELD = Pattern(
     r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
-    r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)"
+    r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)|(?<=--(?:set|run)) (?=[AB]:)"
 )
 
 

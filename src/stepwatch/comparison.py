@@ -178,8 +178,8 @@ def _value(settings: object, name: str) -> Value | None:
 _TIMES = {
     "iteration": "In “{name:word}” a time is that of a whole iteration.",
     "step": "In “{name:word}” a time is that of the training step alone.",
-    "log interval": "In “{name:word}” a time is the mean of the steps since the line before.",
-    "cumulative": "In “{name:word}” a time is the mean of the steps since the line before.",
+    "log interval": "In “{name:word}” a time is a mean over several steps.",
+    "cumulative": "In “{name:word}” a time is a mean over several steps.",
     "run": "In “{name:word}” a time is the mean of a whole run or epoch.",
 }
 _HELD = {

@@ -14,9 +14,10 @@ from stepwatch.comparison import Comparison, compare, comparison_json, limit_of
 from stepwatch.errors import InputError, UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, numbers
-from stepwatch.presenters.comparisons import certainty, headline, rows
+from stepwatch.presenters.comparisons import certainty, headline, rows, settings_rows
 from stepwatch.readers import read
 from stepwatch.run import Timing
+from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 
 BASE = Truth(max_iters=2000, step_s=0.2, noise=0.02)
@@ -159,6 +160,15 @@ def test_an_mfu_that_no_card_reaches_is_left_out_and_said() -> None:
     assert "MFU is left out" in said(found.notes)
     assert [run["mfu"] is None for run in comparison_json(found)["runs"]] == [True, False]  # type: ignore[attr-defined]
     assert "From settings" not in said(found.reasons)
+
+
+def test_counts_are_shown_whole() -> None:
+    def with_params(count: float) -> Analysis:
+        a = analysed(BASE)
+        return replace(a, run=replace(a.run, settings=Settings.of(Origin.LOG, {"n_params": count, "dropout": 0.0})))
+
+    found = compare(with_params(124e6), with_params(1_201_563_550.0))
+    assert ("n_params", "124000000", "1201563550") in settings_rows(found)
 
 
 def test_logs_of_one_name_are_told_apart() -> None:

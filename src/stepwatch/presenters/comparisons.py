@@ -126,7 +126,9 @@ def settings_rows(c: Comparison) -> list[tuple[str, str, str]]:
 
 
 def _plain(value: object) -> str:
-    return f"{value:.9g}" if isinstance(value, float) else clean(value)
+    if not isinstance(value, float):
+        return clean(value)
+    return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"  # parameters are counted, and beyond nine digits
 
 
 HEAD = (Message("Part"), Message("Before"), Message("After"), Message("Ratio"))

@@ -77,6 +77,40 @@ def test_evaluations_without_lines_are_deduced_from_their_period(seed: int) -> N
     assert all(phases[number][1] == "deduced" for number in found)
 
 
+def evaluated(a: Analysis) -> list[int]:
+    return [number for number, (phase, _) in phases_of(a).items() if phase.startswith("eval")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_longest_of_many_noisy_iterations_are_no_evaluations(seed: int) -> None:
+    """Of dozens of places some are twice another: without a test against chance they would be a period."""
+    rng = np.random.default_rng(seed)
+    times = rng.normal(287, 7, 1000)
+    times[rng.choice(1000, 80, replace=False)] += rng.uniform(40, 90, 80)
+    a = analysed(lines(*times, interval=1, first=1))
+    assert evaluated(a) == []
+    assert a.phases.periodic is None
+
+
+def test_slow_iterations_of_very_different_size_are_no_evaluations() -> None:
+    assert evaluated(analysed(lines(78, 76, 77, 1156, 75, 77, 76, 94, interval=100, first=100))) == []
+
+
+def test_a_few_slow_iterations_are_evaluations_where_they_are_large_alike_and_at_round_numbers() -> None:
+    times = [100.0 + n % 3 for n in range(25)]
+    times[9] = times[19] = 900.0
+    assert evaluated(analysed(lines(*times, first=10))) == [100, 200]
+    times[19] = 108.0
+    assert evaluated(analysed(lines(*times, first=10))) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stalls_of_another_size_do_not_hide_the_period_of_evaluations(seed: int) -> None:
+    truth = Truth(seed=seed, with_step_lines=False, with_saving_lines=False, header=False, eval_s=0.1, log_interval=1)
+    phases = phases_of(analysed(a_log(replace(truth, stall_share=0.002, saves=Saves.NEVER))))
+    assert {250, 500, 750, 1000, 1250, 1500, 1750, 2000} <= {n for n, (p, _) in phases.items() if p == "eval"}
+
+
 def test_evaluations_off_the_log_grid_are_imputed() -> None:
     record = a_run(Truth(log_interval=200, eval_interval=500, max_iters=6000, header=False))
     a = analyse(read(from_text(record.text))[0])

@@ -175,6 +175,14 @@ def _is_shown(key: str, cost: dict | None) -> bool:
     return cost is not None and key in ("step_s", "eval_s", "checkpoint_s", "compile_s")
 
 
+def test_evaluations_that_no_line_tells_of_are_not_called_measured() -> None:
+    told = Truth(saves=Saves.NEVER, header=False)
+    silent = a_report(a_log(replace(told, with_step_lines=False))).analyses[0]
+    for a, word in ((silent, "inferred"), (a_report(a_log(told)).analyses[0], "measured")):
+        (row,) = (row for row in sentences.part_rows(a) if row.part == "eval")
+        assert row.how == Message(word)
+
+
 def test_shares_of_the_parts_sum_to_the_whole() -> None:
     for truth in TRUTHS:
         (analysis,) = a_report(a_log(truth)).analyses

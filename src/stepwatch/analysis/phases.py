@@ -26,6 +26,9 @@ DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, ever
 DDP_LARGEST_RATIO = 6.0
 _MOST_STEPS = 0.8
 _FEW_STEPS = 0.1
+_HEAVIEST_SPIKE = 50.0
+_LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
+_CHANCE = 0.05
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
 
 
@@ -285,32 +288,64 @@ def _looks_like_ddp(run: Run, spikes: Mask, baseline: Baseline) -> bool:
 
 
 def _period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
-    """The interval whose multiples are slow nearly every time and together hold most of the slowness."""
+    """The interval whose multiples are slow nearly every time and together hold most of the slowness of their size."""
     numbers = run.iterations.number
     others = np.ones(len(numbers), bool)
     if first is not None:
         others[first] = False
-    weight = np.where(spikes, np.minimum(baseline.ratio(run.iterations) - 1, 50.0), 0.0)
+    excess = np.where(spikes, np.minimum(baseline.ratio(run.iterations) - 1, _HEAVIEST_SPIKE), 0.0)
+    candidates = _candidate_periods(numbers[spikes])
     best, best_score = None, 0.0
-    for candidate in _candidate_periods(numbers[spikes]):
+    for candidate in candidates:
         grid = (numbers % candidate == 0) & others
-        hits = int((grid & spikes).sum())
-        share = hits / max(int(grid.sum()), 1)
-        if share < 0.75 or hits < _least_hits(run, spikes, baseline, candidate):
+        share = int((grid & spikes).sum()) / max(int(grid.sum()), 1)
+        if share < 0.75:
             continue
-        score = float(weight[grid].sum()) * share * share
+        if not _are_alone(run, spikes, grid, baseline, candidate) and not _is_regular(excess, grid, len(candidates)):
+            continue
+        score = float(excess[grid].sum()) * share * share
         if score > best_score:
             best, best_score = candidate, score
     return best
 
 
-def _least_hits(run: Run, spikes: Mask, baseline: Baseline, candidate: int) -> int:
-    """One slow iteration is a period only where it is the only one, large, and at a round number."""
-    interval = run.settings.count("log_interval") or 1
-    lone = int(spikes.sum()) == 1 and candidate % (5 * interval) == 0
-    ratio = float(baseline.ratio(run.iterations)[spikes].max(initial=0.0))
-    plausible = max(STALL_RATIO, 1 + 20 * baseline.noise) < ratio < LARGEST_EVAL_RATIO
-    return 1 if lone and plausible else 2
+def _are_alone(run: Run, spikes: Mask, grid: Mask, baseline: Baseline, candidate: int) -> bool:
+    """Whether the only slow rows of a log may be evaluations, however few: large, alike and at round numbers."""
+    if (spikes & ~grid).any() or candidate % (5 * (run.settings.count("log_interval") or 1)):
+        return False
+    ratio = baseline.ratio(run.iterations)[spikes]
+    least = max(STALL_RATIO, 1 + 20 * baseline.noise)
+    return bool(
+        least < ratio.min() and ratio.max() < LARGEST_EVAL_RATIO and ratio.max() - 1 < _LIKE_SIZE * (ratio.min() - 1)
+    )
+
+
+def _is_regular(excess: Floats, grid: Mask, tries: int) -> bool:
+    """Whether the slow rows of a grid are alike, hold most of the slowness of their size, and are no chance.
+
+    Of many places where noise is large some fall on a grid, the more so the more grids are tried. A stall far larger
+    or smaller says nothing either way.
+    """
+    hits = grid & (excess > 0)
+    usual = median(excess[hits])
+    alike = (excess > usual / _LIKE_SIZE) & (excess < usual * _LIKE_SIZE)
+    on, off = alike & grid, alike & ~grid
+    count = int(on.sum())
+    if count < 2 or 2 * count <= int(hits.sum()) or excess[on].sum() < excess[off].sum():
+        return False
+    rate = (int(off.sum()) + 1) / (int((~grid).sum()) + 2)  # of such rows beside the grid, by Laplace's rule
+    return tries * _chance(count - 1, int(grid.sum()) - 1, rate) < _CHANCE  # the grid was laid through one of them
+
+
+def _chance(hits: int, places: int, rate: float) -> float:
+    """At most the probability of so many hits or more (Chernoff's bound)."""
+    share = hits / places
+    if share <= rate:
+        return 1.0
+    divergence = share * math.log(share / rate)
+    if share < 1:
+        divergence += (1 - share) * math.log((1 - share) / (1 - rate))
+    return math.exp(-places * divergence)
 
 
 def _candidate_periods(numbers: npt.NDArray[np.int64]) -> list[int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepwatch.advice import Counsel
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.costs import NOT_SEPARABLE
+from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
 from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
@@ -47,6 +47,7 @@ HOW = {
     "combined": Message("partly estimated"),
     NOT_SEPARABLE: Message("not separable"),
 }
+INFERRED = Message("inferred")
 ORIGINS = {
     "log": Message("from the log"),
     "config": Message("from the config"),
@@ -263,8 +264,15 @@ def _row(
     share = share_of(a, part) if cost.high > 0 or a.costs.how.get(key) != NOT_SEPARABLE else math.nan
     return PartRow(
         part=name or part, name=PART_NAMES[name or part], cost=cost_text(cost),
-        how=HOW.get(a.costs.how.get(key, "")), count=count, seconds=a.goodput.parts_s[part], share=share,
+        how=_how(a, key), count=count, seconds=a.goodput.parts_s[part], share=share,
     )  # fmt: skip
+
+
+def _how(a: Analysis, key: str) -> Message | None:
+    """The time of rows that only their period makes evaluations is measured; that it is one's is not."""
+    how = a.costs.how.get(key, "")
+    silent = key == "eval_s" and not a.run.evaluations and a.phases.eval_interval_inferred
+    return INFERRED if silent and how == MEASURED else HOW.get(how)
 
 
 def _pair_row(a: Analysis) -> PartRow:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.builders import Saves, Shape, Truth, a_log, a_run
 
@@ -578,6 +580,19 @@ def test_steps_that_become_longer_little_by_little_are_heat() -> None:
     assert given("heat", found).saves_s.high < 0.15 * found.before.total_s.mid
     assert "heat" not in rules_of(on_log(replace(USUAL, drift=-0.15)))
     assert "heat" not in rules_of(on_log(replace(USUAL, drift=0.03)))
+
+
+def modded(step_ms: Callable[[int], float], count: int = 4000) -> str:
+    """A trainer that changes batch size and window during the run."""
+    total = np.cumsum([step_ms(n) for n in range(1, count + 1)])
+    return "".join(f"step:{n}/{count} train_time:{t:.0f}ms step_avg:{t / n:.2f}ms\n" for n, t in enumerate(total, 1))
+
+
+@pytest.mark.parametrize("step_ms", [lambda n: 100 + 100 * (n > 2000), lambda n: 200 * (1 + 0.08 * n / 4000)])
+def test_steps_that_a_schedule_makes_longer_are_nobodys_fault(step_ms: Callable[[int], float]) -> None:
+    found = on_log(modded(step_ms))
+    assert not {"heat", "slow_stretch"} & set(rules_of(found))
+    assert found.before.total_s.mid > 500  # long enough for advice
 
 
 def test_a_run_slower_than_its_card_is_to_be_looked_into() -> None:

@@ -116,6 +116,15 @@ def test_evaluations_in_a_stretch_that_is_missing_are_imputed() -> None:
     assert cut.goodput.wall_s == pytest.approx(whole.goodput.wall_s, rel=0.02)
 
 
+def test_a_drift_is_not_blamed_on_heat_where_the_trainer_has_schedules() -> None:
+    total = np.cumsum(100 * (1 + 0.08 * np.arange(400) / 400))
+    text = "".join(f"step:{n}/400 train_time:{t:.0f}ms step_avg:{t / n:.2f}ms\n" for n, t in enumerate(total, 1))
+    analysis = analyse(read(from_text(text))[0])
+    sentence = next(say(f.message, "en") for f in analysis.findings if f.code == "drift")
+    assert "heat" not in sentence
+    assert "changes batch size" in sentence
+
+
 def test_findings_about_a_card_need_one() -> None:
     text = a_log(Truth(step_s=0.001, log_interval=1))
     assert "impossible_figure" in codes(text, "3060")

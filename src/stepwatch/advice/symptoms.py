@@ -39,9 +39,9 @@ def find_stalls(case: Case) -> Advice | None:
 
 
 def slow_stretch(case: Case) -> Advice | None:
-    """Whole stretches of the run were slower than others: heat, a power limit, other users of the card."""
+    """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
     a = case.analysis
-    if a is None or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
+    if a is None or a.run.schedules or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
         return None
     lengths = [regime.to_iteration - regime.from_iteration + 1 for regime in a.regimes.regimes]
     best = min(regime.step_s for regime in a.regimes.regimes)
@@ -64,9 +64,11 @@ def slow_stretch(case: Case) -> Advice | None:
 
 
 def heat(case: Case) -> Advice | None:
-    """The steps became longer little by little, as when a card warms up."""
+    """The steps became longer little by little, as when a card warms up; a schedule makes them so too."""
     a = case.analysis
-    if a is None or a.regimes.drift is None or a.regimes.drift < CLEAR_DRIFT or len(a.regimes.regimes) > 1:
+    if a is None or a.run.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
+        return None
+    if a.regimes.drift < CLEAR_DRIFT:
         return None
     gained = a.regimes.drift / (1 + a.regimes.drift)
     effect = Effect(step=Interval(*(1 - gained * share for share in (AVOIDABLE.high, AVOIDABLE.mid, AVOIDABLE.low))))

@@ -263,6 +263,8 @@ def drift(a: Analysis) -> Iterator[Finding]:
     text = "The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up."
     if change < 0:
         text = "The iterations became {change:pct} shorter from the first fifth of the run to the last."
+    elif a.run.schedules:
+        text = "The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run."
     yield Finding("drift", INFO, Message(text, {"change": abs(change)}))
 
 

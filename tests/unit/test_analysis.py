@@ -368,3 +368,46 @@ def test_the_interval_of_evaluations_is_that_of_most(numbers: list[int], interva
     for number in numbers:
         text += f"step {number}: train loss 3, val loss 3\n"
     assert analysed(text).phases.eval_interval == interval
+
+
+# --- means of which lines were left out -------------------------------------------------------------------------
+
+
+def megatron(rows: list[tuple[int, float]], *, clock: bool = False, interval: int | None = None) -> str:
+    """Lines of iterations and the mean since the line before, in milliseconds."""
+    told = f"  log_interval .................................... {interval}\n" if interval else ""
+    at_s, written, before = 0.0, told, 0
+    for number, ms in rows:
+        at_s, before = at_s + (number - before) * ms / 1000, number
+        stamp = f" [2024-05-04 09:{int(at_s) // 60:02}:{int(at_s) % 60:02}]" if clock else ""
+        written += (
+            f"{stamp} iteration {number:8d}/    5000 | consumed samples: {8 * number:12d} | elapsed time per iteration "
+            f"(ms): {ms:.1f} | learning rate: 1.0E-04 | global batch size:     8 | lm loss: 1.0E+00 |\n"
+        )
+    return written
+
+
+def with_lines_left_out(slow_ms: float) -> list[tuple[int, float]]:
+    """Two lines of each thousand, and one slow one after an omission."""
+    rows = [(n + k, 290.0 + k / 100) for n in range(1000, 5000, 1000) for k in (0, 100, 200)]
+    return [(100, 291.0), *rows[:6], (2900, slow_ms), *rows[6:]]
+
+
+@pytest.mark.parametrize("interval", [100, None])
+def test_a_mean_is_not_of_the_lines_that_were_left_out_before_it(interval: int | None) -> None:
+    a = analysed(megatron(with_lines_left_out(531.2), interval=interval))
+    assert phases_of(a)[2900][0] == "stall"
+    assert a.goodput.parts_s["stall"] == pytest.approx(100 * 0.2412, rel=0.05)
+    assert a.goodput.iterations == 4200
+    assert a.goodput.wall_s == pytest.approx(4200 * 0.29 + 24, rel=0.01)
+
+
+def test_a_mean_that_the_clock_bears_out_is_of_all_since_the_line_before() -> None:
+    a = analysed(megatron([(n, 100.0) for n in range(100, 1100, 100)] + [(1900, 200.0), (2000, 100.0)], clock=True))
+    assert a.phases.covers.tolist() == [100] * 10 + [900, 100]
+
+
+def test_an_interval_that_changes_leaves_no_line_out() -> None:
+    numbers = [*range(1, 61), *range(70, 200, 10)]
+    a = analysed(megatron([(n, 100.0) for n in numbers]))
+    assert a.phases.covers.tolist() == [1] * 60 + [10] * 13

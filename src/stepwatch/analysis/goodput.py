@@ -109,7 +109,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
     for part, seconds in outside_s(run, costs).items():
         parts[part] += seconds
-    unlogged_at_all = max(missing - run.left_out, 0.0)
+    # A trainer that prints means waits for its card, whatever lines are missing.
+    unlogged_at_all = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)
     return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), unlogged_at_all)
 
 
@@ -123,10 +124,8 @@ def _are_ones(covers: npt.NDArray[np.int64]) -> bool:
 
 
 def _unlogged_steps(run: Run, phases: Phases) -> Floats:
-    gaps = np.diff(run.iterations.number) - 1
-    if not gaps.any():
-        return np.broadcast_to(0.0, len(gaps))
-    return np.asarray(np.where(phases.covers[1:] > 1, 0, gaps), dtype=np.float64)
+    gaps = np.maximum(np.diff(run.iterations.number) - phases.covers[1:], 0)
+    return gaps.astype(np.float64) if gaps.any() else np.broadcast_to(0.0, len(gaps))
 
 
 def _add_unlogged_evaluations(run: Run, phases: Phases, costs: Costs, parts: dict[str, float], step_s: float) -> None:

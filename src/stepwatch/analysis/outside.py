@@ -58,9 +58,9 @@ def _gaps(run: Run, phases: Phases, costs: Costs) -> tuple[list[float], list[flo
     rows, stamps = run.iterations, run.iterations.stamp_s
     if run.reordered or len(rows) < 3 or np.isnan(stamps).all():
         return [], []
-    between = np.diff(stamps)
-    steps = np.maximum(np.diff(rows.number), 1) * np.where(phases.covers[1:] > 1, rows.time_s[1:], costs.step_s.mid)
-    excess = between - np.where(np.diff(rows.number) == 1, rows.time_s[1:], steps)
+    between, covers, apart = np.diff(stamps), phases.covers[1:], np.maximum(np.diff(rows.number), 1)
+    told = covers * rows.time_s[1:] + (apart - covers) * costs.step_s.mid
+    excess = between - np.where((covers > 1) | (apart == 1), told, apart * costs.step_s.mid)
     places = {
         kind: np.searchsorted(rows.line, [event.line for event in events]) - 1
         for kind, events in (("eval", run.evaluations), ("checkpoint", run.checkpoints))

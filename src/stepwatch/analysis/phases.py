@@ -13,6 +13,7 @@ import numpy.typing as npt
 from stepwatch.analysis.baseline import Baseline, baseline_of
 from stepwatch.analysis.statistics import Floats, median
 from stepwatch.run import SENTINEL_MFU, Run, Timing
+from stepwatch.settings import Origin
 
 Mask = npt.NDArray[np.bool_]
 
@@ -27,6 +28,8 @@ DDP_LARGEST_RATIO = 6.0
 _MOST_STEPS = 0.8
 _FEW_STEPS = 0.1
 _HEAVIEST_SPIKE = 50.0
+_PRINT_MEANS = ("mlx-lm", "megatron", "nanogpt")  # of others the reader makes a mean of all between two lines
+_CLOCK_DOUBT = 0.1
 _LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
 _CHANCE = 0.05
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
@@ -145,7 +148,34 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
     logged = int(numbers[0]) if run.timing is Timing.SPANS_RUN else run.settings.count("log_interval") or 1
     first = max(0, int(numbers[0]) - logged) if run.timing is Timing.SPANS_RUN else _before_first(numbers, logged)
     before = np.concatenate(([first], numbers[:-1]))
-    return np.maximum(numbers - before, 1)
+    return _without_left_out(run, np.maximum(numbers - before, 1))
+
+
+def _without_left_out(run: Run, gaps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """A mean is of one log interval: where lines were left out it says nothing of what they stood for."""
+    interval = run.settings.get("log_interval")
+    if interval is None or run.timing is not Timing.SPANS_LOG_INTERVAL or run.format not in _PRINT_MEANS:
+        return gaps
+    usual = run.settings.count("log_interval") or 1
+    longer = gaps > usual
+    if interval.origin is Origin.INFERRED:
+        if 2 * int((gaps == usual).sum()) < len(gaps):
+            return gaps
+        longer &= ~_in_series(gaps)
+    if not longer.any():
+        return gaps
+    elapsed = np.diff(run.iterations.stamp_s, prepend=np.nan)  # a clock may bear the mean out
+    longer &= ~(run.iterations.time_s * gaps <= elapsed * (1 + _CLOCK_DOUBT))
+    return np.where(longer, usual, gaps)
+
+
+def _in_series(gaps: npt.NDArray[np.int64]) -> Mask:
+    """Gaps among at least three equal ones in a row: there the interval is another, and no line is missing."""
+    inner = (gaps[1:-1] == gaps[:-2]) & (gaps[1:-1] == gaps[2:])
+    found = np.zeros(len(gaps), bool)
+    for shift in range(3):
+        found[shift : shift + len(inner)] |= inner
+    return found
 
 
 def _before_first(numbers: npt.NDArray[np.int64], interval: int) -> int:

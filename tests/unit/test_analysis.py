@@ -411,3 +411,20 @@ def test_an_interval_that_changes_leaves_no_line_out() -> None:
     numbers = [*range(1, 61), *range(70, 200, 10)]
     a = analysed(megatron([(n, 100.0) for n in numbers]))
     assert a.phases.covers.tolist() == [1] * 60 + [10] * 13
+
+
+# --- what lies before the first line ----------------------------------------------------------------------------
+
+MLX = "Iter {n}: Train loss 1.7, It/sec 0.150, Tokens/sec 235.8\n"
+
+
+def test_an_evaluation_in_the_span_of_the_first_mean_is_timed() -> None:
+    text = "Iter 1: Val loss 1.777, Val took 101.9s\n" + "".join(MLX.format(n=n) for n in (10, 20, 30))
+    a = analysed(text)
+    assert a.goodput.parts_s["eval"] == pytest.approx(101.9)
+    assert a.goodput.wall_s == pytest.approx(30 / 0.15 + 101.9)
+
+
+def test_an_evaluation_long_before_the_first_mean_is_not() -> None:
+    text = "Iter 1: Val loss 1.777, Val took 101.9s\n" + "".join(MLX.format(n=n) for n in (110, 120, 130))
+    assert analysed(text).goodput.parts_s["eval"] == 0

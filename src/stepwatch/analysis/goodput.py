@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.costs import Costs
-from stepwatch.analysis.outside import outside_s
+from stepwatch.analysis.outside import before_first_s, outside_s
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases
 from stepwatch.run import Run
 from stepwatch.units import Interval
@@ -107,7 +107,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     if missing:
         parts["step"] += float((unlogged * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
     _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
-    for part, seconds in outside_s(run, costs).items():
+    for part, seconds in outside_s(run, phases, costs).items():
         parts[part] += seconds
     # A trainer that prints means waits for its card, whatever lines are missing.
     unlogged_at_all = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)
@@ -151,6 +151,7 @@ def _with_clock(
     wall = sum(parts.values())
     clock = clock_wall_s(run, int(phases.covers[0]))
     if clock is not None:
+        clock += before_first_s(run, phases, costs)
         difference = clock - wall
         if difference >= 0:
             parts["unexplained"] += difference

@@ -77,11 +77,21 @@ def _gaps(run: Run, phases: Phases, costs: Costs) -> tuple[list[float], list[flo
     return found["eval"], found["checkpoint"]
 
 
-def outside_s(run: Run, costs: Costs) -> dict[str, float]:
+def outside_s(run: Run, phases: Phases, costs: Costs) -> dict[str, float]:
     """Seconds of the logged span that such events took, by part."""
     if not len(run.iterations):
         return {}
-    begin, end = int(run.iterations.line[0]), int(run.iterations.line[-1])
+    begin, end = _first_line(run, phases), int(run.iterations.line[-1])
+    return _spent_s(run, costs, begin, end)
+
+
+def before_first_s(run: Run, phases: Phases, costs: Costs) -> float:
+    """Of those the seconds before the line of the first row: no clock of the lines shows them."""
+    return sum(_spent_s(run, costs, _first_line(run, phases), int(run.iterations.line[0])).values())
+
+
+def _spent_s(run: Run, costs: Costs, begin: int, end: int) -> dict[str, float]:
+    """Between two lines."""
     spent: dict[str, float] = {}
     for part, events, cost in (
         ("eval", run.evaluations, costs.eval_s), ("checkpoint", run.checkpoints, costs.checkpoint_s),
@@ -90,3 +100,13 @@ def outside_s(run: Run, costs: Costs) -> dict[str, float]:
             inside = [event for event in events if begin < event.line < end]
             spent[part] = sum(cost.mid if event.took_s is None else event.took_s for event in inside)
     return spent
+
+
+def _first_line(run: Run, phases: Phases) -> int:
+    """After which line the logged span begins: a mean is of what came before its own line too."""
+    line, number, covers = int(run.iterations.line[0]), int(run.iterations.number[0]), int(phases.covers[0])
+    if covers <= 1 or run.reordered:
+        return line
+    events: tuple[Evaluation | Checkpoint, ...] = (*run.evaluations, *run.checkpoints)
+    inside = (event.line for event in events if event.at is not None and number - covers <= event.at <= number)
+    return min([line, *(place - 1 for place in inside)])

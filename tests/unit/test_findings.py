@@ -125,6 +125,21 @@ def test_a_drift_is_not_blamed_on_heat_where_the_trainer_has_schedules() -> None
     assert "changes batch size" in sentence
 
 
+@pytest.mark.parametrize(
+    ("first_ms", "told"),
+    [(98.0, "no more than as many others"), (700.0, "took 7.00 s together: 5."), (90.0, "took 900.0 ms together")],
+)
+def test_a_mean_over_the_first_iterations_is_said_of_all_of_them(first_ms: float, told: str) -> None:
+    rows = [first_ms, *np.random.default_rng(0).normal(100, 1, 30)]
+    text = "".join(
+        f"Iter {10 * n}: Train loss 1.7, It/sec {1000 / ms:.4f}, Tokens/sec 99\n" for n, ms in enumerate(rows, 1)
+    )
+    analysis = analyse(read(from_text(text))[0])
+    sentence = next(say(f.message, "en") for f in analysis.findings if f.code == "first_iteration")
+    assert sentence.startswith("Iterations 1 to 10 ")
+    assert told in sentence
+
+
 def test_findings_about_a_card_need_one() -> None:
     text = a_log(Truth(step_s=0.001, log_interval=1))
     assert "impossible_figure" in codes(text, "3060")

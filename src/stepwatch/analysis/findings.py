@@ -18,6 +18,7 @@ from stepwatch.units import TERA
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
+    from stepwatch.units import Interval
 
 INFO, NOTICE, WARNING = "info", "notice", "warning"
 
@@ -61,10 +62,14 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     if not len(rows) or a.costs.compile_s is None:
         return
     row = int(rows[0])
+    covers, last = int(a.phases.covers[row]), int(a.run.iterations.number[row])
     facts = {
-        "at": int(a.run.iterations.number[row]), "time": float(a.run.iterations.time_s[row] * a.phases.covers[row]),
+        "at": last, "begin": last - covers + 1, "time": float(a.run.iterations.time_s[row] * covers),
         "compile": a.costs.compile_s, "eval": a.costs.eval_s,
     }  # fmt: skip
+    if covers > 1 and a.run.compile_s is None:
+        yield Finding("first_iteration", INFO, _of_a_first_mean(a, a.costs.compile_s, facts))
+        return
     if a.run.compile_s is not None:
         text = "Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed."
     elif a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
@@ -82,6 +87,20 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     else:
         text = "Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed."
     yield Finding("first_iteration", INFO, Message(text, facts))
+
+
+def _of_a_first_mean(a: Analysis, compilation: Interval, facts: dict[str, object]) -> Message:
+    """What to say of the first iterations where the log tells one time for all of them."""
+    text = "Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed."
+    if a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
+        text = "Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed."
+    elif compilation.mid <= 0 and a.phases.first_evaluates:
+        text = "Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them."
+    elif compilation.mid <= 0:
+        text = "Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them."
+    elif a.phases.first_evaluates and a.costs.eval_s is not None:
+        text = "Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed."
+    return Message(text, facts)
 
 
 def warm_up(a: Analysis) -> Iterator[Finding]:

@@ -215,6 +215,14 @@ def test_no_compilation_is_said_as_none_and_never_negative() -> None:
     assert a.costs.compile_s.high < 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_compilation_is_no_longer_than_the_iteration_that_holds_it(seed: int) -> None:
+    times = np.random.default_rng(seed).uniform(60, 500, 200)
+    a = analysed("iter 0: loss 4, time 89.00ms, mfu -100.00%\n" + lines(*times, first=10, mfu=", mfu 9.00%"))
+    assert a.costs.compile_s is not None
+    assert a.costs.compile_s.high <= 0.089
+
+
 def test_a_log_of_nothing_but_iteration_0_tells_nothing_apart() -> None:
     a = analysed("step 0: train loss 10.9, val loss 10.9\niter 0: loss 10.9, time 27000.00ms, mfu -100.00%\n")
     assert set(a.costs.how.values()) == {NOT_SEPARABLE}

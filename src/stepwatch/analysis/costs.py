@@ -93,6 +93,7 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         evaluation, compilation = _nothing_but_first(run, phases, evaluation, how)
     elif len(first):
         evaluation, compilation = _first(float(first[0]), level, phases, evaluation, checkpoint, beliefs, noise, how)
+        compilation = _at_most(compilation, _time_of_first(run, phases))
     evaluation = _unseen_evaluation(phases, evaluation, beliefs, how)
     checkpoint = _unseen_checkpoint(run, checkpoint, evaluation, how)
     return Costs(
@@ -416,11 +417,21 @@ def _first(
     return evaluation, Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single))
 
 
+def _time_of_first(run: Run, phases: Phases) -> float:
+    row = int(np.argmax(phases.of(Phase.FIRST)))
+    return float(run.iterations.time_s[row] * phases.covers[row])
+
+
+def _at_most(part: Interval | None, whole_s: float) -> Interval | None:
+    """A noise larger than the first iteration makes no part of it longer than all of it."""
+    return part and Interval(min(part.low, whole_s), min(part.mid, whole_s), min(part.high, whole_s))
+
+
 def _nothing_but_first(
     run: Run, phases: Phases, evaluation: Interval | None, how: dict[str, str]
 ) -> tuple[Interval | None, Interval]:
     """No normal iteration to compare with: the first may hold anything in any proportion."""
-    whole = float(run.iterations.time_s[phases.of(Phase.FIRST)][0] * phases.covers[phases.of(Phase.FIRST)][0])
+    whole = _time_of_first(run, phases)
     how["compile_s"] = NOT_SEPARABLE
     if evaluation is None and phases.first_evaluates:
         how["eval_s"] = NOT_SEPARABLE

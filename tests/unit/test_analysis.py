@@ -436,3 +436,16 @@ def test_an_evaluation_in_the_span_of_the_first_mean_is_timed() -> None:
 def test_an_evaluation_long_before_the_first_mean_is_not() -> None:
     text = "Iter 1: Val loss 1.777, Val took 101.9s\n" + "".join(MLX.format(n=n) for n in (110, 120, 130))
     assert analysed(text).goodput.parts_s["eval"] == 0
+
+
+# --- levels -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "change"), [(40, 11), (50, 40), (300, 137), (4000, 1234)])
+def test_a_change_of_speed_is_placed_at_its_row(count: int, change: int) -> None:
+    rng = np.random.default_rng(count)
+    times = 100 * np.exp(rng.normal(0, 0.04, count))
+    times[change:] *= 1.4
+    times[change - 5] *= 1.4
+    regimes = analysed(lines(*times, first=10)).regimes.regimes
+    assert [regime.from_iteration for regime in regimes] == [10, 10 * (change + 1)]

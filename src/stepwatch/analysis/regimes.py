@@ -17,6 +17,7 @@ SMALLEST_DRIFT = 0.02
 _MOST_BLOCKS = 200
 _ROWS_PER_BLOCK = 15
 _MOST_CUTS = 20
+_FAR = 2.0
 
 
 class Regime(NamedTuple):
@@ -67,8 +68,8 @@ def _regimes(times: Floats, numbers: np.ndarray) -> tuple[Regime, ...]:
     blocks = max(1, min(_MOST_BLOCKS, len(times) // _ROWS_PER_BLOCK))
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
     levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
-    bounds = [0, *(int(edges[cut]) for cut in _cuts(levels)), len(times)]
-    bounds = _merged(times, bounds)
+    bounds = _merged(times, [0, *(int(edges[cut]) for cut in _cuts(levels)), len(times)])
+    bounds = _placed(times, bounds, math.ceil(len(times) / blocks))
     return tuple(
         Regime(from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a)
         for a, b in pairwise(bounds)
@@ -107,10 +108,27 @@ def _merged(times: Floats, bounds: list[int]) -> list[int]:
     """Without the cuts between parts that are nearly alike: a drift is no change of regime."""
     kept = [bounds[0]]
     for cut, end in pairwise(bounds[1:]):
-        before, after = median(times[kept[-1] : cut]), median(times[cut:end])
-        if abs(math.log(max(after, 1e-9) / max(before, 1e-9))) >= SMALLEST_CHANGE:
+        if _differ(times, kept[-1], cut, end):
             kept.append(cut)
     return [*kept, bounds[-1]]
+
+
+def _differ(times: Floats, begin: int, cut: int, end: int) -> bool:
+    before, after = median(times[begin:cut]), median(times[cut:end])
+    return abs(math.log(max(after, 1e-9) / max(before, 1e-9))) >= SMALLEST_CHANGE
+
+
+def _placed(times: Floats, bounds: list[int], block: int) -> list[int]:
+    """Blocks tell that the level changes, the rows of the two around a cut tell where; a drift stays as it was cut."""
+    placed = [bounds[0]]
+    for cut, end in pairwise(bounds[1:]):
+        begin, stop = max(cut - block, placed[-1]), min(cut + block, end)
+        around = np.log(np.maximum(times[begin:stop], 1e-9))
+        middle, far = median(around), _FAR * spread(around)
+        row, _ = _best_cut(np.clip(around, middle - far, middle + far))  # one slow row is no change of level
+        moved = begin + row
+        placed.append(moved if _differ(times, placed[-1], moved, end) else cut)
+    return [*placed, bounds[-1]]
 
 
 def _drift(times: Floats) -> float | None:

@@ -14,7 +14,7 @@ import pytest
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import WARNING, Finding
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import numbers
+from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import sentences
 from stepwatch.presenters.jsondoc import JsonPresenter
@@ -173,6 +173,26 @@ def test_terminal_note_and_json_give_the_same_figures(truth: Truth) -> None:
 
 def _is_shown(key: str, cost: dict | None) -> bool:
     return cost is not None and key in ("step_s", "eval_s", "checkpoint_s", "compile_s")
+
+
+def first_words(text: str) -> str:
+    return say(sentences.headline(a_report(text).analyses[0]), "en").replace("\u00a0", " ")
+
+
+def _modded(slow: frozenset[int]) -> str:
+    total, text = 0, ""
+    for n in range(1, 401):
+        total += 400 if n in slow else 100
+        text += f"step:{n}/400 train_time:{total}ms step_avg:{total / n:.2f}ms\n"
+    return text
+
+
+def test_the_headline_names_the_period_of_slow_iterations_where_most_of_them_have_one() -> None:
+    regular, odd = frozenset(range(10, 401, 10)), frozenset({13, 57, 58, 91, 144, 215, 301, 302, 333, 378, 391, 399})
+    told = first_words(_modded(regular))
+    assert "Every 10 iterations one is slow, which costs 23.1 %" in told
+    assert "Every 10" in first_words(_modded(regular | odd))
+    assert "stalls that the log does not explain" in first_words(_modded(odd))
 
 
 def test_evaluations_that_no_line_tells_of_are_not_called_measured() -> None:

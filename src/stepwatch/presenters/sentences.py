@@ -109,6 +109,13 @@ def headline(a: Analysis) -> Message:
             "A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.", facts
         )
     if share_of(a, "stall") > WORTH_SAYING:
+        on_period = _periodic_s(a)
+        if 2 * on_period > a.goodput.parts_s["stall"]:
+            return Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs "
+                "{share:pct} of the time; the log does not say why.",
+                {**facts, "share": on_period / a.goodput.wall_s},
+            )
         return Message(
             "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, "
             "was lost in stalls that the log does not explain.",
@@ -117,6 +124,14 @@ def headline(a: Analysis) -> Message:
     if len(a.regimes.regimes) > 1:
         return _headline_of_regimes(a)
     return _headline_of_evaluations(a, facts) or _headline_without(a, facts)
+
+
+def _periodic_s(a: Analysis) -> float:
+    """What slow iterations that come at a period took beyond a normal one."""
+    if a.phases.periodic is None:
+        return 0.0
+    rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
+    return float((a.split.unexplained_s * a.phases.covers)[rows].sum())
 
 
 def _stalls_are_told(a: Analysis) -> bool:

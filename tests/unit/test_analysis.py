@@ -449,3 +449,13 @@ def test_a_change_of_speed_is_placed_at_its_row(count: int, change: int) -> None
     times[change - 5] *= 1.4
     regimes = analysed(lines(*times, first=10)).regimes.regimes
     assert [regime.from_iteration for regime in regimes] == [10, 10 * (change + 1)]
+
+
+def test_what_a_clock_of_whole_seconds_cannot_tell_is_not_left_unexplained() -> None:
+    stamps = ["10:00:00", "10:00:02", "10:00:04", "10:00:06", "10:00:08"]
+    text = "".join(f"2025-01-01 {s} iter {n}: loss 3, time 1900.00ms\n" for n, s in enumerate(stamps, 10))
+    a = analysed(text)
+    assert a.goodput.by_clock
+    assert a.goodput.parts_s["unexplained"] == 0
+    finer = analysed(text.replace(" iter", ",250 iter").replace("10:00:08,250", "10:00:08,450"))
+    assert finer.goodput.parts_s["unexplained"] == pytest.approx(4 * 0.1 + 0.2)

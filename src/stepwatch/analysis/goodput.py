@@ -15,6 +15,7 @@ from stepwatch.units import Interval
 
 Floats = npt.NDArray[np.float64]
 
+WHOLE_SECOND_S = 1.0
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
 
 
@@ -153,7 +154,7 @@ def _with_clock(
     if clock is not None:
         clock += before_first_s(run, phases, costs)
         difference = clock - wall
-        if difference >= 0:
+        if difference > _clock_step_s(run):
             parts["unexplained"] += difference
         else:
             parts = {name: value * clock / wall for name, value in parts.items()}
@@ -181,6 +182,12 @@ def clock_wall_s(run: Run, first_covers: int) -> float | None:
     if span <= 0 or (run.timing in AVERAGES and run.format == "nanogpt"):
         return None
     return span + float(run.iterations.time_s[0]) * first_covers
+
+
+def _clock_step_s(run: Run) -> float:
+    """What the clock of the lines cannot tell: a second where it knows no less."""
+    stamps = run.iterations.stamp_s
+    return WHOLE_SECOND_S if bool((stamps[[0, -1]] % WHOLE_SECOND_S == 0).all()) else 0.0
 
 
 def _relative_error(costs: Costs) -> float:

@@ -459,3 +459,18 @@ def test_what_a_clock_of_whole_seconds_cannot_tell_is_not_left_unexplained() -> 
     assert a.goodput.parts_s["unexplained"] == 0
     finer = analysed(text.replace(" iter", ",250 iter").replace("10:00:08,250", "10:00:08,450"))
     assert finer.goodput.parts_s["unexplained"] == pytest.approx(4 * 0.1 + 0.2)
+
+
+def test_a_clear_change_of_speed_shows_in_a_few_rows() -> None:
+    times = [45, 47, 46, 48, 86, 88, 89, 89, 127, 126, 128, 131, 139, 139, 140, 140]
+    a = analysed(lines(*times, interval=1, first=62))
+    assert [regime.from_iteration for regime in a.regimes.regimes][:2] == [62, 66]
+    assert "regime_change" in {finding.code for finding in a.findings}
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05, 0.2])
+def test_noise_in_a_few_rows_is_no_change_of_speed(noise: float) -> None:
+    rng = np.random.default_rng(0)
+    for count in [*range(8, 30), *range(8, 30)]:
+        times = 100 * np.exp(rng.normal(0, noise, count))
+        assert len(analysed(lines(*times, interval=1, first=62)).regimes.regimes) < 2

@@ -18,6 +18,9 @@ _MOST_BLOCKS = 200
 _ROWS_PER_BLOCK = 15
 _MOST_CUTS = 20
 _FAR = 2.0
+_FEWEST_ROWS = 4
+_CLEAR_CHANGE = 0.2
+_CLEAR_ERRORS = 6.0
 
 
 class Regime(NamedTuple):
@@ -65,15 +68,41 @@ def _warm_up_rows(run: Run, phases: Phases, times: Floats) -> int:
 
 
 def _regimes(times: Floats, numbers: np.ndarray) -> tuple[Regime, ...]:
-    blocks = max(1, min(_MOST_BLOCKS, len(times) // _ROWS_PER_BLOCK))
-    edges = np.linspace(0, len(times), blocks + 1).astype(int)
-    levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
-    bounds = _merged(times, [0, *(int(edges[cut]) for cut in _cuts(levels)), len(times)])
-    bounds = _placed(times, bounds, math.ceil(len(times) / blocks))
+    bounds = _bounds(times) if len(times) >= 2 * _ROWS_PER_BLOCK else _bounds_of_few(times)
     return tuple(
         Regime(from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a)
         for a, b in pairwise(bounds)
     )
+
+
+def _bounds(times: Floats) -> list[int]:
+    blocks = min(_MOST_BLOCKS, len(times) // _ROWS_PER_BLOCK)
+    edges = np.linspace(0, len(times), blocks + 1).astype(int)
+    levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
+    bounds = _merged(times, [0, *(int(edges[cut]) for cut in _cuts(levels)), len(times)])
+    return _placed(times, bounds, math.ceil(len(times) / blocks))
+
+
+def _bounds_of_few(times: Floats) -> list[int]:
+    """Of too few rows for blocks: cut only where the change is large and far beyond the noise from row to row."""
+    levels = np.log(np.maximum(times, 1e-9))
+    noise = spread(np.diff(levels)) / math.sqrt(2)
+    bounds, open_parts = [0, len(times)], [(0, len(times))]
+    while open_parts:
+        begin, end = open_parts.pop()
+        row, _ = _best_cut(levels[begin:end], _FEWEST_ROWS)
+        before, after = levels[begin : begin + row], levels[begin + row : end]
+        if row and _clearly_apart(before, after, noise):
+            bounds.append(begin + row)
+            open_parts += [(begin, begin + row), (begin + row, end)]
+    return _merged(times, sorted(bounds))
+
+
+def _clearly_apart(before: Floats, after: Floats, noise: float) -> bool:
+    change = abs(median(after) - median(before))
+    error = 1.2533 * noise * math.sqrt(1 / len(before) + 1 / len(after))  # of the difference of two medians
+    overlap = max(before.min(), after.min()) <= min(before.max(), after.max())
+    return change > max(_CLEAR_CHANGE, _CLEAR_ERRORS * error) and not overlap
 
 
 def _cuts(levels: Floats) -> list[int]:
@@ -91,17 +120,17 @@ def _cuts(levels: Floats) -> list[int]:
     return sorted(found)
 
 
-def _best_cut(levels: Floats) -> tuple[int, float]:
-    """Where two levels instead of one take most off the sum of squares, and how much."""
+def _best_cut(levels: Floats, least: int = 1) -> tuple[int, float]:
+    """Where two levels instead of one take most off the sum of squares, and how much; neither of fewer than least."""
     count = len(levels)
-    if count < 2:
+    if count < 2 * least:
         return 0, 0.0
-    sizes = np.arange(1, count)
-    sums = np.cumsum(levels)[:-1]
+    sizes = np.arange(least, count - least + 1)
+    sums = np.cumsum(levels)[sizes - 1]
     difference = sums / sizes - (levels.sum() - sums) / (count - sizes)
     gain = sizes * (count - sizes) / count * difference**2
     best = int(np.argmax(gain))
-    return best + 1, float(gain[best])
+    return best + least, float(gain[best])
 
 
 def _merged(times: Floats, bounds: list[int]) -> list[int]:

@@ -474,3 +474,8 @@ def test_noise_in_a_few_rows_is_no_change_of_speed(noise: float) -> None:
     for count in [*range(8, 30), *range(8, 30)]:
         times = 100 * np.exp(rng.normal(0, noise, count))
         assert len(analysed(lines(*times, interval=1, first=62)).regimes.regimes) < 2
+
+
+def test_times_of_zero_a_second_apart_are_answered() -> None:
+    text = "".join(f"2025-01-01 10:00:0{n} iter {n}: loss 3, time 0.00ms\n" for n in (1, 2))
+    assert analysed(text).goodput.parts_s["unexplained"] == pytest.approx(1)

@@ -154,7 +154,7 @@ def _with_clock(
     if clock is not None:
         clock += before_first_s(run, phases, costs)
         difference = clock - wall
-        if difference > _clock_step_s(run):
+        if difference > _clock_step_s(run) or wall <= 0:
             parts["unexplained"] += difference
         else:
             parts = {name: value * clock / wall for name, value in parts.items()}

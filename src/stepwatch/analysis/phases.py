@@ -181,6 +181,8 @@ def _in_series(gaps: npt.NDArray[np.int64]) -> Mask:
 def _before_first(numbers: npt.NDArray[np.int64], interval: int) -> int:
     """The iteration after which the first mean begins; a first row off the grid of the others is a shorter one."""
     first = int(numbers[0])
+    if len(numbers) > 1 and numbers[1] - first == first:  # the interval may change later
+        return 0
     if len(numbers) > 1 and (numbers[1] - first) % interval:
         return (first - 1) // interval * interval
     return max(0, first - interval)

@@ -248,7 +248,7 @@ def _first_row(run: Run) -> int | None:
     if run.format != "nanogpt":  # others count from 1, or print averages from the first interval on
         interval = run.settings.count("log_interval") or 1
         if run.timing in AVERAGES:
-            return 0 if run.has_header or number <= interval else None
+            return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None
 

@@ -188,3 +188,38 @@ def _advice(check: Callable[[str], bool]) -> None:
 
 def test_no_finding_says_to_reduce_the_interval_of_evaluations() -> None:
     _advice(lambda sentence: not re.search(r"(reduce|lower|smaller|decrease)[^.]*eval_interval", sentence))
+
+
+# --- evaluations and saves outside the printed times, by the clock ------------------------------------------------
+
+
+def clocked(*, saves_every: int) -> str:
+    """Steps of 1 s by llm.c, evaluations of 7 s every 50 and saves of 3 s."""
+    text, at = [], 0.0
+    for n in range(1, 501):
+        at += 1.0
+        text.append(
+            (at, f"step {n:4d}/2000 | loss 4.9 (-0.4z)| norm 0.4 (+0.1z)| lr 2e-04 | 1000.00 ms | 51.2% bf16 MFU")
+        )
+        if n % 50 == 0:
+            at += 7.0
+            text.append((at, "val loss 4.100000"))
+        if n % saves_every == 0:
+            at += 3.0
+            text.append((at, f"Writing checkpoint at step {n}"))
+    return "".join(f"2025-03-02 10:{int(t) // 60:02d}:{t % 60:06.3f} {line}\n" for t, line in text)
+
+
+def test_saves_that_always_come_with_an_evaluation_cost_what_the_clock_shows_beyond_it() -> None:
+    (run,) = read(from_text(clocked(saves_every=100)))
+    costs = analyse(run).costs
+    assert costs.eval_s is not None and costs.checkpoint_s is not None
+    assert (costs.eval_s.mid, costs.checkpoint_s.mid) == (pytest.approx(7.0, abs=0.1), pytest.approx(3.0, abs=0.1))
+
+
+def test_evaluations_and_saves_that_are_never_apart_are_in_a_total_by_the_clock() -> None:
+    (run,) = read(from_text(clocked(saves_every=50)))
+    a = analyse(run)
+    (finding,) = (each for each in a.findings if each.code.startswith("invisible"))
+    assert "includes them" in say(finding.message, "en")
+    assert a.goodput.wall_s == pytest.approx(500 + 9 * 10, rel=0.03)

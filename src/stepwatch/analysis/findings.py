@@ -374,7 +374,10 @@ def outside_the_time(a: Analysis) -> Iterator[Finding]:
         name for name, events in (("eval", a.run.evaluations), ("checkpoint", a.run.checkpoints))
         if events and name not in a.run.holds and a.costs.how.get(f"{name}_s") == NOT_SEPARABLE
     ]  # fmt: skip
-    if unseen == ["eval"]:
+    if unseen and a.goodput.by_clock:
+        yield Finding("invisible_evaluations" if "eval" in unseen else "invisible_checkpoints", NOTICE, Message(
+            "The printed times leave evaluations and checkpoints out, and this log does not tell what each took. The total goes by the clock in front of the lines and includes them, as time that is not explained.", {}))  # fmt: skip
+    elif unseen == ["eval"]:
         yield Finding("invisible_evaluations", NOTICE, Message(
             "The printed times leave evaluations out, and nothing in this log tells what they took: the total lacks them.", {}))  # fmt: skip
     elif unseen == ["checkpoint"]:

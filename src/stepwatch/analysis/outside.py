@@ -61,20 +61,35 @@ def _gaps(run: Run, phases: Phases, costs: Costs) -> tuple[list[float], list[flo
     between, covers, apart = np.diff(stamps), phases.covers[1:], np.maximum(np.diff(rows.number), 1)
     told = covers * rows.time_s[1:] + (apart - covers) * costs.step_s.mid
     excess = between - np.where((covers > 1) | (apart == 1), told, apart * costs.step_s.mid)
-    places = {
-        kind: np.searchsorted(rows.line, [event.line for event in events]) - 1
+    counts = {
+        kind: np.bincount(_gaps_of(run, events), minlength=len(excess)) if kind not in run.holds else 0 * apart
         for kind, events in (("eval", run.evaluations), ("checkpoint", run.checkpoints))
     }
-    found: dict[str, list[float]] = {"eval": [], "checkpoint": []}
-    for kind, other in (("eval", "checkpoint"), ("checkpoint", "eval")):
-        if kind in run.holds:
-            continue
-        shared = set(places[other].tolist()) if other not in run.holds else set()
-        gaps, counts = np.unique(places[kind], return_counts=True)
-        for gap, count in zip(gaps.tolist(), counts.tolist(), strict=True):
-            if 0 <= gap < len(excess) and gap not in shared and np.isfinite(excess[gap]):
-                found[kind].append(float(excess[gap]) / count)
+    found = {
+        kind: _beyond(excess, counts[kind], counts[other] == 0)
+        for kind, other in (("eval", "checkpoint"), ("checkpoint", "eval"))
+    }
+    printed = {
+        kind: [event.took_s for event in events if event.took_s is not None]
+        for kind, events in (("eval", run.evaluations), ("checkpoint", run.checkpoints))
+    }
+    for kind, other in (("checkpoint", "eval"), ("eval", "checkpoint")):
+        known = printed[other] or found[other]
+        if not found[kind] and known:  # they are never alone: what they take beyond the others
+            found[kind] = _beyond(excess - counts[other] * float(np.mean(known)), counts[kind], counts[other] > 0)
     return found["eval"], found["checkpoint"]
+
+
+def _gaps_of(run: Run, events: Sequence[Evaluation] | Sequence[Checkpoint]) -> np.ndarray:
+    """After which row each stands, of those that lie between two."""
+    places = np.searchsorted(run.iterations.line, [event.line for event in events]) - 1
+    return np.asarray(places[(places >= 0) & (places < len(run.iterations) - 1)])
+
+
+def _beyond(excess: np.ndarray, counts: np.ndarray, where: np.ndarray) -> list[float]:
+    rows = np.flatnonzero(where & (counts > 0) & np.isfinite(excess))
+    values: list[float] = (excess[rows] / counts[rows]).tolist()
+    return values
 
 
 def outside_s(run: Run, phases: Phases, costs: Costs) -> dict[str, float]:

@@ -106,8 +106,59 @@ def test_clocks_in_front_are_kept() -> None:
 
 def test_time_adds_up_to_what_elapsed() -> None:
     analysis = analyse(the_run(fit(elapsed=60)))
-    assert analysis.goodput.parts_s["step"] == pytest.approx(250, rel=0.02)
     assert sum(analysis.goodput.parts_s.values()) == pytest.approx(75 + 4 * 60, rel=0.01)
+
+
+def test_the_first_step_of_a_later_epoch_is_in_its_mean_and_no_stall() -> None:
+    analysis = analyse(the_run(fit(elapsed=60)))
+    assert analysis.run.iterations.number.tolist() == [1, 500, 1000, 1500, 2000, 2500]
+    assert analysis.run.iterations.time_s[2:].tolist() == pytest.approx([0.12] * 4)
+    assert analysis.goodput.parts_s["stall"] == 0
+
+
+def test_an_epoch_that_waited_long_is_still_a_stall() -> None:
+    text = fit() + NEW.join(("Epoch 6/7\n", "Epoch 7/7\n")).format(elapsed=900, ms=100, loss=1.0)
+    text += NEW.format(elapsed=50, ms=100, loss=1.0)
+    assert analyse(the_run(text)).goodput.parts_s["stall"] == pytest.approx(850, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("total", "elapsed", "printed", "low", "high"),
+    [
+        (1800, 3, "1ms", 2.5 / 1800, 1.5e-3),  # elapsed time is finer, and bounds the time per step from below
+        (3, 4, "2s", 3.5 / 3, 1.5),  # the time per step is that of the two steps behind the first
+        (3, 3, "2s", 1.0, 3.5 / 3),
+        (500, 50, "99ms", 99e-3, 99.5e-3),  # the time per step is finer, and elapsed time bounds it
+        (500, 51, "100ms", 101e-3, 103e-3),  # a first step that is longer, but not by much
+    ],
+)
+def test_a_mean_is_one_that_both_printed_figures_allow(
+    total: int, elapsed: int, printed: str, low: float, high: float
+) -> None:
+    lines = [f"Epoch {n}/4\n{total}/{total} {BAR} {elapsed}s {printed}/step - loss: 1.0\n" for n in range(1, 5)]
+    run = the_run("".join(lines))
+    assert all(low - 1e-9 <= time <= high + 1e-9 for time in run.iterations.time_s.tolist())
+    wall = sum(analyse(run).goodput.parts_s.values())
+    assert wall == pytest.approx(4 * elapsed, abs=4 * 0.5)
+
+
+def test_a_fit_of_one_epoch_is_the_mean_of_its_steps() -> None:
+    analysis = analyse(the_run("Epoch 1/1\n3500/3500 [=====] - 17s - loss: 0.5 - val_loss: 0.4\n"))
+    assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (3500, pytest.approx(17))
+    assert analysis.costs.step_s.mid == pytest.approx(17 / 3500)
+
+
+def test_one_epoch_from_the_middle_of_a_fit_covers_its_own_steps() -> None:
+    analysis = analyse(the_run("Epoch 7/9\n350/350 [=====] - 17s - loss: 0.5\n"))
+    assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (350, pytest.approx(17))
+
+
+def test_a_full_bar_in_progress_before_a_callback_speaks_is_no_iteration() -> None:
+    text = fit(OLD).replace(
+        "Epoch 3/5\n", "Epoch 3/5\n500/500 [=====] - ETA: 0s - loss: 1.1\nEpoch 3: reducing learning rate\n"
+    )
+    run = the_run(text)
+    assert (len(run.iterations), run.unread_count) == (6, 0)
 
 
 def test_a_validation_in_every_epoch_is_no_slow_iteration() -> None:

@@ -34,7 +34,7 @@ _VAL_LOSS = Pattern(r"(?<![\w.])val_loss: (?P<value>[-+]?(?:[\d.]+(?:e[-+]?\d+)?
 _EPOCH = Pattern(r"Epoch (?P<epoch>\d{1,9})/(?P<last>\d{1,9})\s*$")
 _SAVE = Pattern(r"Epoch (?P<epoch>\d{1,9}): .{0,300}?\bsaving model to ")
 _PARAMETERS = Pattern(r"Total params: (?P<count>[\d,]{1,20})")
-_NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s.{0,200}loss: ")
+_NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s(?!.{0,100}\bETA: ).{0,200}loss: ")  # with ETA, in progress
 _WORDS = Words((b"s/step", b"/sample", b"Epoch ", b"loss: ", b"Total params", *SURROUNDINGS))
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
 _UNITS = {"us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -54,6 +54,7 @@ _MOST_SNIFFED = 60
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
 _LEAST_STEPS = 10.0  # of a first step, to be told apart
+_HALF_SECOND = 0.5  # what the elapsed time does not show
 
 
 class _Finals(NamedTuple):
@@ -232,7 +233,7 @@ def finish(first_line: int, records: Records) -> None:
             finals = _Finals(*(column[rows] for column in finals))
         _add_facts(finals, epochs, records)
         _add_events(finals, epoch, records)
-        _add_rows(finals, epoch, records)
+        _tell_lone_rows(finals, epoch, _add_rows(finals, epoch, records), epochs, records)
     records.kept.clear()
     for tables in (records.tables, records.table_rows):
         tables.pop(_SAVES, None)
@@ -324,14 +325,17 @@ def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     records.events += map(tuple.__new__, repeat(Checkpoint), saves)
 
 
-def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
-    """A row for each epoch, and one for its first step where that took notably long."""
+def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarray:
+    """A row for each epoch, and one for the first step of a fit where that took notably long; which epochs have one.
+
+    The first step of a later epoch fills the pipeline again, as each epoch does: it is part of their mean.
+    """
     total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
-    finer = (np.abs(elapsed / total - time) <= unit / 2) & (time < elapsed * unit)
-    time = np.where(finer, elapsed / total, time)
     first = elapsed - time * (total - 1)
-    doubt = 0.5 + unit / 2 * (total - 1)
-    slow = np.flatnonzero(~finer & (total > 1) & (first > 2 * doubt) & (first > _LEAST_STEPS * time))
+    doubt = _HALF_SECOND + unit / 2 * (total - 1)
+    slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > _LEAST_STEPS * time)
+    time = np.where(slow, time, _means(finals))
+    slow = np.flatnonzero(slow)
     number = (epoch * total).astype(np.int64)
     began = ((epoch - 1) * total).astype(np.int64) + 1
     unknown = np.full(len(slow), np.nan)
@@ -344,6 +348,35 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     if np.isnan(finals.stamp_s).all():
         del named["stamp_s"]
     records.add_rows(**named)
+    return slow
+
+
+def _tell_lone_rows(
+    finals: _Finals, epoch: np.ndarray, with_first: np.ndarray, epochs: _Epochs, records: Records
+) -> None:
+    """A fit of which there is one row is told how many steps that row is about: no distance to another shows it."""
+    fit = np.searchsorted(epochs.line[epochs.epoch == 1], finals.line)
+    alone = np.diff(fit, prepend=-1) != 0
+    alone &= np.diff(fit, append=fit[-1] + 1) != 0
+    alone[with_first] = False
+    for row in np.flatnonzero(alone).tolist():
+        whole = epoch[row] == 1
+        name, value = ("mean_of_run", 1) if whole else ("log_interval", int(finals.total[row]))
+        records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
+
+
+def _means(finals: _Finals) -> np.ndarray:
+    """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
+
+    The time per step may leave out the first step, of which only is known that it took no less than nothing.
+    """
+    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
+    mean, half = elapsed / total, _HALF_SECOND / total
+    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
+    finer = np.where(unit / 2 < half, time, mean)
+    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
+    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
+    return np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
 
 
 READER = Reader(

@@ -182,3 +182,35 @@ def test_cut_anywhere_it_is_read_as_far_as_it_goes(cut: int) -> None:
 def test_the_example_is_read() -> None:
     assert detect(from_text(READER.example)) == "keras"
     assert len(the_run(READER.example).evaluations) == 2
+
+
+SAMPLES = (
+    "Train on 1000 samples, validate on 100 samples\nEpoch 1/2\n{bars}1000/1000 [=====] - 8s 8ms/{unit} - loss: 1.0\n"
+)
+SAMPLES += "Epoch 2/2\n{bars}1000/1000 [=====] - 6s 6ms/{unit} - loss: 0.9\n"
+DRAWN = "  64/1000 [>....] - ETA: 20s - loss: 1.2\n 320/1000 [=>...] - ETA: 5s - loss: 1.1\n"
+
+
+@pytest.mark.parametrize("unit", ["sample", "step"])
+def test_samples_become_steps_where_the_bar_shows_the_batch(unit: str) -> None:
+    run = the_run(SAMPLES.format(bars=DRAWN, unit=unit))
+    assert run.iterations.number.tolist() == [16, 32]
+    assert run.iterations.time_s.tolist() == pytest.approx([8 / 16, 6 / 16])
+    assert (run.settings.count("batch_size"), run.settings.count("max_iters")) == (64, 32)
+
+
+def test_samples_stay_samples_where_nothing_shows_the_batch() -> None:
+    run = the_run(SAMPLES.format(bars="", unit="sample"))
+    assert run.iterations.number.tolist() == [1000, 2000]
+    assert run.settings.count("batch_size") is None
+
+
+def test_each_fit_has_its_own_batch() -> None:
+    text = SAMPLES.format(bars=DRAWN, unit="sample")
+    runs = read(from_text(text + text.replace("  64/1000", "  32/1000").replace("- 8s", "- 9s")))
+    assert [run.settings.count("batch_size") for run in runs] == [64, 32]
+
+
+def test_steps_that_are_drawn_in_tens_are_no_samples() -> None:
+    run = the_run("Epoch 1/2\n" + DRAWN + "1000/1000 [=====] - 8s 8ms/step - loss: 1.0\n")
+    assert run.iterations.number.tolist() == [1000]

@@ -2,7 +2,8 @@
 
 What stands behind the bar is an average over the epoch, rounded to a whole number, and holds the validation. The bar
 leaves the epoch's first step out of it; elapsed time has it, so the first step is what the one has beyond the other.
-Numbers count steps over all epochs.
+Numbers count steps over all epochs. Versions before TensorFlow 2.2 count samples where all data is handed over at
+once: the first drawing of a bar then tells the batch, and with it the steps.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ _LOSS = Pattern(r"(?<![\w.])loss: (?P<value>[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf
 _VAL_LOSS = Pattern(r"(?<![\w.])val_loss: (?P<value>[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf))")
 _EPOCH = Pattern(r"Epoch (?P<epoch>\d{1,9})/(?P<last>\d{1,9})\s*$")
 _SAVE = Pattern(r"Epoch (?P<epoch>\d{1,9}): .{0,300}?\bsaving model to ")
+_SAMPLES = Pattern(r"Train on (?P<count>\d{1,9}) samples\b")
 _PARAMETERS = Pattern(r"Total params: (?P<count>[\d,]{1,20})")
 _NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s(?!.{0,100}\bETA: ).{0,200}loss: ")  # with ETA, in progress
-_WORDS = Words((b"s/step", b"/sample", b"Epoch ", b"loss: ", b"Total params", *SURROUNDINGS))
+_WORDS = Words((b"s/step", b"/sample", b"Epoch ", b"loss: ", b"Total params", b"Train on ", *SURROUNDINGS))
+_PER_SAMPLE = b"s/sample"
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
 _UNITS = {"us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0}
 _PROGRESS = Template("{ }{n}/{total} {**}")
@@ -49,7 +52,7 @@ _USUAL = tuple(
 _FIGURE = Pattern(r"(?<= )[-+]?\d\S*")
 _SEARCHED = 1 << 16  # bytes; an epoch that is longer has few last lines
 _HEADER = Template("Epoch {epoch}/{last}")
-_SAVES = "save"
+_SAVES, _OF_SAMPLES, _DRAWN = "save", "samples", "drawn"
 _MOST_SNIFFED = 60
 _LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
@@ -134,11 +137,23 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     left = _keep_alike(text, block, clocks, left, first_line, records)
     progress, found = _PROGRESS.match(block, left)
     full = found["n"] == found["total"]
+    _keep_first_drawings(progress + first_line, found, records)
+    if _PER_SAMPLE in text:
+        records.keep_row(_OF_SAMPLES, first_line, 0.0)
     left, ended = block.without(left, progress), progress[full]
     for template, unit in _USUAL:
         ended = _keep_usual(block, clocks, *template.match(block, ended), unit, ended, first_line, records)
     left = np.sort(np.concatenate((left, ended)))
     read_lines(_read, _WORDS, text, whole, left, first_line, records)
+
+
+def _keep_first_drawings(lines: np.ndarray, found: dict[str, np.ndarray], records: Records) -> None:
+    """Of each bar the first drawing with that behind it: line, both positions and the total."""
+    n, total = found["n"], found["total"]
+    begins = np.flatnonzero((np.diff(n, prepend=np.inf) < 0) & (n < total))
+    begins = begins[begins + 1 < len(n)]
+    if len(begins):
+        records.keep(_DRAWN, lines[begins], n[begins], n[begins + 1], total[begins])
 
 
 def _keep_alike(
@@ -210,11 +225,14 @@ def _read(line: str, number: int, records: Records) -> None:
         records.kept.append(_Finals(**{name: np.array([columns[name]]) for name in _Finals._fields}))
         return
     header, save, parameters = _EPOCH.match(rest), _SAVE.match(rest), _PARAMETERS.match(rest.strip())
+    samples = _SAMPLES.match(rest)
     if header:
         told = np.array([number]), np.array([float(header["epoch"])]), np.array([float(header["last"])])
         records.kept.append(_Epochs(*told))
     elif save:
         records.keep_row(_SAVES, number, float(save["epoch"]))
+    elif samples:
+        records.keep_row(_OF_SAMPLES, number, float(samples["count"]))
     elif parameters:
         value = float(parameters["count"].replace(",", "") or 0)
         records.events.append(Fact(line=number, name="n_params", value=value))
@@ -231,12 +249,14 @@ def finish(first_line: int, records: Records) -> None:
         rows, epoch = _one_of_each(finals, epochs)
         if len(rows) < len(finals.line):
             finals = _Finals(*(column[rows] for column in finals))
+        finals = _in_steps(finals, epochs, records)
         _add_facts(finals, epochs, records)
         _add_events(finals, epoch, records)
         _tell_lone_rows(finals, epoch, _add_rows(finals, epoch, records), epochs, records)
     records.kept.clear()
     for tables in (records.tables, records.table_rows):
-        tables.pop(_SAVES, None)
+        for name in (_SAVES, _OF_SAMPLES, _DRAWN):
+            tables.pop(name, None)
 
 
 def _joined_finals(kept: list[object]) -> _Finals:
@@ -292,6 +312,38 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     begin = int(epochs.epoch[0]) - len(bare) if len(epochs.line) and epochs.epoch[0] > len(bare) else 1
     numbers = np.concatenate((begin + np.arange(len(bare)), epochs.epoch[above[headed]]))
     return np.concatenate((bare, headed)), numbers.astype(np.int64)
+
+
+def _fits(finals: _Finals, epochs: _Epochs) -> np.ndarray:
+    """For each epoch's last line the fit that it is of, counted by the headers that begin one."""
+    return np.searchsorted(epochs.line[epochs.epoch == 1], finals.line)
+
+
+def _in_steps(finals: _Finals, epochs: _Epochs, records: Records) -> _Finals:
+    """Epochs that count samples, by the batch that the log shows, as epochs of steps; else they stay as they are."""
+    told = records.table(_OF_SAMPLES, 2)[:, 1]
+    if not len(told):
+        return finals
+    counts = np.isin(finals.total, told) | (told == 0).any()
+    batch = np.where(counts, _batches(finals, epochs, records.table(_DRAWN, 4)), np.nan)
+    for row in np.flatnonzero(counts & (np.nan_to_num(np.diff(batch, prepend=-1), nan=1) != 0)).tolist():
+        name, value = ("samples", True) if np.isnan(batch[row]) else ("batch_size", int(batch[row]))
+        records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
+    steps = np.where(np.isnan(batch), finals.total, np.ceil(finals.total / batch))
+    longer = finals.total / steps
+    return finals._replace(total=steps, time_s=finals.time_s * longer, unit_s=finals.unit_s * longer)
+
+
+def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
+    """The batch of each epoch's fit: where its first bar begins, if the next drawing is a whole number of batches."""
+    above = np.searchsorted(epochs.line, finals.line) - 1
+    begun = np.where(above >= 0, np.append(epochs.line, -1)[above], -1)
+    line, first, second, total = np.concatenate((drawn, np.full((1, 4), np.inf)))[np.searchsorted(drawn[:, 0], begun)].T
+    with np.errstate(invalid="ignore"):
+        known = (line < finals.line) & (total == finals.total) & (second > first) & (second % first == 0) & (first > 0)
+    begins = np.flatnonzero(np.diff(_fits(finals, epochs), prepend=-1))
+    rows = np.minimum.reduceat(np.where(known, np.arange(len(line)), len(line)), begins)
+    return np.repeat(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
 
 
 def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
@@ -355,7 +407,7 @@ def _tell_lone_rows(
     finals: _Finals, epoch: np.ndarray, with_first: np.ndarray, epochs: _Epochs, records: Records
 ) -> None:
     """A fit of which there is one row is told how many steps that row is about: no distance to another shows it."""
-    fit = np.searchsorted(epochs.line[epochs.epoch == 1], finals.line)
+    fit = _fits(finals, epochs)
     alone = np.diff(fit, prepend=-1) != 0
     alone &= np.diff(fit, append=fit[-1] + 1) != 0
     alone[with_first] = False

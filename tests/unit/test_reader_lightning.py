@@ -222,3 +222,51 @@ def test_a_loss_that_only_late_bars_show_is_the_one() -> None:
     )
     assert np.isnan(run.iterations.loss[:1500]).all()
     assert (run.iterations.loss[1500:] == 1.25).all()
+
+
+def without_length(kind: str, epochs: int = 4, batches: int = 60, step_s: float = 0.23) -> str:
+    """Bars of data that does not tell its length."""
+    counts = {"?": " |          | {n}/? [{clock}<00:00, ", "it": " {n}it [{clock}, "}[kind]
+    lines = []
+    for epoch in range(epochs):
+        for n in range(1, batches + 1):
+            seconds = n * step_s
+            clock = f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
+            lines.append(
+                f"Epoch {epoch}:{counts.format(n=n, clock=clock)}{1 / step_s:5.2f}it/s, v_num=3, loss={n / 9:.3f}]"
+            )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("kind", ["?", "it"])
+def test_data_of_unknown_length(kind: str) -> None:
+    run = the_run(HEAD + without_length(kind))
+    assert run.iterations.number.tolist() == list(range(1, 241))
+    assert run.iterations.time_s.mean() == pytest.approx(0.23, rel=0.02)
+    assert run.iterations.loss[:2].tolist() == [0.111, 0.222]
+    assert run.settings.count("max_iters") is None
+
+
+def test_the_other_bar_of_unknown_length() -> None:
+    line = "Epoch 0/-2 ━━━━━━━━━━ 400/-- 0:02:00 • -:--:-- 3.33it/s v_num: 1 train_loss: 10.4\n"
+    analysis = analyse(the_run(line))
+    assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (400, pytest.approx(120, abs=0.5))
+    assert analysis.run.settings.count("max_iters") is None
+
+
+def test_the_other_bar_tells_the_number_of_epochs() -> None:
+    lines = [f"Epoch {n}/29 ━━━━━━━━━━ 400/400 0:02:00 • 0:00:00 3.33it/s v_num: 1\n" for n in range(3)]
+    assert the_run("".join(lines)).settings.count("max_iters") == 30 * 400
+
+
+def test_one_bar_alone_is_the_mean_of_its_batches() -> None:
+    run = the_run("Epoch 0:   3%|▍         | 8/260 [16:00<8:00:00,  0.01it/s, v_num=2ch5]\n")
+    assert run.timing is Timing.SPANS_RUN
+    analysis = analyse(run)
+    assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (8, pytest.approx(960))
+    assert analysis.costs.step_s.mid == pytest.approx(120)
+
+
+def test_one_bar_from_a_later_epoch_covers_its_own_batches() -> None:
+    analysis = analyse(the_run("Epoch 3:   3%|▍         | 8/260 [16:00<8:00:00,  0.01it/s, v_num=2ch5]\n"))
+    assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (8, pytest.approx(960))

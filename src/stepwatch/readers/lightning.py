@@ -17,7 +17,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers import lightning_csv
-from stepwatch.readers.columns import Block, Template, numbers_after
+from stepwatch.readers.columns import Block, Template, numbers_after, some_of
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
@@ -25,11 +25,13 @@ from stepwatch.readers.running import WHOLE_SECONDS, Laps, Pause, at_lines, firs
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
 
 _COUNTS = (
-    r"\s*\d{1,3}%(?:\|[^|\n]{0,400}\|)? ?(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
-    rf"\[(?P<elapsed>[\d:]{{4,12}})<[\d:?]{{1,12}}, *(?:(?P<s_per_it>{NUMBER})s/it|(?P<it_per_s>{NUMBER}|\?)it/s)"
+    r"(?:\s*\d{1,3}%)?(?: ?\|[^|\n]{0,400}\|)? ?(?P<number>\d{1,12})(?:/(?:(?P<last>\d{1,12})|\?)|it) "
+    r"\[(?P<elapsed>[\d:]{4,12})(?:<[\d:?]{1,12})?, *"
+    rf"(?:(?P<s_per_it>{NUMBER})s/it|(?P<it_per_s>{NUMBER}|\?)it/s)"
 )
 _RICH = (
-    r"Epoch (?P<rich>\d{1,9})/\d{1,9}\s+[━╸╺ ]{1,400}\s(?P<rich_number>\d{1,12})/(?P<rich_last>\d{1,12})\s+"
+    r"Epoch (?P<rich>\d{1,9})/(?P<rich_epoch>-?\d{1,9})\s+[━╸╺ ]{1,400}\s"
+    r"(?P<rich_number>\d{1,12})/(?:(?P<rich_last>\d{1,12})|--)\s+"
     rf"(?P<rich_elapsed>\d+:\d\d:\d\d)\s+•\s+\S{{1,20}}\s+(?P<rich_per_s>{NUMBER})it/s"
 )
 _VALIDATION = Pattern(rf"(?:Validation|Validating)(?: DataLoader \d{{1,6}})?:{_COUNTS}")
@@ -38,7 +40,15 @@ _LOSSES = (b" loss=", b"train_loss_step=", b"train_loss=", b"train/loss_step=", 
 _VALUES = Pattern(r"(?<==)(?P<value>[^\s,\]{}]+)(?P<after>[^\s{}]*)")
 _SOME_LINES = 40
 _COUNTED = "{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}"
-_BAR = f"Epoch {{epoch}}:{_COUNTED}"
+_BARS = tuple(
+    f"Epoch {{epoch}}:{counted}"
+    for counted in (
+        _COUNTED,
+        # Of data that does not tell its length, or of a bar that is not told it.
+        " |{|}{number}/? [{elapsed:}<{*}{ }{rate/}", " {number}it [{elapsed:},{ }{rate/}",
+    )
+)  # fmt: skip
+_EPOCHS = "epochs"
 _VALIDATION_BARS = tuple(
     Template(f"{title}:{_COUNTED}{{**}}") for title in ("Validation DataLoader {_loader}", "Validation", "Validating")
 )
@@ -64,7 +74,7 @@ class LightningFormat(LineFormat):
     ) -> Ints:
         """The bars, and the loss in them, wherever it stands among what the user shows there."""
         literal, tail = self._shown(text, block, left)
-        lines, found = Template(_BAR + tail).match(block, left)
+        bar, lines, found = _most(block, left, tail)
         self._add_columns(records, lines + first_line, found)
         rest = block.without(left, lines)
         others = block.letters(text, rest)
@@ -76,7 +86,7 @@ class LightningFormat(LineFormat):
         elif wanted is not None:
             rows, losses = numbers_after(block, text, wanted)
             records.keep("loss", rows + first_line, losses)
-        lines, found = Template(_BAR + "{**}").match(block, rest)
+        lines, found = Template(bar + "{**}").match(block, rest)
         self._add_columns(records, lines + first_line, found)
         return self._read_validations(block, block.without(rest, lines), first_line, records)
 
@@ -99,6 +109,7 @@ class LightningFormat(LineFormat):
 
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
         if len(lines):
+            found.setdefault("last", np.zeros(len(lines)))
             columns = (found[name] for name in ("epoch", "number", "last", "elapsed", "rate", "digits"))
             records.keep("bar", lines, *columns)
 
@@ -108,6 +119,8 @@ class LightningFormat(LineFormat):
         epoch, position, last = (float(groups[name] or 0) for name in names)
         elapsed = _clock(groups["rich_elapsed" if rich else "elapsed"] or "")
         rate, digits = _rate(groups, "rich_per_s" if rich else "it_per_s")
+        if rich and not (groups["rich_epoch"] or "-").startswith("-"):  # without end it is -2
+            records.keep_row(_EPOCHS, number, float(groups["rich_epoch"] or 0) + 1)
         records.keep_row("bar", number, epoch, position, last, elapsed, rate, digits)
         return True
 
@@ -115,7 +128,8 @@ class LightningFormat(LineFormat):
         found = _VALIDATION.match(rest)
         if found is not None:
             groups = found.groupdict()
-            position, last, (rate, digits) = float(found["number"]), float(found["last"]), _rate(groups, "it_per_s")
+            position, last = float(found["number"]), float(found["last"] or 0)
+            rate, digits = _rate(groups, "it_per_s")
             records.keep_row("val", number, position, last, _clock(found["elapsed"]), rate, digits)
             return True
         return super()._read_event(rest, prefix, number, records)
@@ -126,6 +140,14 @@ class LightningFormat(LineFormat):
             lightning_csv.tell(text, records)
         else:
             _BarRows(records).tell()
+
+
+def _most(block: Block, lines: Ints, tail: str) -> tuple[str, Ints, dict[str, Floats]]:
+    """The kind of bar that a block has, and its lines with what they tell."""
+    for bar in _BARS:
+        if len(Template(bar + "{**}").match(block, some_of(lines))[0]):
+            return bar, *Template(bar + tail).match(block, lines)
+    return _BARS[0], *Template(_BARS[0] + tail).match(block, lines[:0])
 
 
 def _learned(shown: str) -> tuple[bytes, str]:
@@ -188,6 +210,9 @@ class _BarRows:
         if not np.isfinite(bars[:, 1:4]).all():
             bars = bars[np.isfinite(bars[:, 1:4]).all(axis=1)]
         self.line, self.epoch, self.drawn, self.total, self.elapsed, rate, digits = bars.T
+        unknown = self.total == 0
+        if unknown.any():  # as long as the longest epoch that was seen
+            self.total = np.where(unknown, self.drawn[unknown].max(), self.total)
         self.seconds, self.errors = _since_start(self.drawn, self.elapsed, rate, digits)
         losses = records.table("loss", 2)
         self.losses = at_lines(self.line, losses[:, 0], losses[:, 1])
@@ -241,6 +266,19 @@ class _BarRows:
         fell = np.concatenate(([True], np.diff(epoch) < 0))[own]
         begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
         self._tell_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
+        runs = np.flatnonzero(begun | (np.arange(len(begun)) == 0))
+        self._tell_lengths(lines[begins[runs]], per_epoch[own[runs]])
+        alone = begun[runs] & (np.diff(runs, append=len(begun)) == 1) & (single & (first > 1) & (epoch[own] == 0))[runs]
+        for line in lines[begins[runs[alone]]].tolist():  # nothing but what the whole took
+            self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
+
+    def _tell_lengths(self, lines: Ints, per_epoch: Floats) -> None:
+        """What the rich bar tells, which counts epochs as well as batches; for the first line of each run."""
+        told = self.records.table(_EPOCHS, 2)
+        epochs = at_lines(lines, told[:, 0], told[:, 1])
+        for row in np.flatnonzero(epochs > 0).tolist():
+            length = int(epochs[row] * per_epoch[row])
+            self.records.events.append(Fact(line=int(lines[row]), name="max_iters", value=length))
 
     def _tell_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
         """Each where a process begins, and where it is another than in the epoch before."""

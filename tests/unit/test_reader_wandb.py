@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.readers import read
+from stepwatch.run import Timing
 from stepwatch.sources import from_file, from_text
 
 LOG = "".join(f"iter {n}: loss 4.2000, time {100 + n % 3:.2f}ms, mfu 5.00%\n" for n in range(0, 300, 10))
@@ -91,6 +93,30 @@ def test_where_the_output_is_silent_the_summary_gives_the_mean(tmp_path: Path, o
 def test_a_summary_alone_is_answered() -> None:
     (run,) = read(from_text(json.dumps(SUMMARY)))
     assert run.format == "wandb"
+
+
+def test_a_summary_is_about_all_steps_of_its_run() -> None:
+    analysis = analyse(read(from_text(json.dumps(SUMMARY)))[0])
+    assert analysis.run.timing is Timing.SPANS_RUN
+    assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (20000, pytest.approx(5000))
+    assert analysis.run.settings.count("max_iters") == 20000  # the runtime is written at the end
+
+
+def test_a_run_that_may_go_on_has_no_end() -> None:
+    (run,) = read(from_text('{"_runtime": 500.0, "_step": 3, "global_step": 1000}'))
+    assert run.settings.count("max_iters") is None
+
+
+@pytest.mark.parametrize("name", ["update_step", "train/optimizer_steps", "train_iter", "trainer.step"])
+def test_other_names_of_the_step(name: str) -> None:
+    (run,) = read(from_text(json.dumps({"_runtime": 500.0, "_step": 3, "train_loss_step": 2.0, name: 1000})))
+    assert run.iterations.number.tolist() == [1000]
+
+
+@pytest.mark.parametrize("name", ["train_loss_step", "total_steps", "steps_per_second", "eval/step_time"])
+def test_names_that_are_no_step(name: str) -> None:
+    with pytest.raises(StepwatchError):
+        read(from_text(json.dumps({"_runtime": 500.0, "_step": 3, name: 1000})))
 
 
 @pytest.mark.parametrize(

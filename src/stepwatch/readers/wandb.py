@@ -16,7 +16,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Evaluation, Run, Timing
+from stepwatch.run import Evaluation, Fact, Run, Timing
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
 
@@ -24,7 +24,12 @@ _CONFIG, _METADATA, _SUMMARY = "config.yaml", "wandb-metadata.json", "wandb-summ
 _OWN_KEYS = (b'"_runtime"', b'"_step"', b'"_timestamp"')
 _LARGEST_BYTES = 20_000_000
 _STEPS = ("train/global_step", "trainer/global_step", "global_step", "iter", "step")
-_RUNTIMES = ("train_runtime", "train/train_runtime", "_runtime")
+# Not any word: Lightning calls the loss of a step train_loss_step, and total_steps may be what is planned.
+_OTHER_STEPS = Pattern(
+    r"(?i)(?:\w+[/.])?(?:(?:global|update|optimi[sz]er|opt|train|training|grad|gradient|current)_)?(?:step|iter|iteration)s?"
+)
+_WHOLE_RUNTIMES = ("train_runtime", "train/train_runtime")
+_RUNTIMES = (*_WHOLE_RUNTIMES, "_runtime")
 _VAL_LOSSES = ("eval/loss", "val/loss", "val_loss")
 _CARD = Pattern(r"[\w .()/+-]{2,80}")
 
@@ -104,14 +109,24 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     summary, records.held = _object(records.held), b""
-    step, runtime = _first(summary, _STEPS), _first(summary, _RUNTIMES)
+    step, runtime = _step(summary), _first(summary, _RUNTIMES)
     if not (step and runtime and step >= 1 and runtime > 0 and step < 1e15):
         return
     loss = _first(summary, ("train/loss", "train_loss", "loss"))
     records.add_row(number=int(step), line=0, time_s=runtime / step, loss=math.nan if loss is None else loss)
+    records.events.append(Fact(line=0, name="mean_of_run", value=True))
+    if _first(summary, _WHOLE_RUNTIMES) is not None:  # written when the training is over
+        records.events.append(Fact(line=0, name="max_iters", value=int(step)))
     val_loss, took = _first(summary, _VAL_LOSSES), _first(summary, ("eval/runtime",))
     if val_loss is not None:
         records.events.append(Evaluation(line=0, at=int(step), val_loss=val_loss, took_s=took))
+
+
+def _step(summary: Mapping[str, object]) -> float | None:
+    """How far the run came: by the usual names, else by another whole number of steps."""
+    others = tuple(name for name in summary if _OTHER_STEPS.fullmatch(name))
+    counts = (_first(summary, (name,)) for name in (*_STEPS, *others))
+    return next((count for count in counts if count is not None and count % 1 == 0), None)
 
 
 def _first(summary: Mapping[str, object], names: tuple[str, ...]) -> float | None:

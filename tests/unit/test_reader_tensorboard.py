@@ -202,6 +202,29 @@ def test_only_the_whole_is_told_of() -> None:
     data = start(BEGIN_S) + scalar(BEGIN_S + 41, 20, "train/train_runtime", 40.0)
     run = the_run(data)
     assert (run.iterations.number.tolist(), run.iterations.time_s.tolist()) == ([20], [2.0])
+    analysis = analyse(run)
+    assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (20, pytest.approx(40))
+    assert analysis.forecast.done
+
+
+@pytest.mark.parametrize("ending_s", [0.0, 30.0])
+def test_the_runtime_of_the_whole_ends_the_run(ending_s: float) -> None:
+    end_s = BEGIN_S + 8 + 204 * 0.5 + ending_s  # with the last save, say
+    run = the_run(a_file(last=204) + scalar(end_s, 204, "train/train_runtime", 110.0 + ending_s))
+    assert run.iterations.number.tolist()[-2:] == [200, 204]
+    assert run.iterations.time_s[-1] == pytest.approx(0.5)
+    assert np.isnan(run.iterations.loss[-1])
+    analysis = analyse(run)
+    assert analysis.forecast.done
+    assert analysis.goodput.parts_s["stall"] == 0
+    assert analysis.goodput.wall_s == pytest.approx(110 + ending_s, rel=0.01)
+
+
+def test_each_run_of_a_directory_has_its_own_end() -> None:
+    later = BEGIN_S + 1000
+    data = a_file(last=204) + scalar(BEGIN_S + 111, 204, "train/train_runtime", 110.0)
+    data += a_file(last=103, begin_s=later, step_s=0.6) + scalar(later + 70, 103, "train/train_runtime", 69.8)
+    assert [run.iterations.number.tolist()[-1] for run in read(Source("events", data))] == [204, 103]
 
 
 def test_a_file_without_training_is_refused() -> None:

@@ -33,6 +33,7 @@ _EVALUATION = Pattern(r"(?i)^(?:eval|val|valid|validation|test)(?:[/_]|$)|[/_ ](
 _PER_ITERATION = ("iteration-time", "time_metrics/end_to_end(s)")
 _TOKENS_PER_S, _MFU_PCT = "throughput(tps)", "mfu(%)"
 _EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
+_WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
 _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
@@ -89,14 +90,17 @@ class _Events:
             return
         evaluations = self._evaluations()
         given = self._given_times()
+        ends = np.zeros(0, np.int64)
         if given is not None:
             rows, times = given
         else:
+            rows, ends = self._with_ends(rows)
             times, evaluations = _between(rows, evaluations, self._starts(rows))
             times, saves = _without_saves(rows, times, settings)
+            times = _no_longer_than_usual(times, ends)
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
-        self._tell_rows(rows, times, records)
+        self._tell_rows(rows, times, records, ends)
         self._tell_length(rows, settings, records)
 
     def _line(self, wall_s: float) -> int:
@@ -124,6 +128,21 @@ class _Events:
             if "loss" in tag.lower() and not _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
         ]  # fmt: skip
         return self.track(max(likely)[1]) if likely else None
+
+    def _with_ends(self, rows: _Track) -> tuple[_Track, Ints]:
+        """The rows with those steps behind the last loss that only the runtime of the whole tells of, and which."""
+        ended = self.track(_WHOLE_RUNTIME)
+        if ended is None or not len(rows.step):
+            return rows, np.zeros(0, np.int64)
+        places = np.searchsorted(rows.wall_s, ended.wall_s)
+        before, after = rows.step[np.maximum(places - 1, 0)], np.append(rows.step, 0)[places]
+        fits = (places > 0) & (ended.step > before) & (after <= before)  # behind it is nothing, or another run
+        places, ended_step, ended_s = places[fits], ended.step[fits], ended.wall_s[fits]
+        whole = _Track(
+            np.insert(rows.step, places, ended_step), np.insert(rows.wall_s, places, ended_s),
+            np.insert(rows.value, places, np.nan),
+        )  # fmt: skip
+        return whole, places + np.arange(len(places))
 
     def _given_times(self) -> tuple[_Track, Floats] | None:
         for name in _PER_ITERATION:
@@ -176,9 +195,11 @@ class _Events:
             facts += [Fact(line, key, value) for key, value in _of_interest(arguments).items()]
         return facts
 
-    def _tell_rows(self, rows: _Track, times: Floats, records: Records) -> None:
+    def _tell_rows(self, rows: _Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
         fits = np.isfinite(times) & (times > 0) & (times < _LONGEST_TIME_S) & (rows.step >= 0)
         loss = np.where(np.isfinite(rows.value), rows.value, np.inf)
+        if ends is not None:
+            loss[ends] = np.nan
         columns = {
             "number": rows.step, "time_s": times, "loss": loss, "stamp_s": rows.wall_s,
             "reported_tokens_per_s": _joined_at(self.track(_TOKENS_PER_S), rows.step),
@@ -191,7 +212,7 @@ class _Events:
 
     def _tell_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
         """Hugging Face logs the end, and the epoch: with the number of epochs it tells the number of steps."""
-        ended = self.track("train/train_runtime")
+        ended = self.track(_WHOLE_RUNTIME)
         if ended is not None and len(ended.step) and ended.step[-1] > 0:
             records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", int(ended.step[-1])))
             return
@@ -204,11 +225,13 @@ class _Events:
 
     def _tell_whole(self, records: Records) -> None:
         """No loss was logged, only what the whole took: its mean is all there is."""
-        runtime = self.track("train/train_runtime")
+        runtime = self.track(_WHOLE_RUNTIME)
         if runtime is None or not len(runtime.step) or runtime.step[-1] < 1:
             return
         loss = _joined_at(self.track("train/train_loss"), runtime.step)
         self._tell_rows(runtime._replace(value=loss), runtime.value / runtime.step, records)
+        facts = {"max_iters": int(runtime.step[-1])} | ({"mean_of_run": 1} if runtime.step[-1] > 1 else {})
+        records.events += [Fact(self._line(float(runtime.wall_s[0])), name, value) for name, value in facts.items()]
 
 
 def _joined_at(track: _Track | None, steps: Ints) -> Floats:
@@ -260,6 +283,14 @@ def _restarted(rows: _Track, starts: Floats) -> np.ndarray:
     before = np.concatenate(([np.nan], rows.wall_s[:-1]))
     with np.errstate(invalid="ignore"):
         return np.asarray(starts - before > 0.5 * (rows.wall_s - before))
+
+
+def _no_longer_than_usual(times: Floats, ends: Ints) -> Floats:
+    """Between the last steps and the runtime lie the last save and what else ends a training, too."""
+    others = np.delete(times, ends)
+    if len(ends) and np.isfinite(others).any():
+        times[ends] = np.fmin(times[ends], np.nanmedian(others))
+    return times
 
 
 def _without_saves(

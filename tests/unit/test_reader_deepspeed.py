@@ -94,6 +94,25 @@ def test_timers_tell_the_time_where_neither_batch_nor_clock_does() -> None:
     assert run.iterations.time_s.tolist() == pytest.approx([0.8] * 3)
 
 
+MICRO = (
+    "time (ms) | {0}_microstep: 200.10 | {1}_microstep: 300.00 | {1}_inner_microstep: 290.00 | "
+    "{1}_allreduce_microstep: 10.00 | step_microstep: 99.90\n"
+)
+
+
+@pytest.mark.parametrize("names", [("fwd", "bwd"), ("forward", "backward")])
+def test_timers_of_micro_steps_alone_are_their_time(names: tuple[str, str]) -> None:
+    run = the_run("[INFO 2020-06-08 06:02:19] 0/450, SamplesPerSec=7.458824\n" + MICRO.format(*names) * 6)
+    assert run.iterations.time_s.tolist() == pytest.approx([0.6] * 6)
+    assert run.timing is Timing.SPANS_STEP
+
+
+def test_micro_steps_are_summed_to_steps_where_the_log_tells_how_many() -> None:
+    run = the_run('  "gradient_accumulation_steps": 3,\n' + MICRO.format("fwd", "bwd") * 6)
+    assert run.iterations.number.tolist() == [1, 2]
+    assert run.iterations.time_s.tolist() == pytest.approx([1.8] * 2)
+
+
 def test_a_rate_alone_times_nothing() -> None:
     row = (
         "epoch=0/micro_step={0}/global_step={0}, RunningAvgSamplesPerSec=7.8, CurrSamplesPerSec=8.0, MemAllocated=1GB\n"

@@ -246,3 +246,18 @@ def test_noise_is_survived() -> None:
         BARE + noise + "\n" + line(21, 1000.0) + SAVE[:30] + "\n(min, max) time across ranks (ms):\n    save-"
     )
     assert run.iterations.number.tolist() == [20, 21]
+
+
+def test_a_fork_that_writes_its_fields_with_equals_signs() -> None:
+    text = "".join(
+        f"[2024-04-19 13:2{n}:38][INFO][training:1251] -  iteration=       {n}/   10000 | consumed_samples= {n} | "
+        f"consumed_tokens=  {n * 4096} | elapsed_time_per_iteration_ms={60000 + n}.5 | learning_rate=0.000006 | "
+        f"global_batch_size=   96 | lm loss=11.{n}98063 | loss_scale=1.0 | TFLOPs=72.3 |\n"
+        for n in range(1, 6)
+    )
+    run = the_run(text)
+    assert run.iterations.number.tolist() == [1, 2, 3, 4, 5]
+    assert run.iterations.time_s.tolist() == pytest.approx([60.0005 + n * 1e-3 for n in range(1, 6)])
+    assert run.iterations.loss[0] == 11.198063
+    assert run.iterations.stamp_s[1] - run.iterations.stamp_s[0] == 60
+    assert run.settings.count("max_iters") == 10000

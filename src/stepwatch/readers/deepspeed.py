@@ -2,8 +2,8 @@
 
 The engine prints samples per second of the one last step, from forward to step: its time is the batch of all cards over
 that rate. Where no line tells the batch, the clock of the lines does. The pipeline engine prints a mean, RLHF the whole
-step with generation, and other scripts the latency of micro-steps. Lines of a trainer above the engine tell more than
-these, so that they count for little when the format is looked for.
+step with generation, and other scripts the latency of micro-steps, as its own timers do. Lines of a trainer above the
+engine tell more than these, so that they count for little when the format is looked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Iteration
 _LINES = Pattern(
     rb"(?:Curr|\d, )SamplesPerSec=\d|\|E2E latency=\d|End-to-End => Latency: \d"
     rb"|\bsteps: \d+ loss: \S+(?: [\w ]{1,40}: \S+){0,8} iter time \(s\): \d|Model Parameters: [\d.]+ B, Latency: \d"
-    rb"|time \(ms\) \| (?:fwd|forward): \d"
+    rb"|time \(ms\) \| (?:fwd|forward)(?:_microstep)?: \d"
 )
 _TRAINER_ABOVE = b"elapsed time per iteration ("
 _ENGINE_WEIGHT, _MOST_SNIFFED = 0.01, 60
@@ -63,7 +63,12 @@ _TIMES = {
         rf"(?:\[Rank \d+\] )?(?:rank=\d+ )?time \(ms\) \| (?:fwd|forward): (?P<fwd>{NUMBER}) \| (?:bwd|backward): "
         rf"(?P<bwd>{NUMBER}) \|.*? step: (?P<step>{NUMBER})"
     ),
+    "micro": Pattern(
+        rf"(?:\[Rank \d+\] )?(?:rank=\d+ )?time \(ms\) \| (?:fwd|forward)_microstep: (?P<fwd>{NUMBER}) \| "
+        rf"(?:bwd|backward)_microstep: (?P<bwd>{NUMBER}) \|.*? step_microstep: (?P<step>{NUMBER})"
+    ),
 }
+_TIMERS = ("breakdown", "micro")  # three timers on a line
 _INNER = {"parameters", "ppl", "eval_loss", "micro_steps"}
 _TURNS = "turn"
 _TURN = Pattern(r"epoch:? (?P<epoch>\d{1,15}) ?\| ?step:? (?P<step>\d{1,15}) ?\| ?ppo", 2)  # ignoring case
@@ -133,7 +138,7 @@ def _keep_time(line: str, number: int, records: Records) -> dict[str, str] | Non
         if found is None:
             continue
         groups = found.groupdict()
-        if kind == "breakdown":
+        if kind in _TIMERS:
             for part in ("fwd", "bwd", "step"):
                 records.keep_row(kind, number, _value(groups[part]) / 1e3, math.nan, math.nan)
         else:
@@ -178,6 +183,9 @@ def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iter
         rows = _whole_steps(_numbered(of_kind["latency"]), int(told["accumulation"]))
     else:
         rows = _numbered(_summed(of_kind["breakdown"]))
+    if not credible(rows.time_s).any():
+        own = {}
+        rows = _whole_steps(_numbered(_summed(of_kind["micro"])), int(told["accumulation"]))
     if not len(rows):
         return rows, []
     generates = bool(len(of_kind["e2e"]))

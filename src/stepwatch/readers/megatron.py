@@ -23,6 +23,14 @@ from stepwatch.readers.records import Records
 from stepwatch.readers.undo import gaps_of, starts_of, without
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Ints, Iterations, Timing
 
+# Argonne's fork writes its fields as name=value.
+_FORK = b"elapsed_time_per_iteration_ms="
+_FIELDS_OF_FORK = (
+    (_FORK, b"elapsed time per iteration (ms): "), (b"iteration=", b"iteration "),
+    (b"consumed_samples=", b"consumed samples: "), (b"consumed_tokens=", b"consumed tokens: "),
+    (b"learning_rate=", b"learning rate: "), (b"global_batch_size=", b"global batch size: "),
+    (b"lm loss=", b"lm loss: "),
+)  # fmt: skip
 _AGREES, _DISAGREES = 0.03, 0.1
 _OWN_CLOCK = b"] iteration "
 _ARGUMENT = Pattern(r"(?P<name>\w+) \.{2,}\s?(?P<value>\d{1,15})(?:\.{4,}\w+)?\s*$")
@@ -36,7 +44,17 @@ _SETTINGS = {
 }  # fmt: skip
 
 
+def _as_usual(text: bytes) -> bytes:
+    if _FORK in text:
+        for own, usual in _FIELDS_OF_FORK:
+            text = text.replace(own, usual)
+    return text
+
+
 class _Megatron(LineFormat):
+    def sniff(self, head: bytes) -> float:
+        return super().sniff(_as_usual(head))
+
     def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
         super()._add_columns(records, lines, found)
         if "_batch" in found:
@@ -70,6 +88,7 @@ class _Megatron(LineFormat):
         return True
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
+        text = _as_usual(text)
         super().parse(text, first_line, records)
         if _OWN_CLOCK in text:
             records.events.append(Fact(first_line, "own_clock", True))
@@ -211,7 +230,8 @@ global batch size:   256 | lm loss: 2.807713E+00 | loss scale: 1.0 | grad norm: 
 number of skipped iterations:   0 | number of nan iterations:   0 |""",
     mark=b"elapsed time per iteration (",
     iteration=Pattern(
-        rf"(?:samples/sec: \S+ \| )?iteration\s+(?P<number>\d{{1,15}})/\s*(?P<last>\d{{1,15}}) \|(?:[^|]*\|){{0,4}}?"
+        r"(?:\[\w{1,40}:\d{1,6}\] -\s+)?(?:samples/sec: \S+ \| )?"
+        rf"iteration\s+(?P<number>\d{{1,15}})/\s*(?P<last>\d{{1,15}}) \|(?:[^|]*\|){{0,4}}?"
         rf"\s*elapsed time per iteration \((?:ms\): (?P<time_ms>{NUMBER})|s\): (?P<time_s>{NUMBER})) \|"
         rf"(?:.*?throughput per GPU \(TFLOP/s/GPU\): (?P<tflops>{NUMBER}) \|)?"
         r"(?:.*?global batch size:\s+(?P<batch>\d{1,15}) \|)?"

@@ -160,3 +160,8 @@ def test_event_files_of_a_directory_join(tmp_path: Path) -> None:
     (tmp_path / "events.out.tfevents.1700000099.host.1.0").write_bytes(b"not one")
     (run,) = read(from_file(tmp_path))
     assert run.iterations.number.tolist() == list(range(1, 99))
+
+
+def test_one_step_alone_is_no_mean() -> None:
+    (run,) = read(from_text('{"_runtime": 41.6, "_step": 3, "train/global_step": 1, "train/train_runtime": 41.6}'))
+    assert run.timing is not Timing.SPANS_RUN

@@ -114,7 +114,8 @@ def finish(first_line: int, records: Records) -> None:
         return
     loss = _first(summary, ("train/loss", "train_loss", "loss"))
     records.add_row(number=int(step), line=0, time_s=runtime / step, loss=math.nan if loss is None else loss)
-    records.events.append(Fact(line=0, name="mean_of_run", value=True))
+    if step > 1:  # else it is the first step, with its warm-up
+        records.events.append(Fact(line=0, name="mean_of_run", value=True))
     if _first(summary, _WHOLE_RUNTIMES) is not None:  # written when the training is over
         records.events.append(Fact(line=0, name="max_iters", value=int(step)))
     val_loss, took = _first(summary, _VAL_LOSSES), _first(summary, ("eval/runtime",))

@@ -7,6 +7,7 @@ import pytest
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
 from stepwatch.readers.keras import READER
+from stepwatch.readers.records import Records
 from stepwatch.run import Run
 from stepwatch.sources import from_text
 
@@ -214,3 +215,11 @@ def test_each_fit_has_its_own_batch() -> None:
 def test_steps_that_are_drawn_in_tens_are_no_samples() -> None:
     run = the_run("Epoch 1/2\n" + DRAWN + "1000/1000 [=====] - 8s 8ms/step - loss: 1.0\n")
     assert run.iterations.number.tolist() == [1000]
+
+
+def test_line_by_line_samples_become_steps_too() -> None:
+    text, records = SAMPLES.format(bars=DRAWN + DRAWN.replace("64/", "384/"), unit="sample"), Records()
+    for number, line in enumerate(text.encode().splitlines(keepends=True)):
+        READER.parse(line, number, records)
+    READER.finish(0, records)
+    assert records.iterations().number.tolist() == [16, 32]

@@ -1,7 +1,8 @@
 """Keras 2 and 3: the last line of an epoch, from the progress bar or from verbose=2.
 
 What stands behind the bar is an average over the epoch, rounded to a whole number, and holds the validation. The bar
-leaves the epoch's first step out of it; elapsed time has it, so the first step is what the one has beyond the other.
+may leave the epoch's first step out of it; elapsed time has it, so the first step is what the one has beyond the other.
+That of a fit is told apart, those of later epochs are in their mean, which is what both figures allow.
 Numbers count steps over all epochs. Versions before TensorFlow 2.2 count samples where all data is handed over at
 once: the first drawing of a bar then tells the batch, and with it the steps.
 """
@@ -148,12 +149,13 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def _keep_first_drawings(lines: np.ndarray, found: dict[str, np.ndarray], records: Records) -> None:
-    """Of each bar the first drawing with that behind it: line, both positions and the total."""
-    n, total = found["n"], found["total"]
-    begins = np.flatnonzero((np.diff(n, prepend=np.inf) < 0) & (n < total))
-    begins = begins[begins + 1 < len(n)]
-    if len(begins):
-        records.keep(_DRAWN, lines[begins], n[begins], n[begins + 1], total[begins])
+    """Of each bar the first two drawings: line, position and total. Where a block begins may be more of a bar."""
+    going = np.flatnonzero(found["n"] < found["total"])
+    n, total = found["n"][going], found["total"][going]
+    first = np.flatnonzero(np.diff(n, prepend=np.inf) <= 0)
+    some = np.union1d(first, np.minimum(first + 1, len(n) - 1)) if len(n) else first
+    if len(some):
+        records.keep(_DRAWN, lines[going[some]], n[some], total[some])
 
 
 def _keep_alike(
@@ -325,7 +327,7 @@ def _in_steps(finals: _Finals, epochs: _Epochs, records: Records) -> _Finals:
     if not len(told):
         return finals
     counts = np.isin(finals.total, told) | (told == 0).any()
-    batch = np.where(counts, _batches(finals, epochs, records.table(_DRAWN, 4)), np.nan)
+    batch = np.where(counts, _batches(finals, epochs, records.table(_DRAWN, 3)), np.nan)
     for row in np.flatnonzero(counts & (np.nan_to_num(np.diff(batch, prepend=-1), nan=1) != 0)).tolist():
         name, value = ("samples", True) if np.isnan(batch[row]) else ("batch_size", int(batch[row]))
         records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
@@ -338,7 +340,9 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
     """The batch of each epoch's fit: where its first bar begins, if the next drawing is a whole number of batches."""
     above = np.searchsorted(epochs.line, finals.line) - 1
     begun = np.where(above >= 0, np.append(epochs.line, -1)[above], -1)
-    line, first, second, total = np.concatenate((drawn, np.full((1, 4), np.inf)))[np.searchsorted(drawn[:, 0], begun)].T
+    place = np.searchsorted(drawn[:, 0], begun)
+    whole = np.concatenate((drawn, np.full((2, 3), np.inf)))
+    (_, first, total), (line, second, _) = whole[place].T, whole[place + 1].T
     with np.errstate(invalid="ignore"):
         known = (line < finals.line) & (total == finals.total) & (second > first) & (second % first == 0) & (first > 0)
     begins = np.flatnonzero(np.diff(_fits(finals, epochs), prepend=-1))

@@ -213,7 +213,8 @@ def clocked(*, saves_every: int) -> str:
 def test_saves_that_always_come_with_an_evaluation_cost_what_the_clock_shows_beyond_it() -> None:
     (run,) = read(from_text(clocked(saves_every=100)))
     costs = analyse(run).costs
-    assert costs.eval_s is not None and costs.checkpoint_s is not None
+    assert costs.eval_s is not None
+    assert costs.checkpoint_s is not None
     assert (costs.eval_s.mid, costs.checkpoint_s.mid) == (pytest.approx(7.0, abs=0.1), pytest.approx(3.0, abs=0.1))
 
 

@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 from stepwatch.readers import READERS, alike, lightning_csv, lines, nanogpt
 from stepwatch.readers.columns import Block, read_floats, read_stamp
+from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.records import Records
+from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.run import COLUMNS, Fact
 
-PREFIXES = ("", "", "[rank{n}]:", "{n}: ", "2026-01-02 03:04:{n:02d},678 - INFO - ")
+MONTH_FIRST = ("01/02/2026 03:04:{n:02d} - INFO - a.b -   ", "[01/02 03:04:{n:02d} a.b]: ")
+PREFIXES = ("", "", "[rank{n}]:", "{n}: ", "2026-01-02 03:04:{n:02d},678 - INFO - ", *MONTH_FIRST)
 ODD_NUMBERS = ("0", "1", "100", "12345678901", "1234567890123456789", "7.5", "nan", "-3", "1e-05", "007", "")
 
 
@@ -94,6 +97,7 @@ def test_a_table_at_once_as_line_by_line(rows: list[list[str]], odd: bool) -> No
 
 _CLOCKS = st.datetimes(datetime(1970, 1, 1), datetime(2999, 12, 31))
 _AFTER = st.sampled_from(["", " - INFO", ",5", ".25", ",119", ".123456", ".", ",x", "7", ":", "Z"])
+Written = tuple[datetime, str, str, tuple[int, int] | None]
 _DAMAGE = st.none() | st.tuples(st.integers(0, 18), st.sampled_from(b"0123456789-/:; Tx\xff"))
 
 
@@ -101,16 +105,9 @@ _DAMAGE = st.none() | st.tuples(st.integers(0, 18), st.sampled_from(b"0123456789
 @example([(datetime(2025, month, 1), "-", ",5", None) for month in (1, 1, 2, 11)])
 @example([(datetime(2025, 3, 1, 23, 5), "-", "", damage) for damage in ((12, ord("4")), (14, ord("6")), None)])
 @given(st.lists(st.tuples(_CLOCKS, st.sampled_from("-/"), _AFTER, _DAMAGE), min_size=1))
-def test_clocks_of_many_lines_are_those_of_each(
-    clocks: list[tuple[datetime, str, str, tuple[int, int] | None]],
-) -> None:
+def test_clocks_of_many_lines_are_those_of_each(clocks: list[Written]) -> None:
     """Also where a byte of one is another; the lines of a day are read together, those of two days are not."""
-    lines = []
-    for clock, mark, after, damage in clocks:
-        line = bytearray((clock.strftime(f"%Y{mark}%m{mark}%d %H:%M:%S") + after).encode())
-        if damage is not None:
-            line[damage[0]] = damage[1]
-        lines.append(bytes(line))
+    lines = [_written(f"%Y{written[1]}%m{written[1]}%d %H:%M:%S", written) for written in clocks]
     block = Block.of(b"\n".join(lines))
     fits, ends, seconds = read_stamp(block, block.starts)
     for line, start, right, end, second in zip(lines, block.starts, fits, ends, seconds, strict=True):
@@ -120,6 +117,29 @@ def test_clocks_of_many_lines_are_those_of_each(
         if found is not None and expected is not None:
             assert int(end - start) == found.end()
             assert second == pytest.approx(expected, abs=1e-6)
+
+
+def _written(form: str, written: Written) -> bytes:
+    clock, _, after, damage = written
+    line = bytearray((clock.strftime(form) + after).encode())
+    if damage is not None:
+        line[damage[0] % len(line)] = damage[1]
+    return bytes(line)
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%m/%d %H:%M:%S", "[%m/%d %H:%M:%S a.b]:"])
+@example([(datetime(2025, 3, 1 + day, 23, 59), "", "", None) for day in (0, 0, 1, 1, 0)])
+@example([(datetime(2025, 3, 1, 23, 5), "", ".123456789", None)])
+@given(clocks=st.lists(st.tuples(_CLOCKS, st.just(""), _AFTER, _DAMAGE), min_size=1, max_size=20))
+def test_clocks_in_front_of_a_block_are_those_of_each_line(form: str, clocks: list[Written]) -> None:
+    lines = [_written(form, written) + b" step 7" for written in clocks]
+    text = b"\n".join(lines)
+    block, stamps = behind_prefix(text, Block.of(text), np.arange(len(lines)))
+    for place, line in enumerate(lines):
+        if stamps is not None and not np.isnan(stamps[place]):
+            rest, prefix = strip_prefix(line.decode("latin-1"))  # which may be longer than that of the others
+            assert text[block.starts[place] : block.ends[place]].endswith(rest.encode("latin-1"))
+            assert stamps[place] == pytest.approx(stamp_of(prefix), abs=1e-6)
 
 
 _CLOCK = rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?!\d)(?:([.,])(\d{1,7})(?!\d))?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from stepwatch.readers.columns import Block
 from stepwatch.readers.prefixes import behind_prefix
@@ -30,6 +31,27 @@ def test_clocks_in_front_are_kept() -> None:
     assert stamps is not None
     assert stamps[:2] == [stamp_of("2025-06-01 12:00:07,118"), stamp_of("2025-06-01 12:01:08,250")]
     assert np.isnan(stamps[2])
+
+
+@pytest.mark.parametrize("form", ["05/04/2024 09:30:{:02d} - INFO - a.b - ", "[05/04 09:30:{:02d} d2.engine]: "])
+def test_dates_with_the_month_first_are_kept(form: str) -> None:
+    prefixes = [form.format(second) for second in (1, 2, 59)]
+    lines, stamps = behind("\n".join(f"{prefix}step {n}" for n, prefix in enumerate(prefixes)).encode())
+    assert lines == [b"step 0", b"step 1", b"step 2"]
+    assert stamps == [stamp_of(prefix) for prefix in prefixes]
+
+
+@pytest.mark.parametrize("odd", ["13/04/2024", "02/30/2024", "02/29/2024", "05/04/20x4"])
+def test_a_date_that_is_none_is_left(odd: str) -> None:
+    lines, stamps = behind(f"05/04/2024 09:30:00 step 1\n05/04/2024 09:30:01 step 2\n{odd} 09:30:02 step 3".encode())
+    assert lines == [b"step 1", b"step 2", f"{odd} 09:30:02 step 3".encode()]
+    assert stamps is not None
+    assert np.isnan(stamps[2])
+
+
+def test_a_long_fraction_is_left_to_the_patterns() -> None:
+    text = b"2025-06-01T12:00:07.118000000Z step 1\n2025-06-01T12:00:08.250000000Z step 2"
+    assert behind(text)[0] == text.split(b"\n")
 
 
 def test_clocks_of_another_form_and_plain_lines_are_left() -> None:

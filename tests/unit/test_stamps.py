@@ -14,12 +14,16 @@ DATED = [
     "[2024-05-04 09:30:07,250][INFO] - ", "[2024-05-04 09:30:07,250][__main__][INFO] - ",
     "2024-05-04 09:30:07.250 | INFO     | __main__:main:42 - ", "2024-05-04T09:30:07.250123456Z stdout F ",
     "2024-05-04T09:30:07.250-0500 ", "(2024-05-04 09:30:07.250) ", "2024-05-04 09:30:07.250 UTC ",
+    "05/04/2024 09:30:07.250 - INFO - __main__ -   ", "[05/04/2024 09:30:07.250] ", "05/04/2024 09:30:07,250 ",
+    "[2024-05-04 09:30:07.250 trainer.loop]: ",
     "2024-05-04 09:30:07.250 [INFO] ", "2024-05-04 09:30:07,250 INFO: ", "[rank0]: 2024-05-04 09:30:07.250: ",
 ]  # fmt: skip
 UNDATED = [
     "09:30:07.250 ", "[09:30:07.250] ", "May  4 09:30:07.250 ", "May 04 09:30:07.250 node-1 train[123]: ",
     "I0504 09:30:07.250000 123 train.py:55] ", "[Sat May  4 09:30:07.250 2024] ", "0: 09:30:07.250 ",
-    "Sat May  4 09:30:07.250 2024: ",
+    "Sat May  4 09:30:07.250 2024: ", "[05/04 09:30:07.250 d2.engine.train_loop]: ",
+    "05/04 09:30:07.250 - mmengine - INFO - ",
+    "[05/04 09:30:07.250] d2.engine INFO: ", "[05/04 09:30:07.250 d2]: WARNING: ",
 ]  # fmt: skip
 LAUNCHERS = [
     "[rank0]: ", "[rank0]:", "[default0]:", "0: ", " 12: ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "(train pid=123) ",
@@ -57,10 +61,22 @@ def test_seconds_since_1970_are_a_clock(prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix", [*LAUNCHERS, "12:34 ", "99:99:99 ", "2024-13-45 00:00:00 ", "1.2.3 ", "a 17148150079 "]
+    "prefix",
+    [*LAUNCHERS, "12:34 ", "99:99:99 ", "2024-13-45 00:00:00 ", "13/45/2024 00:00:00 ", "1.2.3 ", "a 17148150079 "],
 )
 def test_what_is_no_clock_gives_none(prefix: str) -> None:
     assert stamp_of(prefix) is None
+
+
+def test_a_date_with_the_day_first_is_taken_off_though_no_clock() -> None:
+    prefix = "21/10/2024 18:23:00 - INFO - "
+    assert strip_prefix(prefix + LINE) == (LINE, prefix)
+    assert stamp_of(prefix) is None
+
+
+@pytest.mark.parametrize("line", ["19/80 00:01:02 loss 3.2", "00/31 00:01:02", "[00:01:02 12] 0.3 s", "3/04 00:01:02"])
+def test_a_count_and_its_end_are_no_date(line: str) -> None:
+    assert not strip_prefix(line)[1].startswith(("19", "00/", "[00:01:02 1", "3/"))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stepwatch.readers.stamps import stamp_of
+
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -467,13 +469,39 @@ _SKIPPED = {
 _CLOCKS = {":": read_clock, ";": _read_duration, "@": _read_epoch}
 _ONES = np.uint64(0x0101010101010101)
 _MOST_SPACES = 40
-_STAMP = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d")
-_DIGITS_OF_DATE = ((0, 4), (5, 2), (8, 2))
-_DATES = ((1, 12), (1, 31))  # month, day
+_TIME = r"\d\d:\d\d:\d\d"
 _MIDNIGHT = np.uint64(int.from_bytes(b"00:00:00", "little"))
 _PAST_TIMES = np.uint64(0x76767F76767F7676)  # past nine of the digits, past nothing of the colons
+_LONGEST_FRACTION = 7  # digits
 _DAYS = np.array((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))  # a 29th of February is for the patterns
-_TICKS = ((4, b"-/"), (7, b"-/"), (10, b"T "))
+
+
+class _Date(NamedTuple):
+    """How a date is written in front of a time of day."""
+
+    shape: re.Pattern[bytes]
+    year: int | None
+    """Where each part begins; without a year it is 2000, as for the patterns."""
+    month: int
+    day: int
+    marks: tuple[tuple[int, bytes], ...]
+    """What stands between the parts, and behind them."""
+
+    @property
+    def width(self) -> int:
+        return self.marks[-1][0]
+
+
+_ISO = _Date(
+    re.compile(rf"\d{{4}}[-/]\d\d[-/]\d\d[T ]{_TIME}".encode()), 0, 5, 8, ((4, b"-/"), (7, b"-/"), (10, b"T "))
+)
+_DATES = (  # the first that is found counts, as for the patterns
+    _ISO,
+    _Date(
+        re.compile(rf"(?<![\d/])\d\d/\d\d/\d{{4}}[T ]{_TIME}".encode()), 6, 0, 3, ((2, b"/"), (5, b"/"), (10, b"T "))
+    ),
+    _Date(re.compile(rf"(?<![\d/])\d\d/\d\d {_TIME}".encode()), None, 0, 3, ((2, b"/"), (5, b" "))),
+)
 
 
 def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Floats | None]:
@@ -481,57 +509,67 @@ def stamps_in_front(block: Block, starts: Ints, begins: Ints) -> tuple[Mask, Flo
     if not len(starts):
         return np.zeros(0, bool), None
     prefix = block.octets[starts[0] : begins[0]].tobytes()
-    found = _STAMP.search(prefix)
+    date, found = next(((date, found) for date in _DATES if (found := date.shape.search(prefix))), (_ISO, None))
     if found is None:
-        # A line whose prefix is longer may hold a clock: it is for the patterns.
+        if stamp_of(prefix.decode("utf-8", "replace")) is not None:  # a clock of another form is for the patterns
+            return np.zeros(len(starts), bool), None
+        # A line whose prefix is longer may hold a clock: it is for the patterns too.
         return np.asarray(begins - starts == begins[0] - starts[0]), None
     at = starts + found.start()
-    fits = at + 19 <= begins
+    fits = at + len(found[0]) <= begins
     at = np.where(fits, at, at[0])  # a short last line would be read beyond its end
-    clocks, _, seconds = read_stamp(block, at)
-    fits &= clocks
+    clocks, ends, seconds = read_stamp(block, at, date)
+    fits &= clocks & ~_goes_on(block, ends)
     return fits, seconds[fits]
 
 
-def read_stamp(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
+def _goes_on(block: Block, ends: Ints) -> Mask:
+    """Where a fraction is left that is longer than what is read at once."""
+    mark = block.octets[ends]
+    return np.asarray(((mark == ord(".")) | (mark == ord(","))) & (block.octets[ends + 1] - np.uint8(ord("0")) < 10))
+
+
+def read_stamp(block: Block, at: Ints, date: _Date = _ISO) -> tuple[Mask, Ints, Floats]:
     """`2025-01-02 03:04:05`, with a fraction or without, in seconds since 1970, and where it ends."""
-    fits, days = _read_dates(block, at)
-    figures = block.words[at + 11] ^ _MIDNIGHT
+    fits, days = _read_dates(block, at, date)
+    time = at + date.width + 1
+    figures = block.words[time] ^ _MIDNIGHT
     fits &= (((figures + _PAST_TIMES) | figures) & _HIGH_BITS) == 0
     figures = figures * np.uint64(10) + (figures >> np.uint64(8))  # two digits in the byte of the first
     hour, minute, second = (((figures >> np.uint64(bits)) & np.uint64(0xFF)).astype(np.int64) for bits in (0, 24, 48))
     fits &= (hour <= 23) & (minute <= 59)
     seconds = (days + hour * 3600 + minute * 60 + np.minimum(second, 59)).astype(np.float64)
-    mark = block.octets[at + 19]
+    end = time + 8
+    mark = block.octets[end]
     fits &= mark - np.uint8(ord("0")) > 9
     pointed = (mark == ord(".")) | (mark == ord(","))
     if not pointed.any():
-        return fits, at + 19, seconds
-    fraction, places = _read_digits(block, at + 20)
-    pointed &= (places > 0) & (places < 8)
+        return fits, end, seconds
+    fraction, places = _read_digits(block, end + 1)
+    pointed &= (places > 0) & (places <= _LONGEST_FRACTION)
     seconds = seconds + np.where(pointed, fraction / _TENS[np.minimum(places, 8)], 0.0)
-    return fits, at + 19 + np.where(pointed, places + 1, 0), seconds
+    return fits, end + np.where(pointed, places + 1, 0), seconds
 
 
-def _read_dates(block: Block, at: Ints) -> tuple[Mask, Ints]:
+def _read_dates(block: Block, at: Ints, date: _Date) -> tuple[Mask, Ints]:
     """`2025-01-02 ` as seconds since 1970; lines that follow on each other mostly have the same."""
-    first, last = block.words[at], block.words[at + 3]
+    first, last = block.words[at], block.words[at + max(date.width - 7, 0)]
     begins = np.flatnonzero(np.concatenate(([True], (first[1:] != first[:-1]) | (last[1:] != last[:-1]))))
     heads = at[begins[: len(at)]]
     fits = np.ones(len(heads), bool)
-    for offset, allowed in _TICKS:
+    for offset, allowed in date.marks:
         octets = block.octets[heads + offset]
         fits &= (octets == allowed[0]) | (octets == allowed[-1])
-    parts = []
-    for offset, length in _DIGITS_OF_DATE:
-        value, count = _read_digits(block, heads + offset)
-        fits &= count == length
-        parts.append(value.astype(np.int64))
-    for part, (least, most) in zip(parts[1:], _DATES, strict=True):
-        fits &= (part >= least) & (part <= most)
-    fits &= parts[2] <= _DAYS[np.minimum(parts[1], 12)]
+    parts = [np.full(len(heads), 2000)]
+    for place, length in ((date.year, 4), (date.month, 2), (date.day, 2)):
+        if place is not None:
+            value, count = _read_digits(block, heads + place)
+            fits &= count == length
+            parts.append(value.astype(np.int64))
+    year, month, day = parts[-3:]
+    fits &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= _DAYS[np.minimum(month, 12)])
     lengths = np.diff(np.append(begins[: len(at)], len(at)))
-    return np.repeat(fits, lengths), np.repeat(_days_of(*parts) * 86400, lengths)
+    return np.repeat(fits, lengths), np.repeat(_days_of(year, month, day) * 86400, lengths)
 
 
 def _days_of(year: Ints, month: Ints, day: Ints) -> Ints:

@@ -9,6 +9,10 @@ from stepwatch.patterns import Pattern
 
 _TIME_OF_DAY = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _DATE_TIME = Pattern(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
+# Python's usual datefmt of the Hugging Face examples, and that of detectron2 and mmengine, which has no year: only what
+# is a month and a day, for a count and its end may stand before a clock too.
+_MONTH_FIRST = Pattern(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}})[T ]{_TIME_OF_DAY}")
+_YEARLESS = Pattern(rf"(?<![\d/])(?P<month>0[1-9]|1[0-2])/(?P<day>0[1-9]|[12]\d|3[01]) {_TIME_OF_DAY}")
 _GLOG = Pattern(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _SYSLOG = Pattern(
@@ -17,9 +21,10 @@ _SYSLOG = Pattern(
 )
 _CLOCK = Pattern(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
 _EPOCH = Pattern(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
-_CLOCKS = (_DATE_TIME, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
+_CLOCKS = (_DATE_TIME, _MONTH_FIRST, _YEARLESS, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
 _BEGINNING = Pattern(r"[\[(]?(?:\d|[IWEF]\d|[A-Z][a-z]{2},? )")  # of any clock; most lines have none
 _AFTER_CLOCK = Pattern(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
+_NAME_IN_BRACKET = Pattern(r"\s[A-Za-z_][\w.]{0,60}\]:?\s*")  # detectron2: `[05/04 09:30:07 d2.engine]: `
 
 # Launchers, loggers and copies put these in front of a line. Only what cannot be the program's own words.
 _PIECES = Pattern(
@@ -39,6 +44,7 @@ _PIECES = Pattern(
     |(?:INFO|DEBUG|WARNING|ERROR):[\w.]{1,40}:
     |(?:INFO|DEBUG|WARNING|ERROR|std(?:out|err)(?:\s[FP]\b)?)[:\s]\s*
     |[\w.]{1,40}(?::[\w.<>]{1,40}){0,2}\s+-\s+                       # logger name, function and line
+    |[\w.]{1,40}\s(?:INFO|DEBUG|WARNING|ERROR):\s+                   # detectron2's file: logger name and level
     |[A-Za-z][\w.-]{0,60}\s+\|\s                                     # docker compose
     |[\w.@-]{1,60}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sp|Overriding|Initializing|\[?\d{4}-\d\d-
         |iteration\s+\d+/|steps:\s\d|validation\s|successfully\s|using\s|>\s|\w+\s\.{3,}|[\w-]+\s\.{3,}:)  # pdsh
@@ -98,7 +104,8 @@ def _end_of_piece(line: str, begin: int) -> int:
         for pattern in _CLOCKS:
             found = pattern.match(line, begin + bracket)
             if found:
-                after = _AFTER_CLOCK.match(line, found.end())
+                named = _NAME_IN_BRACKET.match(line, found.end()) if bracket else None
+                after = named or _AFTER_CLOCK.match(line, found.end())
                 return after.end() if after else found.end()
     piece = _PIECES.match(line, begin)
     return piece.end() if piece else begin

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 import pytest
 
 from stepwatch.errors import NoIterations, UsageError
@@ -24,9 +27,28 @@ def the_run(text: str, example: str) -> Run:
         ("Step 12 took 340 ms", 12, 0.34, None),
         ("epoch 3 batch 12 loss 0.5 (2.5 steps/s)", 12, 0.4, 0.5), ("iteration 12, time 0.34", 12, 0.34, None),
         ("step 12/500 train_loss=9 loss: 3.21 dt=340.0ms tok/s 12,000", 12, 0.34, 3.21),
+        ("epoch 12: 0.34 s", 12, 0.34, None),
         ("step 000012 | loss 3.4 | lrm 1.0 | dt_ms 340.0", 12, 0.34, 3.4), ("12: 0.34 s, eta 3 min", 12, 0.34, None),
         ("[trainer] n=12 3f9a 0.34s/it", 12, 0.34, None), ("update 12: total 99 s, took 0.34 s", 12, 0.34, None),
         ("2024-05-04 09:30:00 INFO step 12 elapsed (ms): 340", 12, 0.34, None),
+        ("Epoch [1][12/750]\tlr: 0.1, eta: 4:33:09, time: 0.34, data_time: 0.03, loss_a: 1, loss: 0.5", 12, 0.34, 0.5),
+        ("Epoch: [0][  12/500]\tTime  0.340 ( 1.512)\tLoss 6.9e+00 (6.9e+00)", 12, 0.34, 6.9),
+        ("| epoch   1 |    12/ 2610 batches | lr 0.00 | ms/batch 340.00 | loss  9.25", 12, 0.34, 9.25),
+        ("epoch 0, iteration 12/149 | global_batch_size: 1 | step_timing in s: 0.34 | val_loss: 4.1", 12, 0.34, None),
+        ("Train: 2 [  12/1251 (  4%)]  Loss: 6.9 (6.9)  Time: 0.34s,  300.02/s  Data: 0.01", 12, 0.34, 6.9),
+        ('{"step": 12, "time_s": 0.34, "loss": 3.5}', 12, 0.34, 3.5),
+        ('{"epoch": 1, "iter": 12, "memory": 6836, "data_time": 0.03, "loss": 0.5, "time": 0.34}', 12, 0.34, 0.5),
+        ('{"at": "2024-05-04T09:30:07.25", "global_step": 12, "step_time": 0.34, "train_loss": 3.5}', 12, 0.34, 3.5),
+        ("12,0.34s,3.2", 12, 0.34, None), ("100,340ms,3.2", 100, 0.34, None),
+        ("step=12,time=0.34,loss=3.5", 12, 0.34, 3.5), ("Step 1,200/10,000 | 340.0 ms", 1200, 0.34, None),
+        ("step 12 took 0:00:00.34", 12, 0.34, None), ("iter12: loss 3.5e+00, 3.4e-01 s", 12, 0.34, 3.5),
+        ("step_000012 dt 0.34", 12, 0.34, None), ("steps/s: 2.5 step: 12", 12, 0.4, None),
+        ("step 12 | s/it: 0.34 | tokens/s: 1234", 12, 0.34, None), ("Batch 12 of 500: 0.34 sec/batch", 12, 0.34, None),
+        ("12/500 loss=3.5 time (ms): 340", 12, 0.34, 3.5), ("n: 12 sec: 0.34", 12, 0.34, None),
+        ("step 12 | data 0.002 s | fwd 0.1 s | step 0.34 s", 12, 0.34, None), ("step 12. took 0.34 s.", 12, 0.34, None),
+        ("step 12 eta 1h 2m 3s 0.34 s/it", 12, 0.34, None), ("gpu 0/8 step 12 0.34s", 12, 0.34, None),
+        ("12 of 500 iterations, 340 ms per step", 12, 0.34, None),
+        ("step: 12 | elapsed time per iteration (ms): 340.0 | 5 min left", 12, 0.34, None),
     ],
 )  # fmt: skip
 def test_the_example_itself_is_read(line: str, number: int, time_s: float, loss: float | None) -> None:
@@ -57,6 +79,85 @@ def test_the_length_of_the_run_and_its_tokens_are_read() -> None:
     assert run.iterations.reported_tokens_per_s[0] == 12000
 
 
+def test_only_what_follows_the_number_is_the_length_of_the_run() -> None:
+    example = "[09/10 10:38:03 a.b]: iteration: 19/900  time: 7.5 s/iter  acc: 3/4"
+    assert the_run(example, example).settings.count("max_iters") == 900
+    example = "gpu 0/8 step 12 0.34s"
+    assert the_run(example, example).settings.count("max_iters") is None
+
+
+def of_epochs(shape: str, epochs: int, numbers: range, first_epoch: int = 1) -> str:
+    return "".join(f"{shape.format(e=e, n=n)}\n" for e in range(first_epoch, first_epoch + epochs) for n in numbers)
+
+
+@pytest.mark.parametrize("first_epoch", [0, 1])
+def test_numbers_go_on_where_an_epoch_begins_its_own(first_epoch: int) -> None:
+    text = of_epochs("Epoch [{e}][{n}/100] time: 0.5", 3, range(20, 101, 20), first_epoch)
+    run = the_run(text, "Epoch [1][20/100] time: 0.5")
+    assert run.iterations.number.tolist() == list(range(20, 301, 20))
+    assert run.settings.count("max_iters") is None  # no line tells how many epochs there are
+
+
+def test_the_length_of_an_epoch_is_seen_where_no_line_tells_it() -> None:
+    text = of_epochs("epoch {e} batch {n} took 0.5 s", 2, range(0, 100, 10))
+    run = the_run(text, "epoch 1 batch 0 took 0.5 s")
+    assert run.iterations.number.tolist() == list(range(0, 200, 10))
+
+
+def test_epochs_and_their_length_tell_that_of_the_run() -> None:
+    text = of_epochs("Epoch {e}/4, step {n}/100, 0.5 s", 2, range(20, 101, 20))
+    assert the_run(text, "Epoch 1/4, step 20/100, 0.5 s").settings.count("max_iters") == 400
+
+
+def test_numbers_that_go_on_through_epochs_are_left() -> None:
+    text = "".join(f"epoch {n // 100} step {n}/1000 0.5 s\n" for n in range(0, 500, 20))
+    run = the_run(text, "epoch 0 step 20/1000 0.5 s")
+    assert run.iterations.number.tolist() == list(range(0, 500, 20))
+    assert run.settings.count("max_iters") == 1000
+
+
+def test_the_end_of_the_only_epoch_in_the_log_is_not_that_of_the_run() -> None:
+    text = of_epochs("epoch {e} step {n}/100 0.5 s", 1, range(20, 60, 20))
+    assert the_run(text, "epoch 1 step 20/100 0.5 s").settings.count("max_iters") is None
+
+
+@pytest.mark.parametrize("shape", ["step {n} elapsed {s:.1f} s", "step {n} | {s:.1f} s", "step {n} total time: {c}"])
+def test_a_clock_that_runs_on_gives_the_times_between_its_lines(shape: str) -> None:
+    lines = [shape.format(n=n, s=5 * n, c=f"{n // 12}:{5 * n % 60:02d}") for n in range(1, 40)]
+    times = the_run("\n".join(lines), lines[20]).iterations.time_s
+    assert len(times) == 39
+    assert times.tolist() == pytest.approx([5.0] * 39, rel=0.15)
+
+
+@pytest.mark.parametrize("shape", ["step {n} elapsed {s:.2f} s", "step {n} took 0:00:0{s:.2f}"])
+def test_times_that_fall_are_those_of_iterations(shape: str) -> None:
+    times = [0.5, 0.52, 0.51, 0.53, 0.54, 0.55, 0.5, 0.6]
+    lines = [shape.format(n=n, s=s) for n, s in enumerate(times, 1)]
+    assert the_run("\n".join(lines), lines[0]).iterations.time_s.tolist() == pytest.approx(times)
+
+
+def test_a_step_that_slowly_grows_is_no_clock() -> None:
+    lines = [f"step {n} took {0.5 + 0.01 * n:.2f} s" for n in range(30)]
+    assert the_run("\n".join(lines), lines[0]).iterations.time_s[-1] == pytest.approx(0.79)
+
+
+def test_evaluations_and_saves_that_lines_tell_are_known() -> None:
+    text = "9 | 0.5 s\nstep 10: train loss 3.2, val loss 3.5\nsaving checkpoint to out\n10 | 9.5 s\n11 | 0.5 s\n"
+    run = the_run(text, "9 | 0.5 s")
+    assert [(e.at, e.val_loss) for e in run.evaluations] == [(10, 3.5)]
+    assert [c.at for c in run.checkpoints] == [10]
+
+
+def test_columns_and_patterns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = of_epochs("Epoch: [{e}][{n:4d}/500]\tTime  0.3{n:02d} ( 1.512)\t{{x}} took 0:12", 2, range(10, 100, 10))
+    example = text.splitlines()[3]
+    fast = the_run(text, example).iterations
+    monkeypatch.setattr("stepwatch.readers.like._templates", lambda *_: ())
+    slow = the_run(text, example).iterations
+    for name in ("number", "time_s", "line"):
+        assert getattr(fast, name).tolist() == getattr(slow, name).tolist()
+
+
 def test_near_misses_are_shown_and_other_lines_are_not() -> None:
     run = the_run("it 12 | 0.34 s\nloading\nit 13 | n/a s\n", "it 12 | 0.34 s")
     assert [unread.text for unread in run.unread] == ["it 13 | n/a s"]
@@ -78,6 +179,18 @@ def test_a_log_without_such_lines_is_refused() -> None:
 @pytest.mark.parametrize("example", ["it 12 | 0.34 s (a+)+$ [x", "it 12 {n} | 0.34 s", "it 12 .*.*.*.*.*.*.* 0.34 s"])
 def test_what_means_something_to_a_pattern_is_taken_as_it_stands(example: str) -> None:
     assert len(the_run(example + "\n" + "it 12 " + "a" * 3000 + "\n", example).iterations) == 1
+
+
+@pytest.mark.parametrize(
+    "unit", ["1 ", "1,", "11,", "1.", "step ", "loss ", "eta 1h ", "a:", "9", "s/it ", "val loss "]
+)
+def test_no_line_takes_long(unit: str) -> None:
+    hostile = unit * (3000 // len(unit))
+    began = time.perf_counter()
+    for example in ("1,2,3,4,5,6,7,8,0.3s", "step 1 2 3 4 5 6 7 8 9 0.3 s", hostile[:360] + " step 12 0.3 s"):
+        with suppress(UsageError):  # the last example may show no number
+            the_run((hostile + "\n") * 20 + example + "\n", example)
+    assert time.perf_counter() - began < 5
 
 
 def test_it_is_used_only_when_asked_for() -> None:

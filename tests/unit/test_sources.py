@@ -60,6 +60,37 @@ def test_utf16_cut_in_the_middle_of_a_character_is_read() -> None:
     assert normalise(LOG.encode("utf-16")[:-3]).decode().startswith(LOG[:-2])
 
 
+BAR = "  1%|▊         | 10/1000 [00:32<53:42,  3.25s/it, Loss=3.4, LR=1.00e-04]"
+
+
+@pytest.mark.parametrize(
+    "bar",
+    [BAR, "  0%|          | 0/1000 [00:00<?, ?it/s]", "Epoch 1: 100%|" + "█" * 250 + "| 5/5 [00:01<00:00, 4.90it/s]",
+     "[rank0]:  5%|▌ | 1.5k/30.0k [1:00:00<19:00:00, 2.4s/ba]"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "line", [LINE, "{'loss': 2.4}", "[2024-05-04 09:30:07] x", "2024-05-04 x", "*** x", BAR.strip()]
+)
+def test_a_line_behind_a_progress_bar_is_one_of_its_own(bar: str, line: str) -> None:
+    assert normalise(f"a\n{bar}{line}\nb\n".encode()).decode() == f"a\n{bar}\n{line}\nb\n"
+    assert normalise(f"{bar}\r{bar}{line}".encode()).decode() == f"{bar}\n{bar}\n{line}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [BAR, BAR + " loss: 0.5", BAR + "]", BAR + ", x", f'{{"text": "{BAR}"}}', "5%|x| a <b]c", "[a<b]%|c",
+     "50% | 1/2 [00:01<00:01, 1s/it]x", "done [00:32<53:42,  3.25s/it]x 5%|"],
+)  # fmt: skip
+def test_what_belongs_to_a_bar_or_is_none_stays_on_its_line(line: str) -> None:
+    assert normalise(f"{line}\n".encode()).decode() == f"{line}\n"
+
+
+def test_many_brackets_without_an_end_take_no_longer() -> None:
+    began = time.perf_counter()
+    normalise(b"5%|<" + b"]a" * 200_000)
+    assert time.perf_counter() - began < 5
+
+
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_carriage_returns_end_lines(end: str) -> None:
     assert normalise(LOG.replace("\n", end).encode()).decode() == LOG

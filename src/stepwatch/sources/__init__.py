@@ -1,7 +1,7 @@
 """Where a log comes from, and how its bytes become plain lines of UTF-8.
 
 Everything downstream sees the same thing whatever was handed in: lines ended by `\\n`, without colours,
-backspaces, carriage returns or NULs.
+backspaces, carriage returns or NULs, and none behind a progress bar.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
 )  # fmt: skip
 # The recorder's file is JSON too, line by line; nobody else writes these keys and no spaces.
 _LINE_OF_RECORD = Pattern(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
+# tqdm's bar and what it prints behind it. It ends no line, so that the program's next one may stand behind its `]`.
+_BAR = Pattern(
+    rb"\d{1,3}%\|[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
+    rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\]\Z"
+)
+_BEHIND_BRACKET = Pattern(rb"\](?=[\w{\[(<*=#>+-])")
+_LONGEST_BAR = 2000
 _READ_BYTES = 1 << 20
 _EXPANDED_BYTES = 1 << 24
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
@@ -280,8 +287,12 @@ def encoding_of(data: bytes) -> str | None:
 def to_lines(data: bytes) -> bytes:
     if codecs.BOM_UTF8 in data:  # also in the middle, where files were put together
         data = data.replace(codecs.BOM_UTF8, b"")
-    if not any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
-        return data
+    if any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
+        data = _without_controls(data)
+    return _parted_behind_bars(data) if b"<" in data and b"%|" in data else data
+
+
+def _without_controls(data: bytes) -> bytes:
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
     if b"\r" in data:
@@ -289,6 +300,19 @@ def to_lines(data: bytes) -> bytes:
     if b"\x08" in data:
         data = b"\n".join(_overstrike(line) if b"\x08" in line else line for line in data.split(b"\n"))
     return data.translate(None, _CONTROLS)
+
+
+def _parted_behind_bars(data: bytes) -> bytes:
+    """With what was printed behind a progress bar on a line of its own."""
+    parts, begin = [], 0
+    for found in _BEHIND_BRACKET.finditer(data):
+        end = found.end()
+        start = max(begin, end - _LONGEST_BAR)
+        start = max(start, data.rfind(b"\n", start, end) + 1)
+        if data.find(b"%|", start, end) >= 0 and _BAR.compiled.search(data, start, end):
+            parts.append(data[begin:end])
+            begin = end
+    return b"\n".join((*parts, data[begin:])) if parts else data
 
 
 def _overstrike(line: bytes) -> bytes:

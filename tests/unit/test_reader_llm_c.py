@@ -51,6 +51,7 @@ def a_log(steps: int) -> str:
         LINE.replace("51.2%", "-100.0%"), LINE.replace("(-0.41z)", "(z -0.41)").replace(" (+0.12z)", " "),
         "step {n:4d}/300 | train loss 4.0945 | norm 0.4 | lr 2e-4 | {ms:.2f} ms | 51.2% A100 fp16 MFU | 435201 tok/s\n",
         "step {n:4d}/300 | train loss 4.094518 | norm 0.4410 | lr 2.15e-04 | ({ms:.2f} ms | 435201 tok/s)\n",
+        "step {n:4d}/300 | train loss 4.0945 | lr_scale 1.00e+00 | ({ms:.2f} ms | 435201 tok/s)\n",
         "step {n:4d}/300: train loss 4.367631 ({ms:f} ms, 435201 tok/s)\n",
         "step {n:4d}/300: train loss 4.367631 (acc 4.367631) ({ms:f} ms, 435201 tok/s)\n",
         "step {n:4d}/300: train loss 4.367631 norm 0.4410 lr 2.15e-04 ({ms:.2f} ms, 435201 tok/s)\n",

@@ -40,7 +40,7 @@ Writing checkpoint at step 5000""",
     iteration=Pattern(
         rf"step\s+(?P<number>\d+)(?:/(?P<last>\d+))?(?: \| (?:train )?loss|: train loss)\s+(?P<loss>{LOSS})"
         r"(?: \(acc [^)]{1,20}\))?(?: \((?:z )?[^)z]{1,12}z?\))?"
-        r"(?: ?\|)?(?: norm\s+\S+(?: \([^)]{1,12}z\))?(?: ?\|)?)?(?: lr \S+(?: \|)?)?"
+        r"(?: ?\|)?(?: norm\s+\S+(?: \([^)]{1,12}z\))?(?: ?\|)?)?(?: lr(?:_scale)? \S+(?: \|)?)?"
         rf" \(?(?:took )?(?P<time_ms>{NUMBER}) ms"
         rf"(?: \| (?P<mfu_pct>{NUMBER})% (?:bf16|A100 fp16) MFU)?"
         rf"(?:(?:,| \|) (?P<tokens_per_s>{NUMBER}) tok/s)?"
@@ -51,6 +51,8 @@ Writing checkpoint at step 5000""",
             " {mfu_pct}% bf16 MFU | {tokens_per_s+} tok/s"
         ),
         Template("step{ }{number}/{last}: train loss {loss?} ({time_ms} ms, {tokens_per_s+} tok/s)"),
+        # A twin of the speedruns of 2024, on AMD.
+        Template("step{ }{number}/{last} | train loss {loss?} | lr_scale {*} | ({time_ms} ms | {tokens_per_s+} tok/s)"),
     ),
     evaluations=(Pattern(rf"val loss (?P<val_loss>{LOSS})\s*$"),),
     checkpoints=(Pattern(r"Writing checkpoint at step (?P<at>\d+)"),),

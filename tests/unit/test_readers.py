@@ -41,6 +41,9 @@ def numbers_and_times(run: Run) -> list[tuple[int, float]]:
         "iter 100: loss inf, time 168.60ms", "iter 100: loss -inf, time 168.60ms, mfu -100.00%",
         "iter 100: loss 4.2e+00, time 168.60ms", "iter 100: loss 4.2, time 0.1686s",
         "iter 100 : loss 4.2, time: 168.6 ms",
+        "100 | loss 4.2000 | lr 5.000000e-05 | 168.60ms | mfu 0.21%",
+        "100 | loss nan | lr 0.0 | 168.6ms | mfu -100.00%",
+        "[rank0]: 100 | loss 4.2000 | lr 5.000000e-05 | 168.60ms | mfu 0.21%",
         "iter 100: loss 4.2, time 0.1686 seconds", "iteration 100: loss 4.2, time 168.6ms", f"> {LINE}",
         f"```{LINE}",
         f"    {LINE}    ", f"[rank0]: {LINE}", f"2024-05-04 09:30:00,000 - INFO - {LINE}",
@@ -60,6 +63,8 @@ def test_iteration_is_read(line: str) -> None:
         "iter 1234567890123: loss 4, time 5ms", f"iter 5: loss 4, time {'9' * 400}ms", "myiter 5: time 5ms",
         "*iter 5: time 5ms", "iter five: time 5ms", "iter 5: total time 5s", "iter 5: time 5 monkeys",
         f"iter 5: loss 4, time {'9' * 20}s",
+        "100 | loss 4.2 | 168.60ms | mfu 0.21%", "100 | loss 4.2 | lr 5e-5 | mfu 1%",
+        "5 of 100 | loss 4.2 | lr 5e-5 | 168.60ms | mfu 0.21%", "1.5 | loss 4 | lr 5e-5 | 168.60ms | mfu 0.21%",
     ],
 )  # fmt: skip
 def test_what_is_no_timed_iteration_is_not_guessed_at(line: str) -> None:
@@ -90,6 +95,22 @@ def test_columns_and_patterns_give_the_same_value() -> None:
     fast = the_run("iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\n").iterations
     slow = the_run("> iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\n").iterations
     assert (fast.time_s[0], fast.loss[0], fast.reported_mfu[0]) == (slow.time_s[0], slow.loss[0], slow.reported_mfu[0])
+
+
+def test_llama2_c_is_read_with_its_evaluations_and_saves() -> None:
+    line = "{n} | loss 5.7543 | lr 4.900000e-05 | {ms:.2f}ms | mfu 0.21%\n"
+    text = "tokens per iteration will be: 131,072\n"
+    for n in range(0, 2010, 10):
+        if n % 500 == 0:
+            text += f"step {n}: train loss 5.7373, val loss 5.9544\nsaving checkpoint to out\nwrote out/model.bin\n"
+        text += line.format(n=n, ms=9000.5 if n % 500 == 0 else 80.25)
+    run = the_run(text)
+    dressed = the_run("".join(f"> {row}\n" for row in text.splitlines()))
+    assert (run.format, run.timing) == ("nanogpt", Timing.SPANS_ITERATION)
+    assert [e.at for e in run.evaluations] == [c.at for c in run.checkpoints] == [0, 500, 1000, 1500, 2000]
+    assert run.iterations.time_s.tolist() == dressed.iterations.time_s.tolist()
+    assert run.iterations.loss.tolist() == dressed.iterations.loss.tolist() == [5.7543] * 201
+    assert run.iterations.reported_mfu.tolist() == dressed.iterations.reported_mfu.tolist()
 
 
 def test_averages_over_the_log_interval_are_declared() -> None:

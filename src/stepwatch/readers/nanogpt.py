@@ -1,4 +1,4 @@
-"""nanoGPT and its forks.
+"""nanoGPT and its forks, llama2.c's train.py among them, which writes iterations as `10 | loss 9.1 | lr 5e-6 | 81.2ms`.
 
 The printed time spans the whole turn of the loop: evaluation and checkpoint of iteration k are in the
 time of the line `iter k`. It is taken before the device is waited for, and only of the logged iteration.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import islice
+from itertools import islice, repeat
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from stepwatch.settings import KINDS, read_value
 TEMPLATES = (
     Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%"),
     Template("iter {number}: loss {loss?}, time {time_ms}ms"),
+    Template("{number} | loss {loss?} | lr {*} | {time_ms}ms | mfu {mfu}%"),  # llama2.c
     Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%{**}"),  # what a fork adds
 )
 _USUAL_EVALUATION = Template("step {at}: train loss {train_loss?}, val loss {val_loss?}")
@@ -40,6 +41,10 @@ _AVERAGE = Pattern(r"(?<![\d.-])(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*ms/iter\b")
 _LOSS = Pattern(rf"\bloss:?\s*(?P<value>{_NUMBER})")
 _MFU = Pattern(r"\bmfu:?\s*(?P<value>-?\d{1,12}(?:\.\d{1,12})?)\s*%")
 _TOKENS_PER_S = Pattern(r"\b(?:tokens/s|tok/s|tokens/sec|tok/sec):?\s*(?P<value>\d[\d,]{0,20}(?:\.\d{1,12})?)")
+_BARE_ITERATION = Pattern(  # of llama2.c, with no word before its number
+    rf"(?P<number>\d{{1,12}}) \| loss (?P<loss>{_NUMBER}) \| lr \S{{1,20}}"
+    r" \| (?P<time_ms>\d{1,12}(?:\.\d{1,12})?)ms \| mfu (?P<mfu>-?\d{1,12}(?:\.\d{1,12})?)%"
+)
 _EVALUATION = Pattern(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
 _FORK_EVALUATION = Pattern(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
 _SAVING = Pattern(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
@@ -109,12 +114,14 @@ _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 _TIMED = Pattern(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
 # Patterns that begin with plain letters: only these are searched for at the speed of a text search.
 _NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
+_BARE = Pattern(rb" \| loss [\w.+-]{1,20} \| lr [\w.+-]{1,20} \| [\d.]{1,25}ms \| mfu ")
 _OWN_WORDS = tuple(Pattern(words) for words in (rb"tokens per iteration will be", rb"step \d{1,12}: train loss"))
 _TRACES = tuple(Pattern(words) for words in (rb"mfu -?\d", rb"time \d[\d.]{0,12}ms\b"))
 _RATE_PLACE = Pattern(rb"tok(?:ens)?/s(?:ec)?:?\s{0,4}(?=\d)")
 _COMMA_IN_RATE = Pattern(rb"tok(?:ens)?/s(?:ec)?:?\s{0,4}\d{1,20},\d")
 _OWN_EVENTS = (b"evaluation at ", b"checkpoint at ")
 _MOST_SNIFFED = 60
+_LONGEST_MFU = 30
 
 
 def sniff(head: bytes) -> float:
@@ -123,10 +130,20 @@ def sniff(head: bytes) -> float:
     timed = sum(_TIMED.match(head, found.end()) is not None for found in numbered)
     if timed:
         return float(timed)
+    bare = sum(map(_is_bare, repeat(head), islice(_BARE.finditer(head), _MOST_SNIFFED)))
+    if bare:
+        return float(bare)
     if any(words.search(head) for words in _OWN_WORDS):
         return 0.6
     # A terminal copy may have broken every line, before its time or even before its number.
     return 0.3 if numbered else 0.1 if any(words.search(head) for words in _TRACES) else 0.0
+
+
+def _is_bare(head: bytes, found: re.Match[bytes]) -> bool:
+    """Whether nothing but a launcher's prefix and the number stand before what was found."""
+    begin = head.rfind(b"\n", max(0, found.start() - _LONGEST_LINE), found.start()) + 1
+    line = head[begin : found.end() + _LONGEST_MFU].decode("utf-8", "replace")
+    return _BARE_ITERATION.match(strip_prefix(line)[0]) is not None
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -305,6 +322,8 @@ def _parse_line(line: str, number: int, records: Records) -> None:
     if _read_iteration(line, number, records):
         return
     rest, prefix = strip_prefix(line)
+    if _read_bare_iteration(rest, prefix, number, records):
+        return
     if _read_evaluation(rest, prefix, number, records) or _read_saving(rest, prefix, number, records):
         return
     if _read_header(rest, number, records) or _read_own(rest, number, records) or _read_fault(rest, number, records):
@@ -334,15 +353,29 @@ def _read_iteration(line: str, number: int, records: Records) -> bool:
         return False
     values = {"number": float(found["number"]), "time_s": seconds, "line": float(number)}
     _add_number(values, "loss", _LOSS.search(body))
-    if "loss" in values and not math.isfinite(values["loss"]):
-        values["loss"] = math.inf  # nan is what was not printed
     _add_number(values, "reported_mfu", _MFU.search(body), 100)
     _add_number(values, "reported_tokens_per_s", _TOKENS_PER_S.search(body))
-    stamp = stamp_of(line[: found.start()])
+    _add_row(values, line[: found.start()], records)
+    return True
+
+
+def _read_bare_iteration(rest: str, prefix: str, number: int, records: Records) -> bool:
+    found = _BARE_ITERATION.match(rest)
+    if not found or float(found["time_ms"]) > 1e3 * _LONGEST_TIME_S:
+        return False
+    values = {"number": float(found["number"]), "loss": float(found["loss"]), "line": float(number)}
+    values |= {"time_s": float(found["time_ms"]) / 1e3, "reported_mfu": float(found["mfu"]) / 100}
+    _add_row(values, prefix, records)
+    return True
+
+
+def _add_row(values: dict[str, float], prefix: str, records: Records) -> None:
+    if "loss" in values and not math.isfinite(values["loss"]):
+        values["loss"] = math.inf  # nan is what was not printed
+    stamp = stamp_of(prefix)
     if stamp is not None:
         values["stamp_s"] = stamp
     records.add_row(**values)
-    return True
 
 
 def _add_number(values: dict[str, float], name: str, found: re.Match[str] | None, divisor: float = 1.0) -> None:

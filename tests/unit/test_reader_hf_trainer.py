@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -253,6 +254,20 @@ def test_llama_factory_tells_steps_and_a_clock() -> None:
     assert [e.at for e in run.evaluations] == [100, 200, 300, 400]
     assert all(abs((e.took_s or 0) - 12.5) <= 1.0 for e in run.evaluations)
     assert run.settings.count("max_iters") == 400
+
+
+def test_a_clock_of_llama_factory_goes_on_after_a_day() -> None:
+    lines = [
+        json.dumps({
+            "current_steps": step, "total_steps": 400, "loss": 2.0, "epoch": step / 200,
+            "elapsed_time": str(timedelta(seconds=500 * step)), "remaining_time": "1 day, 0:00:00",
+        })
+        for step in range(10, 401, 10)
+    ]  # fmt: skip
+    run = the_run("\n".join(lines))
+    assert run.iterations.number.tolist() == list(range(10, 401, 10))
+    assert run.iterations.time_s.tolist() == [500.0] * 40
+    assert len(the_run("\n".join(lines[20:])).iterations) == 20  # a log that begins behind the first day
 
 
 def test_the_last_line_of_llama_factory_has_no_loss() -> None:

@@ -56,7 +56,7 @@ _KEYS = {
     "loss": "loss", "epoch": "epoch", "global_step/max_steps": "swift_step", "current_steps": "current_steps",
     "total_steps": "total_steps", "train_speed(s/it)": "speed", **_TOKEN_COUNTS,
 }  # fmt: skip
-_ELAPSED = Pattern(rb"""['"]elapsed_time['"]: ?['"]([^'"\n]{1,40})""")
+_IN_DAYS = Pattern(rb"""(elapsed_time['"]: ?['"](\d{1,5}) days?, )""")
 _SPEED = Pattern(rb"""['"]train_speed\(s/it\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
 _MOST_SNIFFED = 60
 _SOME_LINES = 40
@@ -175,8 +175,9 @@ def _keep_told(
     last = found.get("last" if swift else "total_steps", unknown)
     tokens = next((found[name] for name in _TOKEN_COUNTS.values() if name in found), unknown)
     elapsed, error = found.get("elapsed_time", unknown), np.full(len(lines), WHOLE_SECONDS)
-    if swift and "elapsed_time" in found:
+    if "elapsed_time" in found:
         elapsed = _with_days(text, block, lines, elapsed)
+    if swift and "elapsed_time" in found:
         first = text[block.starts[lines[0]] : block.ends[lines[0]]]
         elapsed, error = _swift_clock(text, first, elapsed, found.get("speed", unknown), step)
     records.keep("told", lines + first_line, step, last, elapsed, error, tokens)
@@ -212,15 +213,13 @@ def _steps_before(step: Floats, elapsed: Floats, speed: Floats) -> float:
 
 
 def _with_days(text: bytes, block: Block, lines: Ints, elapsed: Floats) -> Floats:
-    """Clocks of another form than the usual ones."""
-    for row in np.flatnonzero(np.isnan(elapsed)).tolist():
-        elapsed[row] = _elapsed(text[block.starts[lines[row]] : block.ends[lines[row]]])
+    """Clocks with days in front, `1 day, 2:03:04`: those of one day together, as a long run has most lines in them."""
+    unread = np.flatnonzero(np.isnan(elapsed))
+    letters = block.letters(text, lines[unread])
+    for form, days in set(_IN_DAYS.compiled.findall(letters)):
+        rows, seconds = numbers_after(Block.of(letters), letters, form, clock=True)
+        elapsed[unread[rows]] = 86400.0 * int(days) + seconds
     return elapsed
-
-
-def _elapsed(line: bytes) -> float:
-    found = _ELAPSED.search(line)
-    return _duration(found[1].decode("utf-8", "replace")) if found else math.nan
 
 
 def _last_digit(line: bytes) -> float:

@@ -119,12 +119,56 @@ def test_two_runs_of_different_length_in_one_log() -> None:
     assert [len(run.iterations) for run in read(from_text(text))] == [60, 40]
 
 
+@pytest.mark.parametrize("summary", [True, False])
+def test_a_bar_of_which_only_its_begin_was_kept_is_that_of_the_training(summary: bool) -> None:
+    def kept(log: TrainerLog) -> list[str]:  # what is left of a terminal: the empty bar, dictionaries, the full bar
+        lines = log.lines()
+        told = [line for line in lines[:-1] if line.startswith("{")]
+        full = [line for line in lines if f"| {log.steps}/{log.steps}" in line][:1]
+        return [lines[0], *told, *(lines[-1:] if summary else []), *full]
+
+    first, second = TrainerLog(steps=60, per_epoch=20, eval_every=20), TrainerLog(steps=45, per_epoch=15, eval_every=15)
+    evaluated = "100%|██████████| 38/38 [00:05<00:00,  7.60it/s]"
+    runs = read(from_text("\n".join([*kept(first)[1:], evaluated, *kept(second), evaluated])))
+    assert [run.iterations.number.tolist() for run in runs] == [[60], [45]]
+    assert [run.settings.count("max_iters") for run in runs] == [60, 45]
+    if summary:
+        assert [[e.at for e in run.evaluations] for run in runs] == [[20, 40, 60], [15, 30, 45]]
+
+
 def test_dictionaries_that_came_late_are_placed_by_their_epoch() -> None:
     lines = TrainerLog(log_every=10).lines()
     bars = [line for line in lines if "%|" in line]
     told = [line for line in lines if line.startswith("{")]
     run = the_run("\n".join(bars + told))
     assert np.flatnonzero(np.isfinite(run.iterations.loss)).tolist() == list(range(9, 400, 10))
+
+
+@pytest.mark.parametrize("banner", ["", "  Num Epochs = 3\n"])
+def test_a_run_of_several_epochs_that_stopped_in_the_first_has_its_evaluations_where_they_were(banner: str) -> None:
+    lines = TrainerLog(steps=300, per_epoch=100, eval_every=25).lines()
+    cut = next(i for i, line in enumerate(lines) if "| 90/300" in line)
+    run = the_run(banner + "\n".join(lines[:cut]))
+    assert [e.at for e in run.evaluations] == [25, 50, 75]
+    assert np.flatnonzero(np.isfinite(run.iterations.loss)).tolist() == list(range(9, 89, 10))
+    assert "stall" not in {finding.code for finding in analyse(run).findings}
+
+
+def test_dictionaries_that_came_late_in_an_unfinished_run_are_placed_by_the_planned_epochs() -> None:
+    lines = TrainerLog(steps=300, per_epoch=100, eval_every=25).lines()
+    cut = next(i for i, line in enumerate(lines) if "| 151/300" in line)
+    bars = [line for line in lines[:cut] if "%|" in line]
+    told = [line for line in lines[:cut] if line.startswith("{")]
+    run = the_run("  Num Epochs = 3\n  Total optimization steps = 300\n" + "\n".join(bars + told))
+    assert [e.at for e in run.evaluations] == [25, 50, 75, 100, 125, 150]
+
+
+def test_each_run_of_a_log_has_its_own_epochs() -> None:
+    first = TrainerLog(steps=60, per_epoch=20, eval_every=20).lines()
+    second = TrainerLog(steps=90, per_epoch=45, eval_every=45, seed=2).lines()
+    late = [[line for line in lines if "%|" in line or line.startswith("{")] for lines in (first, second)]
+    text = "\n".join(line for lines in late for line in sorted(lines, key=lambda line: line.startswith("{")))
+    assert [[e.at for e in run.evaluations] for run in read(from_text(text))] == [[20, 40, 60], [45, 90]]
 
 
 def test_bars_that_skip_positions_are_means() -> None:
@@ -187,6 +231,20 @@ def test_counted_tokens_are_those_of_an_iteration() -> None:
     for number in range(40):
         text = text.replace("NUMBER", str(40960.0 * (number + 1)), 1)
     assert the_run(text).settings.count("tokens_per_iter") == 4096
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_tokens_are_counted_over_the_whole_also_where_the_output_came_late(held_back: bool) -> None:
+    lines, counted = [], 0
+    for line in TrainerLog().lines():
+        if line.startswith("{'loss'"):
+            counted += 10 * (4000 if len(lines) % 3 else 4300)
+            lines.append(line.replace("'grad_norm'", f"'num_tokens': {counted}.0, 'grad_norm'"))
+        else:
+            lines.append(line)
+    first = next(int(line.split("'num_tokens': ")[1].split(".")[0]) for line in lines if "num_tokens" in line)
+    told = sorted(lines, key=lambda line: line.startswith("{")) if held_back else lines
+    assert the_run("\n".join(told)).settings.count("tokens_per_iter") == round((counted - first) / 390)
 
 
 # --- without a bar ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,25 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
 _LEAST_OVERLAP = 0.25
 _MOST_STEPS = 1e12
+_LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
+_LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
+
+
+class _Process(NamedTuple):
+    """Of one process: the lines it may have written, where it shows its position, and what the epochs tell."""
+
+    begin: float
+    end: float
+    line: Floats
+    number: Ints
+    per_epoch: float = math.nan
+    late: bool = False
+    """Output that was held back came out whole pages at once: then only the epoch tells the place."""
+
+    def of(self, table: np.ndarray) -> np.ndarray:
+        """The rows of a table, by line, that are its own."""
+        first, last = np.searchsorted(table[:, 0], (self.begin, self.end))
+        return table[first:last]
 
 
 class TrainerRows:
@@ -37,20 +57,30 @@ class TrainerRows:
 
     def tell(self) -> None:
         line, number, elapsed, error, rate = self.marks
-        loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], line, number)
         saves = self._saves(line, number)
         if not len(line):
-            self._without_clock(loss_at)
+            self._without_clock()
             return
         pieces = processes(number, elapsed)
-        edges = [line[piece.start] for piece in pieces[1:]] + [math.inf]
+        edges = [self._begin(line[piece.start - 1], line[piece.start]) for piece in pieces[1:]] + [math.inf]
         begin = -math.inf
         for piece, end in zip(pieces, edges, strict=True):
             inside = first_draws(number[piece])
             marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
             if len(inside):
-                self._tell_process(marks, loss_at, saves, begin, float(end), len(pieces) > 1)
+                process = self._process(_Process(begin, float(end), line[piece][inside], number[piece][inside]))
+                self._tell_process(process, marks, saves, len(pieces) > 1)
             begin = float(end)
+
+    def _begin(self, last: float, first: float) -> float:
+        """Where a process begins: with the empty bar between the last position before it and its first, if drawn."""
+        between = self.bars[(self.bars[:, 0] > last) & (self.bars[:, 0] < first) & (self.bars[:, 1] == 0), 0]
+        return float(between[0]) if len(between) else first
+
+    def _process(self, bare: _Process) -> _Process:
+        known = bare._replace(per_epoch=self._steps_per_epoch(bare))
+        lines, epochs = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
+        return known._replace(late=_late(_by_place(lines, known), epochs, epochs * known.per_epoch))
 
     # --- which bar, which clock ---
 
@@ -64,24 +94,31 @@ class TrainerRows:
             return bars
         if self.total & set(np.unique(bars[:, 2]).tolist()):
             return bars[np.isin(bars[:, 2], list(self.total))]
-        moving = bars[bars[:, 1] > 0]
-        if not len(moving):
-            return bars[:0]
-        places = np.searchsorted(moving[:, 0], self.losses[:, 0]) - 1
-        votes = Counter(moving[np.clip(places, 0, None), 2].tolist())
+        places = np.searchsorted(bars[:, 0], self.losses[:, 0]) - 1
+        votes = Counter(bars[np.clip(places, 0, None), 2].tolist() if len(bars) else [])
         if not votes:
-            longest = {
-                total: float(moving[moving[:, 2] == total, 3].max()) for total in np.unique(moving[:, 2]).tolist()
-            }
-            votes = Counter({max(longest, key=lambda total: longest[total]): 1})
-        best = votes.most_common(1)[0][0]
-        chosen = bars[bars[:, 2] == best]
+            longest = {total: float(bars[bars[:, 2] == total, 3].max()) for total in np.unique(bars[:, 2]).tolist()}
+            votes = Counter({max(longest, key=lambda total: longest[total]): 1} if longest else {})
+        if not votes:
+            return bars[:0]
+        best = self._totals_of_summaries(bars) or {votes.most_common(1)[0][0]}
+        chosen = bars[np.isin(bars[:, 2], list(best))]
         begin, end = chosen[0, 0], chosen[-1, 0]
-        for total in votes:  # another run in the same log, where it does not lie between the lines of this one
+        # Another run in the same log, where it does not lie between the lines of this one.
+        for total in sorted(votes.keys() - best):
             others = bars[bars[:, 2] == total]
             if others[-1, 0] < begin or others[0, 0] > end:
                 chosen = np.concatenate((chosen, others))
         return np.asarray(chosen[np.argsort(chosen[:, 0], kind="stable")])
+
+    def _totals_of_summaries(self, bars: np.ndarray) -> set[float]:
+        """Totals of bars that are the rate in a summary by its time, as far as its digits tell them."""
+        totals = np.unique(bars[:, 2])
+        steps = self.summaries[:, 1] * self.summaries[:, 2]
+        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
+        sure = doubt < 1 + _LITTLE * steps
+        near = np.abs(totals[:, None] - steps[sure]) <= doubt[sure]
+        return set(totals[near.any(axis=1)].tolist())
 
     def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
         """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""
@@ -96,20 +133,12 @@ class TrainerRows:
 
     # --- numbers ---
 
-    def _numbers(self, lines: Floats, epochs: Floats, bar_line: Floats, bar_number: Ints) -> Floats:
+    def _numbers(self, lines: Floats, epochs: Floats, process: _Process) -> Floats:
         """The iteration of dictionaries: as they tell it, as the bar above shows it, or by the epoch."""
         told = at_lines(lines.astype(np.int64), self.told[:, 0].astype(np.int64), self.told[:, 1])
-        per_epoch = self._steps_per_epoch(epochs)
-        by_epoch = np.round(epochs * per_epoch)
-        by_place = np.full(len(lines), np.nan)
-        if len(bar_line):
-            places = np.searchsorted(bar_line, lines, side="right") - 1  # a bar may stand on the same line
-            by_place = np.where(places >= 0, bar_number[np.clip(places, 0, None)], np.nan)
-        off = np.abs(by_place - by_epoch)
-        known = off[np.isfinite(off)]
-        # Output that is held back comes out late, whole pages at once: then only the epoch tells the place.
-        late = len(known) > 2 and median(known) > 2 + 0.02 * float(np.nanmax(by_epoch))
-        best = by_epoch if late else np.where(np.isfinite(by_place), by_place, by_epoch)
+        by_epoch = np.round(epochs * process.per_epoch)
+        by_place = _by_place(lines, process)
+        best = by_epoch if process.late else np.where(np.isfinite(by_place), by_place, by_epoch)
         return np.where(np.isfinite(told), told, best)
 
     def _steps_in_all(self) -> int:
@@ -121,11 +150,26 @@ class TrainerRows:
         steps = float(self.summaries[-1, 1] * self.summaries[-1, 2]) if len(self.summaries) else math.nan
         return round(steps) if 0 <= steps < _MOST_STEPS else 0
 
-    def _steps_per_epoch(self, epochs: Floats) -> float:
-        end = float(self.summaries[-1, 3]) if len(self.summaries) else math.nan
-        if math.isnan(end) and np.isfinite(epochs).any():
-            end = float(math.ceil(np.nanmax(epochs[np.isfinite(epochs)]) - 1e-3))
-        return (self._steps_in_all() or math.nan) / end if end > 0 else math.nan
+    def _steps_per_epoch(self, process: _Process) -> float:
+        """By the summary, where the training ended, or by the planned ends; an epoch that was only seen is no end."""
+        ended = process.of(self.summaries)
+        if len(ended) and ended[-1, 3] > 0:
+            done = int(process.number[-1]) if len(process.number) else self._steps_in_all()
+            return (done or math.nan) / float(ended[-1, 3])
+        begun = process.line[0] if len(process.line) else math.inf
+        planned = [fact.value for fact in self._planned_epochs if fact.line <= begun]
+        epochs = planned[-1] if planned else math.nan if len(process.line) else _whole_end(self.losses[:, 2])
+        steps = self._last_at(begun) if len(process.line) else self._steps_in_all()
+        return steps / epochs if steps and epochs > 0 else math.nan
+
+    @cached_property
+    def _planned_epochs(self) -> list[Fact]:
+        return [event for event in self.records.events if isinstance(event, Fact) and event.name == "epochs"]
+
+    def _last_at(self, line: float) -> int:
+        """The last step as the bar shows it from this line on, or as the log tells it; 0 where nothing does."""
+        place = min(int(np.searchsorted(self.bars[:, 0], line)), len(self.bars) - 1)
+        return int(self.bars[place, 2] if len(self.bars) else max(self.total, default=0))
 
     def _saves(self, bar_line: Floats, bar_number: Ints) -> list[Checkpoint]:
         """Checkpoints with the number in their name; the others get that of the bar above them."""
@@ -142,53 +186,56 @@ class TrainerRows:
 
     # --- rows ---
 
-    def _tell_process(
-        self, marks: list[np.ndarray], loss_at: Floats, saves: list[Checkpoint], begin: float, end: float, several: bool
-    ) -> None:
+    def _tell_process(self, process: _Process, marks: list[np.ndarray], saves: list[Checkpoint], several: bool) -> None:
         line, number, elapsed, error, rate = marks
-        mine = (self.losses[:, 0] >= begin) & (self.losses[:, 0] < end) & np.isfinite(loss_at)
-        evaluations = self._merged_evaluations(begin, end, line, number)
+        begin, end = process.begin, process.end
+        losses = process.of(self.losses)
+        loss_at = self._numbers(losses[:, 0], losses[:, 2], process)
+        losses, loss_at = losses[np.isfinite(loss_at)], loss_at[np.isfinite(loss_at)]
+        evaluations = self._merged_evaluations(process)
         saved = [save for save in saves if begin <= save.line < end]
         drawn_zero = bool(((self.bars[:, 1] == 0) & (self.bars[:, 0] >= begin) & (self.bars[:, 0] < line[0])).any())
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [Pause(e.at, e.took_s) for e in evaluations] + [Pause(s.at or 0, s.took_s) for s in saved]
         times, took = step_times(clock, pauses)
         times = np.maximum(times, 1e-6)
-        loss = _by_number(number, loss_at[mine], self.losses[mine, 1])
-        stamps = _by_number(number, loss_at[mine], self.losses[mine, 3])
+        loss = _by_number(number, loss_at, losses[:, 1])
+        stamps = _by_number(number, loss_at, losses[:, 3])
         lines = line.astype(np.int64)
         self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
-        self._tell_facts(int(lines[0]), clock, several)
+        self._tell_facts(process, clock, several)
         told = zip(evaluations, took, strict=False)
         # Without a call of the class for each: there may be as many as steps.
         self.records.events += [tuple.__new__(Evaluation, (*event[:4], seconds, event[5])) for event, seconds in told]
         costs = zip(saved, took[len(evaluations) :], strict=True)
         self.records.events += [tuple.__new__(Checkpoint, (*save[:3], seconds, save[4])) for save, seconds in costs]
 
-    def _tell_facts(self, line: int, clock: Clock, several: bool) -> None:
-        events = self.records.events
+    def _tell_facts(self, process: _Process, clock: Clock, several: bool) -> None:
+        events, line = self.records.events, int(process.line[0])
         if clock.done or several:
-            events.append(Fact(line=line, name="process", value=line, header=True))
+            begin = line if math.isinf(process.begin) else int(process.begin)
+            events.append(Fact(line=begin, name="process", value=line, header=True))
         if clock.done and clock.done < clock.number[0]:
             events.append(Fact(line=line, name="resume", value=True))
         if (clock.covers > 1).any():
             alone = len(clock.number) == 1
             events.append(Fact(line=line, name="mean_of_run" if alone else "averaged", value=True))
-        place = min(int(np.searchsorted(self.bars[:, 0], line)), len(self.bars) - 1)
-        last = float(self.bars[place, 2]) if len(self.bars) else max(self.total, default=0)
-        if last > 0:
-            events.append(Fact(line=line, name="max_iters", value=int(last)))
-        self._tell_sizes(line)
+        if self._last_at(line) > 0:
+            events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
+        self._tell_sizes(process)
 
-    def _tell_sizes(self, line: int) -> None:
+    def _tell_sizes(self, process: _Process) -> None:
         """What follows from several lines: tokens of an iteration, the number of cards."""
-        events = self.records.events
-        counted = self.told[np.isfinite(self.told[:, 5]) & (self.told[:, 5] > 0)]
-        numbers = self._numbers(counted[:, 0], np.full(len(counted), np.nan), *self.marks[:2])
+        events, line = self.records.events, int(process.line[0])
+        counted = process.of(self.told)
+        counted = counted[np.isfinite(counted[:, 5]) & (counted[:, 5] > 0)]
+        epochs = at_lines(counted[:, 0], self.losses[:, 0], self.losses[:, 2])
+        numbers = self._numbers(counted[:, 0], epochs, process)
         steps, tokens = np.diff(numbers), np.diff(counted[:, 5])
         fits = (steps > 0) & (tokens > 0)
         if fits.any():
-            per_step = round(median(tokens[fits] / steps[fits]))
+            # In all, as the lengths of samples differ, and as rounded places matter little over the whole.
+            per_step = round(float(tokens[fits].sum() / steps[fits].sum()))
             events.append(Fact(line=line, name="tokens_per_iter", value=per_step))
         named = {fact.name: fact.value for fact in events if isinstance(fact, Fact)}
         batch, whole, micro = (named.get(k) for k in ("batch_size", "whole_batch", "micro_steps"))
@@ -200,10 +247,10 @@ class TrainerRows:
         if "n_params" not in named and "trainable_params" in named:
             events.append(Fact(line=line, name="n_params", value=named["trainable_params"]))
 
-    def _merged_evaluations(self, begin: float, end: float, line: Floats, number: Ints) -> list[Evaluation]:
+    def _merged_evaluations(self, process: _Process) -> list[Evaluation]:
         """Each once: several data sets are one evaluation."""
-        rows = self.evaluations[(self.evaluations[:, 0] >= begin) & (self.evaluations[:, 0] < end)]
-        at = self._numbers(rows[:, 0], rows[:, 1], line, number)
+        rows = process.of(self.evaluations)
+        at = self._numbers(rows[:, 0], rows[:, 1], process)
         at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], at)
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
         for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
@@ -236,8 +283,10 @@ class TrainerRows:
 
     # --- no bar at all ---
 
-    def _without_clock(self, loss_at: Floats) -> None:
+    def _without_clock(self) -> None:
         """Dictionaries alone: the mean of the whole run where the summary tells it, or the clock in front of lines."""
+        process = self._process(_Process(-math.inf, math.inf, np.empty(0), np.empty(0, np.int64)))
+        loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], process)
         if not np.isfinite(loss_at).any():  # nothing tells how many steps lie between them
             loss_at = np.arange(1.0, len(loss_at) + 1)
         known = np.isfinite(loss_at)
@@ -247,10 +296,10 @@ class TrainerRows:
         if not len(rows):
             self._summary_alone()
             return
-        evaluations = self._merged_evaluations(-math.inf, math.inf, rows[:, 0], number)
+        evaluations = self._merged_evaluations(process._replace(line=rows[:, 0], number=number))
         line = int(rows[0, 0])
         times = np.full(len(rows), np.nan)
-        if len(rows) > 2 and np.isfinite(rows[:, 3]).all() and not math.isnan(self._steps_per_epoch(rows[:, 2])):
+        if len(rows) > 2 and np.isfinite(rows[:, 3]).all() and not math.isnan(process.per_epoch):
             clock = Clock(number, rows[:, 3] - rows[0, 3], np.full(len(rows), WHOLE_SECONDS), times, 0)
             times, _ = step_times(clock, [Pause(e.at, e.took_s) for e in evaluations])
             self.records.events.append(Fact(line=line, name="averaged", value=True))
@@ -278,6 +327,34 @@ class TrainerRows:
     def _tell_end(self, line: int) -> None:
         if self._steps_in_all():
             self.records.events.append(Fact(line=line, name="max_iters", value=self._steps_in_all()))
+
+
+def _by_place(lines: Floats, process: _Process) -> Floats:
+    """The position of the bar above, which may stand on the same line."""
+    if not len(process.line):
+        return np.full(len(lines), np.nan)
+    places = np.searchsorted(process.line, lines, side="right") - 1
+    return np.where(places >= 0, process.number[np.clip(places, 0, None)], np.nan)
+
+
+def _whole_end(epochs: Floats) -> float:
+    """The epochs of a run whose last dictionary stands at the end of one of them; else nan: it may have stopped."""
+    epochs = np.unique(epochs[np.isfinite(epochs)])
+    if len(epochs) < 2:
+        return math.nan
+    whole = math.ceil(epochs[-1] - 1e-3)
+    return whole if whole - epochs[-1] < median(np.diff(epochs)) else math.nan
+
+
+def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:
+    """Whether the bars above tell other iterations than the epochs do, and none that grow with the epoch at all."""
+    known = np.isfinite(by_place) & np.isfinite(by_epoch) & (epochs > 0)
+    if known.sum() <= 2:
+        return False
+    by_place, epochs, by_epoch = by_place[known], epochs[known], by_epoch[known]
+    grown = epochs * median(by_place / epochs)
+    little = 2 + _LITTLE * float(by_epoch.max())
+    return all(median(np.abs(by_place - other)) > little for other in (grown, by_epoch))
 
 
 def _known(values: Floats) -> list[float | None]:

@@ -182,6 +182,19 @@ def test_bars_that_skip_positions_are_means() -> None:
     assert np.median(run.iterations.time_s) == pytest.approx(2.05, rel=0.02)
 
 
+def test_two_positions_of_one_second_are_told_apart_by_the_rate() -> None:
+    text = "  3%|▎         | 12/345 [00:07<06:50,  1.23s/it]\n  4%|▍         | 13/345 [00:07<05:03,  1.09it/s]\n"
+    times = the_run(text).iterations.time_s
+    assert times.tolist() == pytest.approx([1.23, (1 / 1.09 - 0.7 * 1.23) / 0.3], rel=0.01)
+
+
+@pytest.mark.parametrize("rate", ["?it/s", "  0.00it/s"])
+def test_a_clock_that_stands_still_is_no_measurement(rate: str) -> None:
+    lines = [f"  4%|▍         | {n}/345 [00:07<05:03, {rate}]" for n in (12, 13, 14)]
+    with pytest.raises(NoIterations, match="nothing in it tells their time"):
+        read(from_text("\n".join([*lines, "{'loss': 2.0, 'epoch': 0.1}"])))
+
+
 def test_several_data_sets_are_one_evaluation() -> None:
     lines = TrainerLog(steps=30, log_every=10).lines()
     place = next(i for i, line in enumerate(lines) if "| 20/30" in line)

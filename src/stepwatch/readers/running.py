@@ -134,7 +134,8 @@ def _without_pauses(
 
 def _from_rate(clock: Clock) -> Floats | None:
     """tqdm's average taken apart; None where the log lacks terms of it, as the clock shows."""
-    if len(clock.number) < 3 or np.isnan(clock.rate_s).any():
+    stands = len(clock.number) == 2 and clock.elapsed_s[0] == clock.elapsed_s[1]  # then only the rate can tell
+    if np.isnan(clock.rate_s).any() or (len(clock.number) < 3 and not stands):
         return None
     drawn = clock.covers.astype(np.float64)
     if clock.done:

@@ -20,6 +20,7 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
 _LEAST_OVERLAP = 0.25
 _MOST_STEPS = 1e12
+_LEAST_S = 1e-6
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
 _LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
 
@@ -198,7 +199,8 @@ class TrainerRows:
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [Pause(e.at, e.took_s) for e in evaluations] + [Pause(s.at or 0, s.took_s) for s in saved]
         times, took = step_times(clock, pauses)
-        times = np.maximum(times, 1e-6)
+        # A clock that did not move for most rows has measured nothing, and no least time stands in for that.
+        times = np.maximum(times, _LEAST_S) if median(times) > 0 else np.full(len(times), np.nan)
         loss = _by_number(number, loss_at, losses[:, 1])
         stamps = _by_number(number, loss_at, losses[:, 3])
         lines = line.astype(np.int64)

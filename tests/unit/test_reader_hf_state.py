@@ -60,6 +60,35 @@ def test_the_mean_of_the_run_is_said_as_such(indent: int | None) -> None:
     assert answer.forecast.done
 
 
+def test_evaluations_after_the_end_are_not_in_its_time() -> None:
+    document = state()
+    document["log_history"] += [{"epoch": 2.0, "eval_loss": 2.5, "eval_runtime": 40.0, "step": 200}] * 2
+    assert the_run(document).iterations.time_s[0] == pytest.approx(1.5)
+
+
+def test_an_evaluation_that_is_told_twice_was_done_once() -> None:
+    document = state()
+    document["log_history"] = [row for row in document["log_history"] for _ in range(1 + ("eval_loss" in row))]
+    assert the_run(document).iterations.time_s[0] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(("steps", "planned"), [(203, 203), (203, 900), (200, 900)])
+def test_a_run_that_ended_is_done_wherever_it_stopped(steps: int, planned: int) -> None:
+    run = the_run(state(steps=steps, max_steps=planned))
+    assert run.iterations.number[-1] == steps
+    assert run.settings.count("max_iters") == steps
+    assert analyse(run).forecast.done
+    assert len(run.iterations) == 20 + (steps > 200)
+    assert np.isnan(run.iterations.loss[-1]) == (steps > 200)
+
+
+def test_evaluations_every_so_many_steps_are_told_only_where_there_are_any() -> None:
+    assert the_run(state()).settings.count("eval_interval") == 50
+    document = state(eval_steps=500)  # as it is where nobody has asked for evaluations
+    document["log_history"] = [row for row in document["log_history"] if "eval_loss" not in row]
+    assert the_run(document).settings.count("eval_interval") is None
+
+
 def test_without_the_end_nothing_tells_a_time() -> None:
     with pytest.raises(NoIterations, match="20 logged steps, but nothing in it tells their time"):
         read(from_text(json.dumps(state(ended=False), indent=2)))

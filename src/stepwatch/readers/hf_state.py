@@ -26,8 +26,11 @@ _LINES_OF_OBJECTS = Pattern(rb"\{[^\n]{1,4000}\}\n\{")
 _RUNTIMES = Pattern(rb"eval_(?:\w{1,60}_)?runtime")
 _FACTS = (
     ("max_steps", "max_iters"), ("logging_steps", "log_interval"), ("train_batch_size", "batch_size"),
+    ("eval_steps", "eval_interval"),
 )  # fmt: skip
 _MOST_SNIFFED = 60
+_Entries = list[tuple[int, dict[str, float]]]
+"""Rows of the log_history, with their number for a line."""
 
 
 def sniff(head: bytes) -> float:
@@ -71,15 +74,13 @@ def _pairs(body: bytes) -> Iterator[tuple[str, float]]:
             yield key, value
 
 
-def _tell(entries: list[tuple[int, dict[str, float]]], top: dict[str, float], records: Records) -> None:
+def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
     evaluations = [(line, row) for line, row in entries if any(_RUNTIMES.fullmatch(key.encode()) for key in row)]
-    spent = sum(took for _, row in evaluations if (took := _took(row)))
-    runtime = next((row["train_runtime"] for _, row in reversed(entries) if "train_runtime" in row), math.nan)
-    done = max((row["step"] for _, row in entries if "train_runtime" in row), default=math.nan)
-    mean = max(runtime - spent, 0.0) / done if done > 0 else math.nan
+    ended = [(line, row) for line, row in entries if "train_runtime" in row]
+    mean = _mean(ended[-1], evaluations) if ended else math.nan
     rows = [(line, row) for line, row in entries if "loss" in row]
-    if not rows and done > 0:
-        rows = [(line, row) for line, row in entries if "train_runtime" in row]
+    if math.isfinite(mean) and ended[-1][1]["step"] > max((row["step"] for _, row in rows), default=0):
+        rows.append(ended[-1])  # the last steps are fewer than those between two losses
     for line, row in rows:
         loss = row.get("loss", math.nan)
         loss = math.inf if "loss" in row and not math.isfinite(loss) else loss
@@ -87,8 +88,25 @@ def _tell(entries: list[tuple[int, dict[str, float]]], top: dict[str, float], re
     for line, row in evaluations:
         found = next((v for k, v in row.items() if k.startswith("eval_") and k.endswith("loss")), None)
         records.events.append(Evaluation(line=line, at=int(row["step"]), val_loss=found, took_s=_took(row)))
+    if ended and ended[-1][1]["step"] >= 1:
+        top = top | {"max_steps": ended[-1][1]["step"]}  # it may have been stopped before its last step
+    if not _every(top.get("eval_steps", 0), evaluations):
+        top = top | {"eval_steps": 0}
     _tell_facts(rows, top, records, math.isfinite(mean))
     records.flush_rows()
+
+
+def _mean(end: tuple[int, dict[str, float]], evaluations: _Entries) -> float:
+    """Of all steps up to the end, without the evaluations before it: those after it are not in its time."""
+    line, row = end
+    within = {(each["step"], _took(each)) for place, each in evaluations if place < line}  # some are there twice
+    spent = sum(took for _, took in within if took)
+    return max(row["train_runtime"] - spent, 0.0) / row["step"] if row["step"] > 0 else math.nan
+
+
+def _every(steps: float, evaluations: _Entries) -> bool:
+    """Whether the run evaluates every so many steps: the state tells a number even where it never does."""
+    return steps >= 1 and any(row["step"] % steps == 0 for _, row in evaluations)
 
 
 def _took(row: dict[str, float]) -> float | None:
@@ -96,7 +114,7 @@ def _took(row: dict[str, float]) -> float | None:
     return sum(times) if times else None
 
 
-def _tell_facts(rows: list[tuple[int, dict[str, float]]], top: dict[str, float], records: Records, timed: bool) -> None:
+def _tell_facts(rows: _Entries, top: dict[str, float], records: Records, timed: bool) -> None:
     line = rows[0][0] if rows else 0
     facts: dict[str, float] = {ours: top[theirs] for theirs, ours in _FACTS if top.get(theirs, 0) >= 1}
     if timed:
@@ -110,7 +128,7 @@ def _tell_facts(rows: list[tuple[int, dict[str, float]]], top: dict[str, float],
     records.events += [Fact(line=line, name=name, value=value) for name, value in facts.items()]
 
 
-def _tokens(rows: list[tuple[int, dict[str, float]]], top: dict[str, float]) -> float:
+def _tokens(rows: _Entries, top: dict[str, float]) -> float:
     """Tokens up to the last step: as the Trainer counts them, or TRL in its rows."""
     if top.get("num_input_tokens_seen", 0) > 0:
         return top["num_input_tokens_seen"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from datetime import timedelta
 
 import numpy as np
@@ -276,6 +277,66 @@ def test_the_summary_alone_gives_the_mean_of_the_run() -> None:
     assert not answer.phases.of(4).any()  # no first iteration in a mean
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_evaluations_after_the_summary_are_not_in_its_time(repeated: bool) -> None:
+    log = TrainerLog(eval_every=100, log_every=20)
+    lines = [line for line in log.lines() if "%|" not in line]
+    after = "{'eval_loss': 2.1, 'eval_runtime': 55.0, 'epoch': 2.0}"
+    again = [line for line in lines for _ in range(1 + (repeated and "eval_loss" in line))]
+    run = the_run("\n".join([*again, after, f"2024-05-04 11:00:00 INFO: at last {after}"]))
+    assert run.iterations.time_s[0] == pytest.approx((log.elapsed - 4 * 12.5) / 400, rel=1e-3)
+    assert [(e.at, e.took_s) for e in run.evaluations] == [(n, 12.5) for n in (100, 200, 300, 400)]
+
+
+def test_the_steps_done_are_those_of_the_output_and_not_of_the_plan() -> None:
+    text = (
+        "TrainOutput(global_step=550, training_loss=2.46, metrics={'train_runtime': 110.0, "
+        "'train_samples_per_second': 46.4, 'train_steps_per_second': 11.7, 'train_loss': 2.46, 'epoch': 12.8})"
+    )
+    run = the_run(text)
+    assert run.iterations.number.tolist() == [550]
+    assert run.iterations.time_s.tolist() == pytest.approx([0.2])
+    assert run.settings.count("max_iters") == 550
+
+
+def test_a_run_that_stopped_in_an_epoch_before_the_planned_ones_has_done_fewer_steps() -> None:
+    log = TrainerLog(steps=200, per_epoch=100, log_every=20)
+    lines = [line for line in log.lines() if "%|" not in line]
+    lines[-1] = lines[-1].replace(str(round(200 / log.elapsed, 3)), str(round(500 / log.elapsed, 3)))
+    run = the_run("  Num Epochs = 5\n" + "\n".join(lines))
+    assert run.iterations.number[-1] == pytest.approx(200, abs=1)
+    assert run.iterations.time_s[0] == pytest.approx(log.elapsed / 200, rel=0.005)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_run_with_a_summary_has_ended(early: bool) -> None:
+    log = TrainerLog(steps=203, per_epoch=100)
+    lines = log.lines()
+    if early:
+        lines = [line.replace("/203 ", "/500 ") for line in lines]
+    assert analyse(the_run("\n".join(lines))).forecast.done
+    alone = the_run("\n".join(line for line in lines if "%|" not in line))
+    assert alone.iterations.number[-1] == pytest.approx(203, abs=1)
+    assert analyse(alone).forecast.done
+
+
+def test_rounded_epochs_and_rates_give_way_to_losses_at_equal_distances() -> None:
+    lines = [f"{{'loss': 2.0, 'learning_rate': 1e-05, 'epoch': {round(10 * n / 900, 2)}}}" for n in range(1, 901)]
+    end = "{'train_runtime': 11174.9, 'train_steps_per_second': 0.081, 'train_loss': 0.05, 'epoch': 10.0}"
+    run = the_run("\n".join([*lines, end]))
+    assert run.iterations.number.tolist() == list(range(1, 901))  # 0.081 by the time would be 905
+    assert run.settings.count("max_iters") == 900
+
+
+def test_an_evaluation_by_a_rounded_epoch_is_where_its_distance_to_the_others_puts_it() -> None:
+    log = TrainerLog(steps=160, per_epoch=160.25, eval_every=50, step_s=28.0, eval_s=130.0)
+    lines = [re.sub(r"'epoch': ([\d.]+)", lambda m: f"'epoch': {round(float(m[1]), 2)}", x) for x in log.lines()]
+    run = the_run("\n".join(sorted(lines, key=lambda line: line.startswith("{"))))
+    assert [e.at for e in run.evaluations] == [50, 100, 150]
+    assert np.flatnonzero(np.isfinite(run.iterations.loss)).tolist() == list(range(9, 160, 10))
+    assert "stall" not in {finding.code for finding in analyse(run).findings}
+
+
 def test_dictionaries_without_any_time_say_so() -> None:
     lines = [line for line in TrainerLog().lines() if "%|" not in line][:-1]
     with pytest.raises(NoIterations, match="40 logged steps, but nothing in it tells their time"):
@@ -349,6 +410,31 @@ def test_the_last_line_of_llama_factory_has_no_loss() -> None:
     run = the_run("\n".join(lines))
     assert run.iterations.number[-1] == 405
     assert not np.isinf(run.iterations.loss).any()
+
+
+@pytest.mark.parametrize("last", ['"epoch": 2.03', '"loss": null, "epoch": 2.03'])
+def test_the_last_line_of_llama_factory_is_the_end(last: str) -> None:
+    lines = factory_lines(TrainerLog(step_s=2.0))
+    lines.append(f'{{"current_steps": 405, "total_steps": 900, {last}, "elapsed_time": "0:15:08"}}')
+    run = the_run("\n".join(lines))
+    assert run.iterations.number[-1] == 405
+    assert analyse(run).forecast.done
+
+
+def test_ms_swift_ends_with_an_evaluation_and_all_of_its_history() -> None:
+    lines = swift_lines(TrainerLog())[9:395:10]
+    place = '"epoch": 1.0, "global_step/max_steps": "400/400", "elapsed_time": "12m 0s"'
+    lines += [
+        f'{{"eval_loss": 1.2, "eval_runtime": 15.0, {place}}}',
+        f'{{"train_runtime": 720.0, "train_steps_per_second": 0.55, {place}}}',
+        '{"model_parameter_info": "Peft: 8212.5588M Params (21.8M Trainable)", "log_history": [{"loss": 20.5, "epoch": '
+        '0.002, "step": 1}, {"eval_loss": 1.3, "eval_runtime": 9.0, "epoch": 1.0, "step": 400}]}',
+    ]
+    run = the_run("\n".join(lines))
+    assert run.iterations.number[-2:].tolist() == [390, 400]
+    assert np.isnan(run.iterations.loss[-1])
+    assert [(e.at, e.took_s) for e in run.evaluations] == [(400, 15.0)]
+    assert analyse(run).forecast.done
 
 
 def swift_lines(log: TrainerLog, *, before: int = 0) -> list[str]:

@@ -56,8 +56,10 @@ _KEYS = {
     "loss": "loss", "epoch": "epoch", "global_step/max_steps": "swift_step", "current_steps": "current_steps",
     "total_steps": "total_steps", "train_speed(s/it)": "speed", **_TOKEN_COUNTS,
 }  # fmt: skip
+_OUTPUT = Pattern(r"TrainOutput\(global_step=(?P<step>\d{1,12}),")
 _IN_DAYS = Pattern(rb"""(elapsed_time['"]: ?['"](\d{1,5}) days?, )""")
 _SPEED = Pattern(rb"""['"]train_speed\(s/it\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
+_HISTORY = b"log_history"
 _MOST_SNIFFED = 60
 _SOME_LINES = 40
 _BARS_ALONE = 0.01  # a bar could be of any program; many of them are a weak claim
@@ -110,7 +112,8 @@ class TrainerFormat(LineFormat):
     def _read(self, line: str, number: int, records: Records) -> None:
         """A dictionary may stand behind a bar, on the same line."""
         brace = max(line.find("{'"), line.find('{"'))
-        if brace >= 0 and _read_dictionary(line[brace:], line[:brace], number, records):
+        again = _HISTORY.decode() in line
+        if brace >= 0 and not again and _read_dictionary(line[brace:], line[:brace], number, records):
             line = line[:brace]
         super()._read(line, number, records)
 
@@ -136,6 +139,9 @@ def _by_key(text: bytes) -> Iterator[tuple[Ints, dict[str, Floats]]]:
     for quote in (b"'", b'"'):
         lines, losses = numbers_after(block, text, _quoted("loss", quote))
         lines, losses = lines[~np.isnan(losses)], losses[~np.isnan(losses)]
+        if _HISTORY in text:  # ms-swift ends with all of them once more
+            rows = [text.find(_HISTORY, block.starts[line], block.ends[line]) < 0 for line in lines.tolist()]
+            lines, losses = lines[rows], losses[rows]
         if not len(lines):
             continue
         found = {"loss": losses}
@@ -280,10 +286,13 @@ def _read_dictionary(rest: str, prefix: str, number: int, records: Records) -> b
         return True
     if "train_runtime" in pairs:
         runtime, rate = _float(pairs["train_runtime"]), _float(pairs.get("train_steps_per_second"))
-        records.keep_row("summary", number, runtime, rate, epoch, last)
+        output = _OUTPUT.search(prefix)
+        records.keep_row("summary", number, runtime, rate, epoch, last, float(output["step"]) if output else step)
         return True
-    if "current_steps" in pairs and "loss" in pairs:  # the last line of LLaMA-Factory has no loss any more
+    if "current_steps" in pairs:
         records.keep_row("told", number, step, last, elapsed, WHOLE_SECONDS, math.nan)
+        if pairs.get("loss", "null") == "null":  # the last line of LLaMA-Factory has no loss any more
+            records.keep_row("ended", number)
     return True
 
 

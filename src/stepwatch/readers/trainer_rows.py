@@ -22,6 +22,7 @@ _LEAST_OVERLAP = 0.25
 _MOST_STEPS = 1e12
 _LEAST_S = 1e-6
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
+_ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
 _LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
 
 
@@ -50,7 +51,8 @@ class TrainerRows:
         self.losses = records.table("loss", 4)
         self.told = records.table("told", 6)
         self.evaluations = records.table("eval", 7)
-        self.summaries = records.table("summary", 5)
+        self.summaries = records.table("summary", 6)
+        self.ended = records.table("ended", 1)
         self.total = self._total_told()
         self.bars = self._training_bars(records.table("bar", 5))
 
@@ -129,15 +131,26 @@ class TrainerRows:
             marks = self.bars[self.bars[:, 1] > 0]
             error = np.full(len(marks), WHOLE_SECONDS)
             return marks[:, 0], marks[:, 1].astype(np.int64), marks[:, 3], error, marks[:, 4]
+        clocked = np.concatenate((clocked, self._evaluated_last(clocked)))
         number = clocked[:, 1].astype(np.int64)
         return clocked[:, 0], number, clocked[:, 3], clocked[:, 4], np.full(len(clocked), np.nan)
+
+    def _evaluated_last(self, clocked: np.ndarray) -> np.ndarray:
+        """The evaluation after the last step, where no loss tells its clock any more: it began so much before."""
+        rows = self.evaluations
+        begun = rows[:, 5] - rows[:, 4]
+        later = (rows[:, 2] > clocked[-1, 1]) & (rows[:, 0] > clocked[-1, 0]) if len(clocked) else rows[:, 0] < 0
+        first = np.flatnonzero(later & (begun >= 0))[:1]
+        unknown = np.full(len(first), np.nan)
+        error = np.full(len(first), WHOLE_SECONDS)
+        return np.stack((rows[first, 0], rows[first, 2], unknown, begun[first], error, unknown), axis=1)
 
     # --- numbers ---
 
     def _numbers(self, lines: Floats, epochs: Floats, process: _Process) -> Floats:
         """The iteration of dictionaries: as they tell it, as the bar above shows it, or by the epoch."""
         told = at_lines(lines.astype(np.int64), self.told[:, 0].astype(np.int64), self.told[:, 1])
-        by_epoch = np.round(epochs * process.per_epoch)
+        by_epoch = _by_epoch(epochs, process.per_epoch)
         by_place = _by_place(lines, process)
         best = by_epoch if process.late else np.where(np.isfinite(by_place), by_place, by_epoch)
         return np.where(np.isfinite(told), told, best)
@@ -151,11 +164,33 @@ class TrainerRows:
         steps = float(self.summaries[-1, 1] * self.summaries[-1, 2]) if len(self.summaries) else math.nan
         return round(steps) if 0 <= steps < _MOST_STEPS else 0
 
+    @cached_property
+    def _steps_done(self) -> int:
+        """Of a run without a clock: its rate is by the planned steps, also where it was stopped before the last."""
+        planned, end = self._steps_in_all(), self.summaries[-1:]
+        if not len(end):
+            return planned
+        step, epoch = float(end[0, 5]), float(end[0, 3])
+        if 0 < step < _MOST_STEPS:
+            return int(step)
+        epochs = self._planned_epochs[-1].value if self._planned_epochs else math.nan
+        if 0 < epoch < (1 - _LITTLE) * epochs:
+            return round(planned * epoch / epochs)
+        return self._evenly_done(planned, end[0]) or planned
+
+    def _evenly_done(self, planned: int, end: Floats) -> int:
+        """By the losses, where the last stands at the end: digits of a rate tell the steps less well; else 0."""
+        epochs = self.losses[:, 2]
+        if self.total or len(self.bars) or not len(epochs) or not planned or not epochs[-1] == end[3] > 0:
+            return 0
+        even = _evenly(epochs, planned / float(end[3]), float(max(end[1], planned)) * _LAST_DIGIT)
+        return 0 if even is None else int(even[-1])
+
     def _steps_per_epoch(self, process: _Process) -> float:
         """By the summary, where the training ended, or by the planned ends; an epoch that was only seen is no end."""
         ended = process.of(self.summaries)
         if len(ended) and ended[-1, 3] > 0:
-            done = int(process.number[-1]) if len(process.number) else self._steps_in_all()
+            done = int(process.number[-1]) if len(process.number) else self._steps_done
             return (done or math.nan) / float(ended[-1, 3])
         begun = process.line[0] if len(process.line) else math.inf
         planned = [fact.value for fact in self._planned_epochs if fact.line <= begun]
@@ -224,6 +259,8 @@ class TrainerRows:
             events.append(Fact(line=line, name="mean_of_run" if alone else "averaged", value=True))
         if self._last_at(line) > 0:
             events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
+        if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever it was to end
+            events.append(Fact(line=int(process.line[-1]), name="max_iters", value=int(process.number[-1])))
         self._tell_sizes(process)
 
     def _tell_sizes(self, process: _Process) -> None:
@@ -250,7 +287,7 @@ class TrainerRows:
             events.append(Fact(line=line, name="n_params", value=named["trainable_params"]))
 
     def _merged_evaluations(self, process: _Process) -> list[Evaluation]:
-        """Each once: several data sets are one evaluation."""
+        """Each once: several data sets are one evaluation; one that is printed again or follows the end is none."""
         rows = process.of(self.evaluations)
         at = self._numbers(rows[:, 0], rows[:, 1], process)
         at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], at)
@@ -258,13 +295,17 @@ class TrainerRows:
         for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
             rows[row, 4] = self._since_loss(at[row], rows[row, 5], rows[row, 0])
         losses, seconds, stamps = (_known(rows[:, column]) for column in (3, 4, 6))
+        ended = process.of(self.summaries)[-1:, 0]
+        inside = np.isin(np.arange(len(rows)), np.unique(rows[:, [1, 3, 4]], axis=0, return_index=True)[1])
+        inside &= rows[:, 0] < (ended[0] if len(ended) else math.inf)
         found: dict[int, Evaluation] = {}
         lines = rows[:, 0].astype(np.int64).tolist()
-        for row_line, place, loss, took, stamp in zip(lines, at.tolist(), losses, seconds, stamps, strict=True):
+        told = zip(lines, at.tolist(), losses, seconds, stamps, inside.tolist(), strict=True)
+        for row_line, place, loss, took, stamp, counts in told:
             seen = found.get(place)
             if seen is None:
                 found[place] = tuple.__new__(Evaluation, (row_line, place, None, loss, took, stamp))
-            elif took is not None:
+            elif took is not None and counts:
                 found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
         return list(found.values())
 
@@ -298,37 +339,44 @@ class TrainerRows:
         if not len(rows):
             self._summary_alone()
             return
-        evaluations = self._merged_evaluations(process._replace(line=rows[:, 0], number=number))
-        line = int(rows[0, 0])
-        times = np.full(len(rows), np.nan)
+        if math.isnan(process.per_epoch):
+            process = process._replace(line=rows[:, 0], number=number)
+        evaluations = self._merged_evaluations(process)
+        line, times = int(rows[0, 0]), np.full(len(rows), np.nan)
+        columns = {"number": number, "loss": rows[:, 1], "stamp_s": rows[:, 3], "line": rows[:, 0].astype(np.int64)}
         if len(rows) > 2 and np.isfinite(rows[:, 3]).all() and not math.isnan(process.per_epoch):
             clock = Clock(number, rows[:, 3] - rows[0, 3], np.full(len(rows), WHOLE_SECONDS), times, 0)
             times, _ = step_times(clock, [Pause(e.at, e.took_s) for e in evaluations])
             self.records.events.append(Fact(line=line, name="averaged", value=True))
         elif len(self.summaries):
             times[:] = self._mean_of_run(evaluations, line)
-        self.records.add_rows(
-            number=number, time_s=times, loss=rows[:, 1], stamp_s=rows[:, 3], line=rows[:, 0].astype(np.int64)
-        )
+            if self._steps_done > number[-1]:
+                self._add_last(times[0])
+        self.records.add_rows(time_s=times, **columns)
         self.records.events += evaluations
         self._tell_end(line)
 
     def _mean_of_run(self, evaluations: list[Evaluation], line: int) -> float:
-        spent = float(self.summaries[-1, 1]) - sum(e.took_s or 0.0 for e in evaluations)
+        end = self.summaries[-1]
+        spent = float(end[1]) - sum(e.took_s or 0.0 for e in evaluations if e.line < end[0])
         self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
-        return max(spent, 0.0) / self._steps_in_all() if self._steps_in_all() else math.nan
+        return max(spent, 0.0) / self._steps_done if self._steps_done else math.nan
+
+    def _add_last(self, time_s: float) -> None:
+        """The last step of a run, where no loss is told of it."""
+        number, line = np.array([self._steps_done]), self.summaries[-1:, 0].astype(np.int64)
+        self.records.add_rows(number=number, time_s=np.array([time_s]), line=line)
 
     def _summary_alone(self) -> None:
-        total = self._steps_in_all()
-        if total and len(self.summaries):
+        if self._steps_done and len(self.summaries):
             line = int(self.summaries[-1, 0])
-            time = np.array([self._mean_of_run([], line)])
-            self.records.add_rows(number=np.array([total]), time_s=time, line=np.array([line]))
+            self._add_last(self._mean_of_run([], line))
             self._tell_end(line)
 
     def _tell_end(self, line: int) -> None:
-        if self._steps_in_all():
-            self.records.events.append(Fact(line=line, name="max_iters", value=self._steps_in_all()))
+        last = self._steps_done if len(self.summaries) else self._steps_in_all()
+        if last:
+            self.records.events.append(Fact(line=line, name="max_iters", value=last))
 
 
 def _by_place(lines: Floats, process: _Process) -> Floats:
@@ -346,6 +394,29 @@ def _whole_end(epochs: Floats) -> float:
         return math.nan
     whole = math.ceil(epochs[-1] - 1e-3)
     return whole if whole - epochs[-1] < median(np.diff(epochs)) else math.nan
+
+
+def _by_epoch(epochs: Floats, per_epoch: float) -> Floats:
+    """The iterations at these epochs, which are often rounded: at equal distances where that is possible."""
+    even = _evenly(epochs, per_epoch)
+    return np.round(epochs * per_epoch) if even is None else even
+
+
+def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | None:
+    """Iterations every so many, as trainers log and evaluate, where that agrees with all epochs; else None.
+
+    The doubt is that of the last iteration.
+    """
+    if len(epochs) < 2 or not np.isfinite(epochs).all() or not (per_epoch > 0 and epochs[-1] > 0):
+        return None
+    little = 1 + _ROUNDED_EPOCH * per_epoch
+    for begin in (1, 0):  # some log the very first iteration too
+        order = np.arange(len(epochs)) + begin
+        even = np.maximum(order * np.round(epochs[-1] * per_epoch / order[-1]), 1)
+        fits = np.abs(even - epochs * (even[-1] / epochs[-1])) <= little
+        if even[-1] >= order[-1] and fits.all() and abs(even[-1] - epochs[-1] * per_epoch) <= little + doubt:
+            return np.asarray(even)
+    return None
 
 
 def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:

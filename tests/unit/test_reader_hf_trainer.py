@@ -412,6 +412,29 @@ def test_the_last_line_of_llama_factory_has_no_loss() -> None:
     assert not np.isinf(run.iterations.loss).any()
 
 
+def factory_row(step: int, elapsed: float) -> str:
+    return json.dumps({
+        "current_steps": step, "total_steps": 900, "loss": 2.0, "epoch": step / 300,
+        "elapsed_time": str(timedelta(seconds=int(elapsed))), "remaining_time": "0:01:00",
+    })  # fmt: skip
+
+
+def test_two_that_write_into_one_file_are_no_restarts() -> None:
+    ahead = [(9000 + 15.0 * n, 10 * n) for n in range(1, 60)]
+    behind = [(moment + 12.0, step, moment + 9.0) for moment, step in ahead]  # whose clock began later
+    moments = sorted([(moment, step, moment) for moment, step in ahead] + behind)
+    (run,) = read(from_text("\n".join(factory_row(step, clock) for _, step, clock in moments)))
+    assert np.median(run.iterations.time_s) == pytest.approx(1.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("killed_at", "resumed_at"), [(400, 300), (30, 0), (400, 390)])
+def test_a_clock_that_starts_again_is_another_process(killed_at: int, resumed_at: int) -> None:
+    before = [factory_row(step, 2.0 * step + 40) for step in range(10, killed_at + 1, 10)]
+    after = [factory_row(step, 2.5 * (step - resumed_at) + 30) for step in range(resumed_at + 10, 600, 10)]
+    runs = read(from_text("\n".join(before + after)))
+    assert [int(run.iterations.number[-1]) for run in runs] == [killed_at, 590]
+
+
 @pytest.mark.parametrize("last", ['"epoch": 2.03', '"loss": null, "epoch": 2.03'])
 def test_the_last_line_of_llama_factory_is_the_end(last: str) -> None:
     lines = factory_lines(TrainerLog(step_s=2.0))

@@ -22,6 +22,7 @@ _SPAN_ERRORS = 100.0  # a span that is this many times as long as its ends are d
 _BLOCK = 50
 _LEAST_BLOCKS_RIGHT = 0.9
 _PRINTED = 0.02  # what the digits of a rate may hide over a span
+_STARTED = 0.5  # of the clock before: one that has just started, also where the process goes on from a checkpoint
 _SHORTEST = 0.5  # of the usual step: what is left of a row after an evaluation is no less
 
 
@@ -222,8 +223,13 @@ def median(values: Floats) -> float:
 
 
 def processes(number: Ints, elapsed_s: Floats) -> list[slice]:
-    """Where the clock starts again, another process begins."""
-    again = np.flatnonzero((np.diff(elapsed_s) < -1.0) & (np.diff(number) <= 0)) + 1
+    """Where the clock starts again, another process begins.
+
+    Two that write into one file at a time have clocks a little apart: theirs go back too, but not to the start.
+    """
+    back = (np.diff(elapsed_s) < -1.0) & (np.diff(number) <= 0)
+    anew = (elapsed_s[1:] < _STARTED * elapsed_s[:-1]) | (number[1:] <= number[:1])
+    again = np.flatnonzero(back & anew) + 1
     edges = [0, *again.tolist(), len(number)]
     return [slice(a, b) for a, b in pairwise(edges) if b > a]
 

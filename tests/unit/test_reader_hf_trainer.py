@@ -65,6 +65,28 @@ def test_evaluations_and_saves_are_taken_out_of_the_next_step() -> None:
     assert answer.goodput.wall_s == pytest.approx(log.elapsed - 12.5 - 4.0, rel=0.02)  # up to the last step
 
 
+DEEPSPEED = (
+    "[2025-02-16 16:41:53,347] [INFO] [logging.py:96:log_dist] [Rank 0] Saving model checkpoint: out/checkpoint-"
+)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_save_that_deepspeed_tells_is_one(twice: bool) -> None:
+    log = TrainerLog(save_every=100)
+    theirs = [re.sub(r"Saving .*-(\d+)", DEEPSPEED + r"\1/global_step\1/mp_rank_00.pt", line) for line in log.lines()]
+    plain = [
+        [line, other] if twice and line != other else [other] for line, other in zip(log.lines(), theirs, strict=True)
+    ]
+    run = the_run("\n".join(line for lines in plain for line in lines))
+    assert [c.at for c in run.checkpoints] == [100, 200, 300, 400]
+    assert np.mean([c.took_s for c in run.checkpoints if c.took_s is not None]) == pytest.approx(4.0, abs=0.4)
+
+
+def test_saves_without_a_bar_are_where_their_names_tell() -> None:
+    lines = [line for line in TrainerLog(save_every=100).lines() if "%|" not in line]
+    assert [c.at for c in the_run("\n".join(lines)).checkpoints] == [100, 200, 300, 400]
+
+
 def test_bars_of_the_evaluation_are_not_the_training() -> None:
     log = TrainerLog(steps=60, eval_every=10)
     assert the_run(log.text()).iterations.number.tolist() == list(range(1, 61))
@@ -326,6 +348,14 @@ def test_rounded_epochs_and_rates_give_way_to_losses_at_equal_distances() -> Non
     run = the_run("\n".join([*lines, end]))
     assert run.iterations.number.tolist() == list(range(1, 901))  # 0.081 by the time would be 905
     assert run.settings.count("max_iters") == 900
+
+
+def test_a_save_at_the_end_tells_the_steps_better_than_a_rounded_rate() -> None:
+    lines = [f"{{'loss': 2.0, 'learning_rate': 1e-05, 'epoch': {round(20 * n / 1971, 2)}}}" for n in range(1, 99)]
+    end = "{'train_runtime': 14003.8, 'train_steps_per_second': 0.141, 'train_loss': 0.05, 'epoch': 1.0}"
+    run = the_run("\n".join([*lines, "Saving model checkpoint to out/checkpoint-1971", end]))
+    assert run.iterations.number[-2:].tolist() == [1960, 1971]  # 0.141 by the time would be 1975
+    assert run.settings.count("max_iters") == 1971
 
 
 def test_an_evaluation_by_a_rounded_epoch_is_where_its_distance_to_the_others_puts_it() -> None:

@@ -324,7 +324,11 @@ FORMAT = TrainerFormat(
         Template("{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
         Template("Train:{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}]{ }"),
     ),
-    checkpoints=(Pattern(r"Saving model checkpoint to \S{0,300}?checkpoint-(?P<at>\d{1,12})\b"),),
+    checkpoints=(  # DeepSpeed tells it too, with a colon
+        Pattern(
+            r"(?:\[[^\[\]]{1,60}\] ?){0,3}Saving model checkpoint(?: to|:) \S{0,300}?checkpoint-(?P<at>\d{1,12})\b"
+        ),
+    ),
     facts=(
         Told(Pattern(r"\*{3,} Running training (?P<training>\*)"), header=True),
         Told(Pattern(r"Num Epochs = (?P<epochs>[\d,]+)")),

@@ -55,12 +55,11 @@ class TrainerRows:
         self.ended = records.table("ended", 1)
         self.total = self._total_told()
         self.bars = self._training_bars(records.table("bar", 5))
-
         self.marks = self._marks()
+        self.saves = self._saves(*self.marks[:2])
 
     def tell(self) -> None:
         line, number, elapsed, error, rate = self.marks
-        saves = self._saves(line, number)
         if not len(line):
             self._without_clock()
             return
@@ -72,7 +71,7 @@ class TrainerRows:
             marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
             if len(inside):
                 process = self._process(_Process(begin, float(end), line[piece][inside], number[piece][inside]))
-                self._tell_process(process, marks, saves, len(pieces) > 1)
+                self._tell_process(process, marks, len(pieces) > 1)
             begin = float(end)
 
     def _begin(self, last: float, first: float) -> float:
@@ -176,15 +175,18 @@ class TrainerRows:
         epochs = self._planned_epochs[-1].value if self._planned_epochs else math.nan
         if 0 < epoch < (1 - _LITTLE) * epochs:
             return round(planned * epoch / epochs)
-        return self._evenly_done(planned, end[0]) or planned
+        return planned if self.total or len(self.bars) else self._refined(planned, end[0])
 
-    def _evenly_done(self, planned: int, end: Floats) -> int:
-        """By the losses, where the last stands at the end: digits of a rate tell the steps less well; else 0."""
+    def _refined(self, steps: int, end: Floats) -> int:
+        """Steps by the digits of a rate as the save of the last one tells them, or losses at equal distances."""
+        doubt = float(max(end[1], steps)) * _LAST_DIGIT
+        saved = max((save.at or 0 for save in self.saves), default=0)
+        if saved > 0 and abs(saved - steps) <= doubt:
+            return saved
         epochs = self.losses[:, 2]
-        if self.total or len(self.bars) or not len(epochs) or not planned or not epochs[-1] == end[3] > 0:
-            return 0
-        even = _evenly(epochs, planned / float(end[3]), float(max(end[1], planned)) * _LAST_DIGIT)
-        return 0 if even is None else int(even[-1])
+        at_end = len(epochs) > 0 and epochs[-1] == end[3] > 0
+        even = _evenly(epochs, steps / float(end[3]), doubt) if at_end else None
+        return steps if even is None else int(even[-1])
 
     def _steps_per_epoch(self, process: _Process) -> float:
         """By the summary, where the training ended, or by the planned ends; an epoch that was only seen is no end."""
@@ -222,14 +224,15 @@ class TrainerRows:
 
     # --- rows ---
 
-    def _tell_process(self, process: _Process, marks: list[np.ndarray], saves: list[Checkpoint], several: bool) -> None:
+    def _tell_process(self, process: _Process, marks: list[np.ndarray], several: bool) -> None:
         line, number, elapsed, error, rate = marks
         begin, end = process.begin, process.end
         losses = process.of(self.losses)
         loss_at = self._numbers(losses[:, 0], losses[:, 2], process)
         losses, loss_at = losses[np.isfinite(loss_at)], loss_at[np.isfinite(loss_at)]
         evaluations = self._merged_evaluations(process)
-        saved = [save for save in saves if begin <= save.line < end]
+        own = [save for save in self.saves if begin <= save.line < end]
+        saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are told by two libraries
         drawn_zero = bool(((self.bars[:, 1] == 0) & (self.bars[:, 0] >= begin) & (self.bars[:, 0] < line[0])).any())
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [Pause(e.at, e.took_s) for e in evaluations] + [Pause(s.at or 0, s.took_s) for s in saved]
@@ -353,7 +356,7 @@ class TrainerRows:
             if self._steps_done > number[-1]:
                 self._add_last(times[0])
         self.records.add_rows(time_s=times, **columns)
-        self.records.events += evaluations
+        self.records.events += [*evaluations, *self.saves]
         self._tell_end(line)
 
     def _mean_of_run(self, evaluations: list[Evaluation], line: int) -> float:
@@ -409,12 +412,12 @@ def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | No
     """
     if len(epochs) < 2 or not np.isfinite(epochs).all() or not (per_epoch > 0 and epochs[-1] > 0):
         return None
-    little = 1 + _ROUNDED_EPOCH * per_epoch
+    little = 1 + _ROUNDED_EPOCH * per_epoch * (1 + epochs / epochs[-1])  # of each, and of the last by which it goes
     for begin in (1, 0):  # some log the very first iteration too
         order = np.arange(len(epochs)) + begin
         even = np.maximum(order * np.round(epochs[-1] * per_epoch / order[-1]), 1)
         fits = np.abs(even - epochs * (even[-1] / epochs[-1])) <= little
-        if even[-1] >= order[-1] and fits.all() and abs(even[-1] - epochs[-1] * per_epoch) <= little + doubt:
+        if even[-1] >= order[-1] and fits.all() and abs(even[-1] - epochs[-1] * per_epoch) <= little[-1] + doubt:
             return np.asarray(even)
     return None
 

@@ -514,6 +514,32 @@ def test_ms_swift_tells_a_fine_mean() -> None:
     assert run.settings.count("max_iters") == 400
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_dictionaries_whose_line_ends_became_spaces_are_told_apart(quote: str) -> None:
+    lines = swift_lines(TrainerLog())
+    lines.insert(200, '{"eval_loss": 1.5, "eval_runtime": 0.001, "epoch": 1.0, "global_step/max_steps": "200/400"}')
+    apart, joined = (the_run(end.join(lines).replace('"', quote)) for end in ("\n", " "))
+    for column in ("number", "time_s", "loss"):
+        assert getattr(joined.iterations, column).tolist() == getattr(apart.iterations, column).tolist()
+    assert [(e.at, e.val_loss) for e in joined.evaluations] == [(200, 1.5)]
+
+
+def test_an_older_ms_swift_tells_steps_of_a_second() -> None:
+    log = TrainerLog(step_s=4.0)
+    log.lines()
+    ends = np.cumsum(list(log.times.values()))
+    lines = [
+        f"{{'loss': 1.2, 'memory(GiB)': 16.79, 'train_speed(iter/s)': {step / ends[step - 1]:.6f}, "
+        f"'epoch': {step / 200:.2f}, 'global_step': {step}}}"
+        for step in range(5, 401, 5)
+    ]
+    lines.insert(40, "{'eval_loss': 1.0, 'eval_runtime': 0.01, 'epoch': 1.0, 'global_step': 200}")
+    run = the_run("\n".join(lines))
+    assert run.iterations.number.tolist() == list(range(5, 401, 5))
+    assert np.allclose(run.iterations.time_s[1:], np.diff(ends[4::5]) / 5, atol=0.03)
+    assert [e.at for e in run.evaluations] == [200]
+
+
 def test_ms_swift_resumed() -> None:
     log = TrainerLog(start=200, steps=600)
     run = the_run("\n".join(swift_lines(log, before=200)))

@@ -54,11 +54,13 @@ _TOKEN_COUNTS = {
 }  # fmt: skip
 _KEYS = {
     "loss": "loss", "epoch": "epoch", "global_step/max_steps": "swift_step", "current_steps": "current_steps",
-    "total_steps": "total_steps", "train_speed(s/it)": "speed", **_TOKEN_COUNTS,
+    "total_steps": "total_steps", "train_speed(s/it)": "speed", "train_speed(iter/s)": "per_s",
+    "global_step": "global_step", **_TOKEN_COUNTS,
 }  # fmt: skip
 _OUTPUT = Pattern(r"TrainOutput\(global_step=(?P<step>\d{1,12}),")
 _IN_DAYS = Pattern(rb"""(elapsed_time['"]: ?['"](\d{1,5}) days?, )""")
-_SPEED = Pattern(rb"""['"]train_speed\(s/it\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
+_SPEED = Pattern(rb"""['"]train_speed\((?:s/it|iter/s)\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
+_JOINT = Pattern(rb"""\} (?=\{['"])""")
 _HISTORY = b"log_history"
 _MOST_SNIFFED = 60
 _SOME_LINES = 40
@@ -85,6 +87,10 @@ class TrainerFormat(LineFormat):
         self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
     ) -> Ints:
         """Dictionaries with a loss: what they tell stands behind its keys, whatever else is in them."""
+        flat = _flat(text, block, left)
+        for line in flat.tolist():
+            _read_flat(text[block.starts[line] : block.ends[line]], line + first_line, records)
+        left = block.without(left, flat)
         if not len(left):
             return left
         parts = list(dictionaries(text, block, left, _LOSS, _field))
@@ -95,7 +101,7 @@ class TrainerFormat(LineFormat):
         lines, found = _joined(parts)
         epochs = found.get("epoch", np.full(len(lines), np.nan))
         records.keep("loss", lines + first_line, found["loss"], epochs, _stamps(text, block, stamps, lines))
-        _keep_told(text, block, lines, first_line, found, records)
+        _keep_told(text, block, lines, lines + first_line, found, records)
         alone = ~np.isnan(epochs) & (block.octets[block.starts[lines]] == ord("{"))
         return block.without(left, lines[alone])
 
@@ -131,6 +137,31 @@ def _field(key: str, value: str) -> str | None:
     if name is None:
         return None
     return f"{{{name}+}}/{{last+}}" if name == "swift_step" else f"{{{name}{'+?' if name == 'loss' else '+'}}}"
+
+
+def _flat(text: bytes, block: Block, lines: Ints) -> Ints:
+    """Lines that hold several dictionaries: a log whose line ends became spaces."""
+    if b"} {'" not in text and b'} {"' not in text:
+        return lines[:0]
+    places = np.array([found.start() for found in _JOINT.finditer(text)], np.int64)
+    return np.intersect1d(np.searchsorted(block.starts, places, side="right") - 1, lines)
+
+
+def _read_flat(line: bytes, number: int, records: Records) -> None:
+    """Each dictionary of a line as one of its own, which lies a part of a line behind the one before."""
+    text = _JOINT.sub(b"}\n", line)
+    block = Block.of(text)
+    places = number + np.arange(len(block.starts)) / len(block.starts)
+    lines = np.zeros(0, np.int64)
+    parts = list(_by_key(text))
+    if parts:
+        lines, found = _joined(parts)
+        unknown = np.full(len(lines), np.nan)
+        records.keep("loss", places[lines], found["loss"], found.get("epoch", unknown), unknown)
+        _keep_told(text, block, lines, places[lines], found, records)
+    for other in block.without(np.arange(len(places)), lines).tolist():
+        rest = text[block.starts[other] : block.ends[other]].decode("utf-8", "replace")
+        _read_dictionary(rest, "", float(places[other]), records)
 
 
 def _by_key(text: bytes) -> Iterator[tuple[Ints, dict[str, Floats]]]:
@@ -170,23 +201,22 @@ def _joined(parts: list[tuple[Ints, dict[str, Floats]]]) -> tuple[Ints, dict[str
 
 
 def _keep_told(
-    text: bytes, block: Block, lines: Ints, first_line: int, found: dict[str, Floats], records: Records
+    text: bytes, block: Block, lines: Ints, places: Ints | Floats, found: dict[str, Floats], records: Records
 ) -> None:
     """Steps and clocks that LLaMA-Factory and ms-swift add, and counts of tokens."""
     if not found.keys() - {"loss", "epoch"}:
         return
     unknown = np.full(len(lines), np.nan)
-    swift = "swift_step" in found
-    step = found["swift_step"] if swift else found.get("current_steps", unknown)
-    last = found.get("last" if swift else "total_steps", unknown)
+    step = next((found[name] for name in ("swift_step", "current_steps", "global_step") if name in found), unknown)
+    last = found.get("last" if "swift_step" in found else "total_steps", unknown)
     tokens = next((found[name] for name in _TOKEN_COUNTS.values() if name in found), unknown)
     elapsed, error = found.get("elapsed_time", unknown), np.full(len(lines), WHOLE_SECONDS)
     if "elapsed_time" in found:
         elapsed = _with_days(text, block, lines, elapsed)
-    if swift and "elapsed_time" in found:
+    if "speed" in found or "per_s" in found or "swift_step" in found:
         first = text[block.starts[lines[0]] : block.ends[lines[0]]]
-        elapsed, error = _swift_clock(text, first, elapsed, found.get("speed", unknown), step)
-    records.keep("told", lines + first_line, step, last, elapsed, error, tokens)
+        elapsed, error = _swift_clock(text, first, elapsed, found, step)
+    records.keep("told", places, step, last, elapsed, error, tokens)
 
 
 def _last(text: bytes, key: bytes) -> float:
@@ -195,18 +225,29 @@ def _last(text: bytes, key: bytes) -> float:
     return float(found[1]) if found else math.nan
 
 
-def _swift_clock(text: bytes, line: bytes, whole: Floats, speed: Floats, step: Floats) -> tuple[Floats, Floats]:
+def _swift_clock(
+    text: bytes, line: bytes, whole: Floats, found: dict[str, Floats], step: Floats
+) -> tuple[Floats, Floats]:
     """ms-swift's mean speed by the steps of this process, where it has more digits than its clock."""
-    error = _last_digit(line) * step
+    speed, error = _speed(found, _last_digit(line), step)
     fine = not bool((error >= WHOLE_SECONDS / 10).any())
     if not fine and b"%|" in text:  # the bars tell more than its whole seconds
         return np.full(len(whole), np.nan), error
     if fine:
         some = np.linspace(0, len(whole) - 1, _SOME_LINES).astype(np.int64)
         exact = speed * (step - _steps_before(step[some], whole[some], speed[some]))
-        if np.nanmax(np.abs(exact[some] - whole[some]), initial=0.0) <= 1.5:
+        apart = np.abs(exact[some] - whole[some])
+        if not (apart > 1.5).any():
             return exact, error
     return whole, np.full(len(whole), WHOLE_SECONDS)
+
+
+def _speed(found: dict[str, Floats], digit: float, step: Floats) -> tuple[Floats, Floats]:
+    """Seconds of a step, and what the last digit of it makes of the clock; older versions tell steps of a second."""
+    if "speed" in found or "per_s" not in found:
+        return found.get("speed", np.full(len(step), np.nan)), digit * step
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 1 / found["per_s"], digit * step / found["per_s"] ** 2
 
 
 def _steps_before(step: Floats, elapsed: Floats, speed: Floats) -> float:
@@ -270,7 +311,7 @@ def _float(text: str | None) -> float:
 # --- dictionaries -----------------------------------------------------------------------------------------------
 
 
-def _read_dictionary(rest: str, prefix: str, number: int, records: Records) -> bool:
+def _read_dictionary(rest: str, prefix: str, number: float, records: Records) -> bool:
     pairs = {found["key"]: found["text"] or found["plain"] or "" for found in _PAIRS.finditer(rest)}
     if "epoch" not in pairs and "current_steps" not in pairs:
         return "loss" not in pairs
@@ -301,7 +342,8 @@ def _position(pairs: Mapping[str, str]) -> tuple[float, float]:
     step, _, last = pairs.get("global_step/max_steps", "").partition("/")
     if last:
         return _float(step), _float(last)
-    return _float(pairs.get("current_steps", pairs.get("step"))), _float(pairs.get("total_steps"))
+    told = (pairs[name] for name in ("current_steps", "step", "global_step") if name in pairs)
+    return _float(next(told, None)), _float(pairs.get("total_steps"))
 
 
 FORMAT = TrainerFormat(

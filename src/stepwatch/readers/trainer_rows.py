@@ -148,7 +148,7 @@ class TrainerRows:
 
     def _numbers(self, lines: Floats, epochs: Floats, process: _Process) -> Floats:
         """The iteration of dictionaries: as they tell it, as the bar above shows it, or by the epoch."""
-        told = at_lines(lines.astype(np.int64), self.told[:, 0].astype(np.int64), self.told[:, 1])
+        told = at_lines(lines, self.told[:, 0], self.told[:, 1])
         by_epoch = _by_epoch(epochs, process.per_epoch)
         by_place = _by_place(lines, process)
         best = by_epoch if process.late else np.where(np.isfinite(by_place), by_place, by_epoch)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
@@ -328,6 +330,22 @@ def test_a_run_that_stopped_in_an_epoch_before_the_planned_ones_has_done_fewer_s
     run = the_run("  Num Epochs = 5\n" + "\n".join(lines))
     assert run.iterations.number[-1] == pytest.approx(200, abs=1)
     assert run.iterations.time_s[0] == pytest.approx(log.elapsed / 200, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("shape", "done"),
+    [(lambda part: 1 - part, 200), (lambda part: min(10 * part, 1.05 * (1 - part)), 200), (lambda part: 1.0, 500),
+     (lambda part: 0.5 + 0.5 * math.cos(math.pi * part), 500)],
+)  # fmt: skip
+def test_learning_rates_that_fall_in_a_line_lead_to_the_planned_end(shape: Callable[[float], float], done: int) -> None:
+    told = [
+        f"{{'loss': 2.0, 'learning_rate': {2e-5 * shape(step / 500)}, 'epoch': {step / 100}}}"
+        for step in range(10, 201, 10)
+    ]
+    end = "{'train_runtime': 400.0, 'train_steps_per_second': 1.25, 'train_loss': 1.9, 'epoch': 2.0}"
+    run = the_run("\n".join([*told, end]))  # 1.25 is by the 500 steps of five epochs
+    assert run.iterations.number[-1] == done
+    assert run.iterations.time_s[0] == pytest.approx(400 / done)
 
 
 @pytest.mark.parametrize("early", [False, True])

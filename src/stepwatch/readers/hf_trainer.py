@@ -60,10 +60,12 @@ _KEYS = {
 _OUTPUT = Pattern(r"TrainOutput\(global_step=(?P<step>\d{1,12}),")
 _IN_DAYS = Pattern(rb"""(elapsed_time['"]: ?['"](\d{1,5}) days?, )""")
 _SPEED = Pattern(rb"""['"]train_speed\((?:s/it|iter/s)\)['"]: ?(['"]?)\d{1,12}\.(\d{1,12})""")
+_RATE = Pattern(rb"""['"]learning_rate['"]: ?['"]?([\d.eE+-]{1,30})""")
 _JOINT = Pattern(rb"""\} (?=\{['"])""")
 _HISTORY = b"log_history"
 _MOST_SNIFFED = 60
 _SOME_LINES = 40
+_SOME_RATES = 8  # of a block
 _BARS_ALONE = 0.01  # a bar could be of any program; many of them are a weak claim
 
 
@@ -102,6 +104,7 @@ class TrainerFormat(LineFormat):
         epochs = found.get("epoch", np.full(len(lines), np.nan))
         records.keep("loss", lines + first_line, found["loss"], epochs, _stamps(text, block, stamps, lines))
         _keep_told(text, block, lines, lines + first_line, found, records)
+        _keep_rates(text, block, lines, first_line, epochs, records)
         alone = ~np.isnan(epochs) & (block.octets[block.starts[lines]] == ord("{"))
         return block.without(left, lines[alone])
 
@@ -141,7 +144,7 @@ def _field(key: str, value: str) -> str | None:
 
 def _flat(text: bytes, block: Block, lines: Ints) -> Ints:
     """Lines that hold several dictionaries: a log whose line ends became spaces."""
-    if b"} {'" not in text and b'} {"' not in text:
+    if b"} {" not in text:
         return lines[:0]
     places = np.array([found.start() for found in _JOINT.finditer(text)], np.int64)
     return np.intersect1d(np.searchsorted(block.starts, places, side="right") - 1, lines)
@@ -217,6 +220,15 @@ def _keep_told(
         first = text[block.starts[lines[0]] : block.ends[lines[0]]]
         elapsed, error = _swift_clock(text, first, elapsed, found, step)
     records.keep("told", places, step, last, elapsed, error, tokens)
+
+
+def _keep_rates(text: bytes, block: Block, lines: Ints, first_line: int, epochs: Floats, records: Records) -> None:
+    """Some of the learning rates: where they fall in a line, it leads to the end that was planned."""
+    for row in np.unique(np.linspace(0, len(lines) - 1, _SOME_RATES).astype(np.int64)).tolist():
+        line = int(lines[row])
+        found = _RATE.search(text[block.starts[line] : block.ends[line]])
+        if found is not None:
+            records.keep_row("rate", line + first_line, float(epochs[row]), _float(found[1].decode()))
 
 
 def _last(text: bytes, key: bytes) -> float:

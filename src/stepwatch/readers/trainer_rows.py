@@ -21,6 +21,7 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 _LEAST_OVERLAP = 0.25
 _MOST_STEPS = 1e12
 _LEAST_S = 1e-6
+_LEAST_RATES = 4
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
 _ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
 _LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
@@ -172,7 +173,8 @@ class TrainerRows:
         step, epoch = float(end[0, 5]), float(end[0, 3])
         if 0 < step < _MOST_STEPS:
             return int(step)
-        epochs = self._planned_epochs[-1].value if self._planned_epochs else math.nan
+        rates = self.records.table("rate", 3)
+        epochs = self._planned_epochs[-1].value if self._planned_epochs else _end_of_rates(rates[:, 1], rates[:, 2])
         if 0 < epoch < (1 - _LITTLE) * epochs:
             return round(planned * epoch / epochs)
         return planned if self.total or len(self.bars) else self._refined(planned, end[0])
@@ -397,6 +399,21 @@ def _whole_end(epochs: Floats) -> float:
         return math.nan
     whole = math.ceil(epochs[-1] - 1e-3)
     return whole if whole - epochs[-1] < median(np.diff(epochs)) else math.nan
+
+
+def _end_of_rates(epochs: Floats, rates: Floats) -> float:
+    """The epoch at which learning rates that fall in a line, as they do unless told otherwise, come to 0; else nan."""
+    known = np.isfinite(epochs) & np.isfinite(rates)
+    epochs, rates = epochs[known], rates[known]
+    top = int(rates.argmax()) if len(rates) else 0
+    epochs, rates = epochs[top:], rates[top:]
+    if len(rates) < _LEAST_RATES or not (rates[-1] < rates[0] and epochs[-1] > epochs[0]):
+        return math.nan
+    slope = (rates[-1] - rates[0]) / (epochs[-1] - epochs[0])
+    if (np.abs(rates - rates[0] - slope * (epochs - epochs[0])) > _LITTLE / 2 * rates[0]).any():
+        return math.nan
+    end = float(epochs[0] - rates[0] / slope)
+    return round(end) if abs(end - round(end)) < _LITTLE / 2 * end else end
 
 
 def _by_epoch(epochs: Floats, per_epoch: float) -> Floats:

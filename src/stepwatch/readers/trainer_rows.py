@@ -7,14 +7,14 @@ is read.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LINE_OF, Records
 from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, first_draws, median, processes, step_times
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
@@ -77,8 +77,13 @@ class TrainerRows:
 
     def _begin(self, last: float, first: float) -> float:
         """Where a process begins: with the empty bar between the last position before it and its first, if drawn."""
-        between = self.bars[(self.bars[:, 0] > last) & (self.bars[:, 0] < first) & (self.bars[:, 1] == 0), 0]
-        return float(between[0]) if len(between) else first
+        place = int(np.searchsorted(self._empty, last, side="right"))
+        return float(self._empty[place]) if place < len(self._empty) and self._empty[place] < first else first
+
+    @cached_property
+    def _empty(self) -> Floats:
+        """The lines of bars at 0."""
+        return np.asarray(self.bars[self.bars[:, 1] == 0, 0])
 
     def _process(self, bare: _Process) -> _Process:
         known = bare._replace(per_epoch=self._steps_per_epoch(bare))
@@ -119,9 +124,9 @@ class TrainerRows:
         totals = np.unique(bars[:, 2])
         steps = self.summaries[:, 1] * self.summaries[:, 2]
         doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
-        sure = doubt < 1 + _LITTLE * steps
-        near = np.abs(totals[:, None] - steps[sure]) <= doubt[sure]
-        return set(totals[near.any(axis=1)].tolist())
+        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
+        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
+        return {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
 
     def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
         """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""
@@ -197,14 +202,17 @@ class TrainerRows:
             done = int(process.number[-1]) if len(process.number) else self._steps_done
             return (done or math.nan) / float(ended[-1, 3])
         begun = process.line[0] if len(process.line) else math.inf
-        planned = [fact.value for fact in self._planned_epochs if fact.line <= begun]
-        epochs = planned[-1] if planned else math.nan if len(process.line) else _whole_end(self.losses[:, 2])
+        told = bisect_right(self._planned_epochs, begun, key=LINE_OF)
+        epochs = self._planned_epochs[told - 1].value if told else math.nan
+        if not told and not len(process.line):
+            epochs = _whole_end(self.losses[:, 2])
         steps = self._last_at(begun) if len(process.line) else self._steps_in_all()
         return steps / epochs if steps and epochs > 0 else math.nan
 
     @cached_property
     def _planned_epochs(self) -> list[Fact]:
-        return [event for event in self.records.events if isinstance(event, Fact) and event.name == "epochs"]
+        facts = (event for event in self.records.events if isinstance(event, Fact))
+        return sorted((fact for fact in facts if fact.name == "epochs"), key=LINE_OF)
 
     def _last_at(self, line: float) -> int:
         """The last step as the bar shows it from this line on, or as the log tells it; 0 where nothing does."""
@@ -235,7 +243,7 @@ class TrainerRows:
         evaluations = self._merged_evaluations(process)
         own = [save for save in self.saves if begin <= save.line < end]
         saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are told by two libraries
-        drawn_zero = bool(((self.bars[:, 1] == 0) & (self.bars[:, 0] >= begin) & (self.bars[:, 0] < line[0])).any())
+        drawn_zero = bool(np.diff(np.searchsorted(self._empty, (begin, line[0])))[0])
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [Pause(e.at, e.took_s) for e in evaluations] + [Pause(s.at or 0, s.took_s) for s in saved]
         times, took = step_times(clock, pauses)
@@ -300,18 +308,19 @@ class TrainerRows:
         for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
             rows[row, 4] = self._since_loss(at[row], rows[row, 5], rows[row, 0])
         losses, seconds, stamps = (_known(rows[:, column]) for column in (3, 4, 6))
-        ended = process.of(self.summaries)[-1:, 0]
-        inside = np.isin(np.arange(len(rows)), np.unique(rows[:, [1, 3, 4]], axis=0, return_index=True)[1])
-        inside &= rows[:, 0] < (ended[0] if len(ended) else math.inf)
+        ended = max(process.of(self.summaries)[:, 0], default=math.inf)
+        again: set[tuple[int, float | None, float | None]] = set()
         found: dict[int, Evaluation] = {}
         lines = rows[:, 0].astype(np.int64).tolist()
-        told = zip(lines, at.tolist(), losses, seconds, stamps, inside.tolist(), strict=True)
-        for row_line, place, loss, took, stamp, counts in told:
+        for row_line, place, loss, took, stamp in zip(lines, at.tolist(), losses, seconds, stamps, strict=True):
             seen = found.get(place)
             if seen is None:
                 found[place] = tuple.__new__(Evaluation, (row_line, place, None, loss, took, stamp))
-            elif took is not None and counts:
-                found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
+            elif took is not None and row_line < ended:
+                again.add((place, seen.val_loss, seen.took_s))
+                if (place, loss, took) not in again:
+                    again.add((place, loss, took))
+                    found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
         return list(found.values())
 
     def _since_loss(self, number: float, elapsed: float, line: float) -> float:

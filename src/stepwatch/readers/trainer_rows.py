@@ -210,9 +210,22 @@ class TrainerRows:
         return steps / epochs if steps and epochs > 0 else math.nan
 
     @cached_property
+    def _facts(self) -> dict[str, list[Fact]]:
+        """What the log says of its settings, by name and line."""
+        facts: dict[str, list[Fact]] = {}
+        for fact in sorted((event for event in self.records.events if isinstance(event, Fact)), key=LINE_OF):
+            facts.setdefault(fact.name, []).append(fact)
+        return facts
+
+    @property
     def _planned_epochs(self) -> list[Fact]:
-        facts = (event for event in self.records.events if isinstance(event, Fact))
-        return sorted((fact for fact in facts if fact.name == "epochs"), key=LINE_OF)
+        return self._facts.get("epochs", [])
+
+    def _told_by(self, line: int, name: str) -> float | None:
+        """A setting as it was last told before a line, or first after it."""
+        facts = self._facts.get(name, [])
+        place = max(bisect_right(facts, line, key=LINE_OF) - 1, 0)
+        return facts[place].value if facts else None
 
     def _last_at(self, line: float) -> int:
         """The last step as the bar shows it from this line on, or as the log tells it; 0 where nothing does."""
@@ -289,15 +302,15 @@ class TrainerRows:
             # In all, as the lengths of samples differ, and as rounded places matter little over the whole.
             per_step = round(float(tokens[fits].sum() / steps[fits].sum()))
             events.append(Fact(line=line, name="tokens_per_iter", value=per_step))
-        named = {fact.name: fact.value for fact in events if isinstance(fact, Fact)}
-        batch, whole, micro = (named.get(k) for k in ("batch_size", "whole_batch", "micro_steps"))
+        batch, whole, micro = (self._told_by(line, name) for name in ("batch_size", "whole_batch", "micro_steps"))
         if batch and whole and micro and whole % (batch * micro) == 0:
             cards = int(whole / (batch * micro))
             events.append(Fact(line=line, name="world_size", value=cards))
             # nanoGPT's number is that of all cards together.
             events.append(Fact(line=line, name="gradient_accumulation_steps", value=int(micro * cards)))
-        if "n_params" not in named and "trainable_params" in named:
-            events.append(Fact(line=line, name="n_params", value=named["trainable_params"]))
+        trained = self._told_by(line, "trainable_params")
+        if trained and "n_params" not in self._facts:
+            events.append(Fact(line=line, name="n_params", value=trained))
 
     def _merged_evaluations(self, process: _Process) -> list[Evaluation]:
         """Each once: several data sets are one evaluation; one that is printed again or follows the end is none."""

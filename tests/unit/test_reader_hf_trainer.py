@@ -385,6 +385,14 @@ def test_an_evaluation_by_a_rounded_epoch_is_where_its_distance_to_the_others_pu
     assert "stall" not in {finding.code for finding in analyse(run).findings}
 
 
+def test_evaluations_after_epochs_and_at_an_end_between_them_are_where_they_were() -> None:
+    lines = TrainerLog(steps=1000, per_epoch=334, eval_every=334).lines()
+    lines.insert(-1, "{'eval_loss': 2.0, 'eval_runtime': 12.5, 'epoch': 2.99}")
+    lines[-1] = lines[-1].replace("'epoch': 2.994", "'epoch': 2.994011976")
+    run = the_run("\n".join(sorted(lines, key=lambda line: line.startswith("{"))))
+    assert [e.at for e in run.evaluations][:2] == [334, 668]
+
+
 def test_dictionaries_without_any_time_say_so() -> None:
     lines = [line for line in TrainerLog().lines() if "%|" not in line][:-1]
     with pytest.raises(NoIterations, match="40 logged steps, but nothing in it tells their time"):

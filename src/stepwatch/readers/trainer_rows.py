@@ -441,7 +441,9 @@ def _end_of_rates(epochs: Floats, rates: Floats) -> float:
 def _by_epoch(epochs: Floats, per_epoch: float) -> Floats:
     """The iterations at these epochs, which are often rounded: at equal distances where that is possible."""
     even = _evenly(epochs, per_epoch)
-    return np.round(epochs * per_epoch) if even is None else even
+    if even is None or (np.abs(epochs - np.round(epochs))[:-1] < _ROUNDED_EPOCH).all():  # after each epoch
+        return np.round(epochs * per_epoch)
+    return even
 
 
 def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | None:

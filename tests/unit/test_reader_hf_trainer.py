@@ -220,6 +220,12 @@ def test_a_clock_that_stands_still_is_no_measurement(rate: str) -> None:
         read(from_text("\n".join([*lines, "{'loss': 2.0, 'epoch': 0.1}"])))
 
 
+def test_a_process_whose_clock_did_not_move_is_left_out_of_several() -> None:
+    begun = [f"  4%|▍         | {n}/60 [00:03<05:03, ?it/s]" for n in (1, 2, 3)]
+    runs = read(from_text(TrainerLog(steps=60).text() + "\n".join(begun)))
+    assert [len(run.iterations) for run in runs] == [60]
+
+
 def test_several_data_sets_are_one_evaluation() -> None:
     lines = TrainerLog(steps=30, log_every=10).lines()
     place = next(i for i, line in enumerate(lines) if "| 20/30" in line)

@@ -261,7 +261,10 @@ class TrainerRows:
         pauses = [Pause(e.at, e.took_s) for e in evaluations] + [Pause(s.at or 0, s.took_s) for s in saved]
         times, took = step_times(clock, pauses)
         # A clock that did not move for most rows has measured nothing, and no least time stands in for that.
-        times = np.maximum(times, _LEAST_S) if median(times) > 0 else np.full(len(times), np.nan)
+        measured = median(times) > 0
+        if several and not measured:
+            return
+        times = np.maximum(times, _LEAST_S) if measured else np.full(len(times), np.nan)
         loss = _by_number(number, loss_at, losses[:, 1])
         stamps = _by_number(number, loss_at, losses[:, 3])
         lines = line.astype(np.int64)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.report import Report
 from stepwatch.run import Run
@@ -26,16 +27,42 @@ def explain(
     remarks: Sequence[Finding] = (),
 ) -> Report:  # fmt: skip
     """Each run with the settings that count for it, on its card: the one that is named, else the one of its log."""
+    started, unstarted = divided(runs)
+    if not started and len(runs) > 1:
+        raise _none_started(runs)
     if len(runs) > 1:
         facts = {"count": len(runs)}
         text = Message("The log holds {count:n} runs; each is explained by itself, with its own normal time.", facts)
         remarks = [*remarks, Finding("several_runs", NOTICE, text)]
     remarks = [*remarks, *_contradictions(runs, user, "--set"), *_contradictions(runs, config, "--config")]
+    remarks += [Finding("unstarted", NOTICE, _unstarted(run)) for run in unstarted]
     analyses = []
-    for run in runs:
+    for run in started:
         gpu, origin = card_of(run, card)
         analyses.append(analyse(replace(run, settings=laid_over(run.settings, config, user)), gpu, origin))
-    return Report(analyses=tuple(analyses), remarks=tuple(remarks))
+    return Report(analyses=tuple(analyses), unstarted=tuple(unstarted), remarks=tuple(remarks))
+
+
+def divided(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """Those that can be explained, and those of several that never came to an iteration: one alone may be asked for."""
+    if len(runs) < 2:
+        return list(runs), []
+    return [run for run in runs if len(run.iterations)], [run for run in runs if not len(run.iterations)]
+
+
+def _unstarted(run: Run) -> Message:
+    name = {"name": run.source or "-"}
+    if not run.faults:
+        return Message("“{name:word}” has a header but no iteration yet.", name)
+    facts = {**name, "line": run.faults[-1].line + 1}
+    return Message("“{name:word}” ended before its first iteration; its line {line:n} says why.", facts)
+
+
+def _none_started(runs: Sequence[Run]) -> NoIterations:
+    return NoIterations(
+        Message("none of the {count:n} runs came to its first iteration", {"count": len(runs)}),
+        Message("to see why, name one of them: {name:word}", {"name": runs[0].source or "-"}),
+    )
 
 
 def card_of(run: Run, card: tuple[Gpu, str] | None) -> tuple[Gpu | None, str | None]:

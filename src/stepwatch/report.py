@@ -11,6 +11,7 @@ from stepwatch.advice import Counsel, counsel_on_log
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
+from stepwatch.run import Run
 from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
 
@@ -37,8 +38,15 @@ class Report:
     """The runs were found in a directory: a table of them comes first."""
     cards: int | None = None
     """How many the reader has, where that was said."""
+    unstarted: tuple[Run, ...] = ()
+    """Runs among the others that never came to an iteration; numbered after them."""
     inputs: tuple[str, ...] = ()
     """What was handed in, as it may be shown: names and relative paths, never a place in somebody's home."""
+
+    @property
+    def count(self) -> int:
+        """How many runs there are, explained or not."""
+        return len(self.analyses) + len(self.unstarted)
 
     def counsel_of(self, analysis: Analysis) -> Counsel | None:
         """What to change in one of the runs; worked out where a presenter asks for it."""

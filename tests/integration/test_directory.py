@@ -76,3 +76,41 @@ def test_a_line_may_be_taught(tmp_path: Path) -> None:
     done = run("explain", str(path), "--like", "it 12 | 0.34 s", "--json", "--no-iterations")
     assert done.exit_code == 0
     assert 0.3 < json.loads(done.stdout)["runs"][0]["costs"]["step_s"]["mid"] < 0.4
+
+
+CRASH = """tokens per iteration will be: 16,384
+number of parameters: 10.65M
+Traceback (most recent call last):
+torch.OutOfMemoryError: CUDA out of memory.
+"""
+
+
+def test_a_run_that_crashed_at_once_is_a_row_among_the_others(runs: str) -> None:
+    Path(runs, "crashed.log").write_text(CRASH)
+    done = run("explain", runs)
+    assert done.exit_code == 0
+    (row,) = [line for line in done.stdout.splitlines() if "crashed.log" in line]
+    assert row.split()[0] == "3"  # after those that can be explained, as --run counts
+    assert "ended before its" in row
+    assert "ended before its first iteration" in run("explain", runs, "--md").stdout
+    alone = run("explain", runs, "--run", "3")
+    assert (alone.exit_code, alone.stdout) == (1, "")
+    assert "ended before its first iteration" in alone.stderr
+
+
+def test_a_crashed_run_among_files_is_named_with_the_line_that_says_why(runs: str) -> None:
+    crashed = Path(runs, "crashed.log")
+    crashed.write_text(CRASH)
+    done = run("explain", str(Path(runs, "fast.log")), str(crashed), "--json", "--no-iterations")
+    assert done.exit_code == 0
+    (only,) = json.loads(done.stdout)["runs"]
+    (said,) = [finding["text"] for finding in only["findings"] if finding["code"] == "unstarted"]
+    assert said == "“crashed.log” ended before its first iteration; its line 4 says why."
+
+
+def test_runs_that_all_crashed_are_told_in_one_line(tmp_path: Path) -> None:
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_text(CRASH)
+    done = run("explain", str(tmp_path))
+    assert done.exit_code == 1
+    assert "none of the 2 runs" in done.stderr

@@ -22,7 +22,7 @@ from stepwatch.cli.options import (
     write,
 )
 from stepwatch.errors import StepwatchError, UsageError
-from stepwatch.explanation import explain
+from stepwatch.explanation import divided, explain
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS, Presenter
@@ -111,7 +111,8 @@ def report_on(
         remarks.append(Finding("not_calibrated", NOTICE, card[0].remark))
     runs, failed = _read_all(logs, log_format, like, limit, language)
     if chosen is not None:
-        runs = [_chosen(runs, chosen)]
+        started, unstarted = divided(runs)
+        runs = [_chosen([*started, *unstarted], chosen)]
     report = replace(
         explain(runs, card, config=from_config, user=user, remarks=remarks),
         inputs=tuple(shown(name) for name in logs or ("-",)), cards=count_in(gpu),

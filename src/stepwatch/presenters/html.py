@@ -52,7 +52,7 @@ def report_body(report: Report, language: str, *, static: bool = True, with_line
     from stepwatch.presenters import outline
 
     writer = _Writer(language, static)
-    if len(report.analyses) == 1:
+    if report.count == 1:
         runs, overview = [writer.run(report, report.analyses[0])], None
     else:
         longest = _longest(report)
@@ -219,7 +219,7 @@ class _Writer:
     def overview(self, report: Report, left_out: int) -> dict[str, Any]:
         from stepwatch.presenters import outline
 
-        text = self.say(Message("The input holds {count:n} runs.", {"count": len(report.analyses)}))
+        text = self.say(Message("The input holds {count:n} runs.", {"count": report.count}))
         rest = self.say(Message("… and {count:n} more.", {"count": left_out})) if left_out else None
         return {"text": text, "rest": rest, "table": self.block(outline.runs(report))}
 

@@ -47,10 +47,10 @@ class _Note:
     def blocks(self) -> Iterator[str]:
         yield "# " + self.say(outline.title(self.report))
         analyses = self.report.analyses
-        if len(analyses) == 1:
+        if self.report.count == 1:
             yield from self.run(analyses[0], "##")
             return
-        yield self.say(Message("The input holds {count:n} runs.", {"count": len(analyses)}))
+        yield self.say(Message("The input holds {count:n} runs.", {"count": self.report.count}))
         yield self.writer.block(outline.runs(self.report))
         for number, a in enumerate(analyses, start=1):
             yield "## " + self.say(Message("Run {number:n}", {"number": number}))

@@ -41,11 +41,10 @@ def sections(report: Report, a: Analysis) -> Iterator[Section]:
 
 def runs(report: Report) -> Table:
     if report.directory:
-        cells = (sentences.overview_cells(number, a) for number, a in enumerate(report.analyses, start=1))
-        return Table(sentences.OVERVIEW, "rlllrrrrrl", tuple(tuple((cell,) for cell in row) for row in cells))
+        rows = sentences.overview_rows(report)
+        return Table(sentences.OVERVIEW, "rlllrrrrrl", tuple(tuple((cell,) for cell in row) for row in rows))
     head = (Message("Run"), Message("Iterations"), Message("Normal iteration"), Message("Time"), Message("State"))
-    rows = (sentences.run_cells(number, a) for number, a in enumerate(report.analyses, start=1))
-    return Table(head, "rrrrl", tuple(tuple((cell,) for cell in row) for row in rows))
+    return Table(head, "rrrrl", tuple(tuple((cell,) for cell in row) for row in sentences.run_rows(report)))
 
 
 def _normal(a: Analysis) -> Iterator[Block]:

@@ -20,6 +20,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.presenters import counsel_sentences
 from stepwatch.report import Report, settings_json
+from stepwatch.run import Run
 from stepwatch.settings import Origin
 from stepwatch.units import Interval
 
@@ -611,6 +612,30 @@ def run_cells(number: int, a: Analysis) -> tuple[Message, ...]:
     )
 
 
+def unstarted_cells(number: int, run: Run) -> tuple[Message, ...]:
+    """The row, in the same table, of a run that has no iteration."""
+    nothing = Message("–")
+    return Message("{number:n}", {"number": number}), nothing, nothing, nothing, unstarted_state(run)
+
+
+def run_rows(report: Report) -> Iterator[tuple[Message, ...]]:
+    """The table of runs: those that came to an iteration first, as `--run` counts them."""
+    for number, a in enumerate(report.analyses, start=1):
+        yield run_cells(number, a)
+    for number, run in enumerate(report.unstarted, start=len(report.analyses) + 1):
+        yield unstarted_cells(number, run)
+
+
+def overview_rows(report: Report) -> Iterator[tuple[Message, ...]]:
+    """The same of a directory's runs, in which each has its name."""
+    for number, a in enumerate(report.analyses, start=1):
+        yield overview_cells(number, a)
+    for number, run in enumerate(report.unstarted, start=len(report.analyses) + 1):
+        count, *unknown, state = unstarted_cells(number, run)
+        names = (Message("{name:word}", {"name": name}) for name in (run.source, run.format))
+        yield count, *names, *unknown, *unknown, state
+
+
 OVERVIEW = (
     Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step"),
     Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State"),
@@ -635,6 +660,10 @@ def overview_cells(number: int, a: Analysis) -> tuple[Message, ...]:
     )
 
 
+def unstarted_state(run: Run) -> Message:
+    return Message("ended before its first iteration") if run.faults else Message("no iteration yet")
+
+
 def run_state(a: Analysis) -> Message:
     if a.forecast.done:
         return Message("finished")
@@ -655,10 +684,10 @@ class Next(NamedTuple):
 def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
     """The one command that would tell most more; None where there is nothing left to ask."""
     start = (report.command, _sources(report), *_given(a))
+    if report.directory and not full:
+        return Next(why=Message("To see one of them:"), arguments=(*start, f"--run {longest(report) + 1}"))
     if len(report.analyses) > 1 and not full:
-        other = 1 if longest(report) else 2
-        why = Message("To see one of them:") if report.directory else Message("To see another run:")
-        return Next(why=why, arguments=(*start, f"--run {other}"))
+        return Next(why=Message("To see another run:"), arguments=(*start, f"--run {1 if longest(report) else 2}"))
     if a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         example = "cpu" if (a.run.settings.text("device") or "").startswith("cpu") else _example_card(a)
         why = Message("To see how much of your card is used, name it, for example:")

@@ -81,7 +81,7 @@ class _Page(NamedTuple):
             yield from self.overview()
             return
         chosen = sentences.longest(self.report)
-        head = self.runs(chosen, full) if len(self.report.analyses) > 1 else []
+        head = self.runs(chosen, full) if self.report.count > 1 else []
         yield from head
         if full:
             for number, a in enumerate(self.report.analyses):
@@ -255,8 +255,8 @@ class _Page(NamedTuple):
     def overview(self) -> Iterator[Line]:
         """The runs of a directory, and how to see one of them."""
         analyses = self.report.analyses
-        yield from self.paragraph(_found(len(analyses)), style="bold")
-        rows = [[self.say(cell) for cell in sentences.overview_cells(n, a)] for n, a in enumerate(analyses, start=1)]
+        yield from self.paragraph(_found(self.report.count), style="bold")
+        rows = [[self.say(cell) for cell in row] for row in sentences.overview_rows(self.report)]
         columns = [index for index in range(len(sentences.OVERVIEW)) if index not in _WIDE or self.width > _NARROW]
         heads = [self.say(sentences.OVERVIEW[index]) for index in columns]
         table = Table(*((head, "left" if i in _WORDS else "right") for i, head in zip(columns, heads, strict=True)))
@@ -265,24 +265,22 @@ class _Page(NamedTuple):
             table.add(*(row[index] for index in columns))
         yield from [Line(), *table.lines(self.width), Line()]
         for finding in self.report.remarks:
-            if finding.code not in _SAID_ABOVE:
+            if finding.code not in {*_SAID_ABOVE, "unstarted"}:
                 yield from self.finding(finding)
         ask = sentences.next_command(self.report, analyses[0], full=False)
         if ask is not None:
             yield from [*self.paragraph(ask.why, style="dim"), *self.command(ask.arguments)]
 
     def runs(self, chosen: int, full: bool) -> list[Line]:
-        analyses = self.report.analyses
-        several = Message("The input holds {count:n} runs.", {"count": len(analyses)})
+        several = Message("The input holds {count:n} runs.", {"count": self.report.count})
         table = Table(
             (self.say(Message("Run")), "right"), (self.say(Message("Iterations")), "right"),
             (self.say(Message("Normal iteration")), "right"), (self.say(Message("Time")), "right"),
             (self.say(Message("State")), "left"),
         )  # fmt: skip
-        shown = range(len(analyses)) if full else _shown_runs(len(analyses), chosen)
-        for index in shown:
-            cells = (self.say(cell) for cell in sentences.run_cells(index + 1, analyses[index]))
-            table.add(*cells, style="bold" if index == chosen and not full else "")
+        rows = list(sentences.run_rows(self.report))
+        for index in range(len(rows)) if full else _shown_runs(len(rows), chosen):
+            table.add(*map(self.say, rows[index]), style="bold" if index == chosen and not full else "")
         lines = [*self.paragraph(several, style="bold"), *table.lines(self.width)]
         if not full:
             lines += self.paragraph(Message("Below: run {number:n}, the longest.", {"number": chosen + 1}), style="dim")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
+import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from stepwatch import sources
-from stepwatch.errors import UnreadableInput
-from stepwatch.sources import from_file, from_stdin, from_text, normalise
+from stepwatch.errors import TooLarge, UnreadableInput
+from stepwatch.sources import from_file, from_stdin, from_text, normalise, packed
 
 LINE = "iter 10: loss 4.2000, time 168.60ms, mfu 3.21%"
 LOG = f"step 0: train loss 4.3000, val loss 4.3100\n{LINE}\n"
@@ -148,7 +152,7 @@ def test_gz_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 7, 64, 65])
 def test_gz_members_are_found_wherever_a_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(sources, "_READ_BYTES", size)
+    monkeypatch.setattr(packed, "_READ_BYTES", size)
     data = b"".join(gzip.compress(f"{LINE} {i}\n".encode()) for i in range(50))
     assert from_file(a_file(tmp_path, data)).text.count(b"\n") == 50
 
@@ -188,6 +192,83 @@ def test_gz_bomb_stops_at_the_limit(tmp_path: Path) -> None:
     with pytest.raises(UnreadableInput, match="larger"):
         from_file(a_file(tmp_path, bomb), limit=1_000_000)
     assert time.process_time() - began < 2
+
+
+# --- xz, bzip2, zstd -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress])
+def test_xz_and_bzip2_are_known_by_their_content(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    assert from_file(a_file(tmp_path, compress(LOG.encode()))).text.decode() == LOG
+    assert from_file(a_file(tmp_path, compress(LOG.encode()) * 3)).text.decode() == LOG * 3
+
+
+@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress])
+def test_xz_and_bzip2_cut_short_give_what_they_hold(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    rng = random.Random(1)
+    text = "".join(f"iter {i}: loss {rng.random():.9f}, time 100.00ms\n" for i in range(60_000)).encode()
+    data = compress(text)
+    found = from_file(a_file(tmp_path, data[: len(data) * 3 // 4])).text
+    assert text.startswith(found)
+    assert len(found) > len(text) / 2
+
+
+@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress])
+def test_xz_and_bzip2_bombs_stop_at_the_limit(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    path = a_file(tmp_path, compress(b"0" * 20_000_000))
+    with pytest.raises(TooLarge):
+        from_file(path, limit=1_000_000)
+
+
+def test_xz_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableInput, match="xz"):
+        from_file(a_file(tmp_path, b"\xfd7zXZ\x00" + b"\xff" * 100))
+
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+def test_zstd_without_a_machine_for_it_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("compression.zstd", "zstandard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UnreadableInput, match="compressed with zstd") as told:
+        from_file(a_file(tmp_path, ZSTD + b"anything"))
+    assert told.value.remedy is not None
+    assert "zstandard" in told.value.remedy.in_english()
+
+
+class Zstandard(ModuleType):
+    """As the package, with members whose content stands there as it is, between the magic and a full stop."""
+
+    ZstdError = ArithmeticError
+
+    class ZstdDecompressor:
+        def decompressobj(self) -> Zstandard.Machine:
+            return Zstandard.Machine()
+
+    class Machine:
+        eof, unused_data = False, b""
+
+        def decompress(self, data: bytes) -> bytes:
+            held, stop, rest = data.removeprefix(ZSTD).partition(b".")
+            self.eof, self.unused_data = bool(stop), rest
+            return held
+
+
+def test_zstd_is_expanded_by_the_package_where_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    monkeypatch.setitem(sys.modules, "zstandard", Zstandard("zstandard"))
+    line = b"iter 1: loss 2, time 3ms\n"
+    path = a_file(tmp_path, (ZSTD + line * 100 + b".") * 2)
+    assert from_file(path).text == line * 200
+    with pytest.raises(TooLarge):
+        from_file(path, limit=3000)
+
+
+def test_a_device_without_an_end_stops_at_the_limit() -> None:
+    if os.path.exists("/dev/zero"):
+        with pytest.raises(TooLarge):
+            from_file("/dev/zero", limit=1_000_000)
 
 
 def test_plain_file_above_the_limit_is_told(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ import codecs
 import io
 import os
 import sys
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.sources.packed import MAGIC_BYTES, Packing, beginning, packing_of, parts
 
 LARGEST_EXPANSION_BYTES = 2 * 1024**3
-GZIP_MAGIC = b"\x1f\x8b"
 RECORD = b'{"stepwatch":'  # how a file of the recorder begins
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
 _ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
@@ -37,7 +37,6 @@ _BAR = Pattern(
 _BEHIND_BRACKET = Pattern(rb"\](?=[\w{\[(<*=#>+-])")
 _LONGEST_BAR = 2000
 _READ_BYTES = 1 << 20
-_EXPANDED_BYTES = 1 << 24
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
@@ -56,7 +55,7 @@ def from_text(text: str, name: str = "-") -> Source:
 
 
 def from_bytes(data: bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    """What a file holds, plain or gzip, without there being a file."""
+    """What a file holds, plain or packed, without there being a file."""
     return Source(printable(os.path.basename(name)), normalise(expanded(data, limit=limit)))
 
 
@@ -157,37 +156,42 @@ def unreadable(path: str, error: OSError) -> UnreadableInput:
 
 
 def _read(stream: BinaryIO, limit: int) -> bytes:
-    head = stream.read(2)
-    if head == GZIP_MAGIC:
-        return _expand(head, stream, limit)
-    if stream.seekable():
-        if stream.seek(0, io.SEEK_END) > limit:
-            raise _too_large(limit)
+    head = stream.read(MAGIC_BYTES)
+    packing = packing_of(head)
+    if packing is not None:
+        return _expand(packing, head, stream, limit)
+    size = stream.seek(0, io.SEEK_END) if stream.seekable() else 0
+    if size > limit:
+        raise _too_large(limit)
+    if size > 0:
         stream.seek(0)
-        return stream.read()
-    parts = [head]
-    size = len(head)
-    while part := stream.read(1 << 24):
+        return stream.read(size)
+    return _up_to(limit, _rest(head, stream))  # a pipe, or a device: neither tells how much it will give
+
+
+def _rest(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    yield head
+    while part := stream.read(_READ_BYTES):
+        yield part
+
+
+def _up_to(limit: int, parts: Iterable[bytes]) -> bytes:
+    found: list[bytes] = []
+    size = 0
+    for part in parts:
         size += len(part)
         if size > limit:
             raise _too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
+        found.append(part)
+    return b"".join(found)
 
 
 def head_of(path: str, size: int) -> bytes:
-    """The first bytes of a file as lines, expanded where it is packed; nothing where it cannot be read."""
-    try:
-        with open(path, "rb") as stream:
-            data = stream.read(size)
-    except OSError:
-        return b""
-    if data.startswith(GZIP_MAGIC):
-        try:
-            data = zlib.decompressobj(wbits=31).decompress(data, 8 * size)
-        except zlib.error:
-            return b""
-    return normalise(data)
+    """The first bytes of a file as lines, expanded where it is packed. Raises OSError."""
+    with open(path, "rb") as stream:
+        data = stream.read(size)
+    packing = packing_of(data)
+    return normalise(data if packing is None else beginning(packing, data, 8 * size))
 
 
 def _too_large(limit: int) -> TooLarge:
@@ -197,55 +201,16 @@ def _too_large(limit: int) -> TooLarge:
     )
 
 
-def _expand(head: bytes, stream: BinaryIO, limit: int) -> bytes:
-    """Gunzip up to a limit. A file cut short gives what it holds: a running job's log is often such."""
-    parts: list[bytes] = []
-    size = 0
-    for part in _gunzip(head, stream):
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
-    if not parts:
+def _expand(packing: Packing, head: bytes, stream: BinaryIO, limit: int) -> bytes:
+    """A file cut short gives what it holds: a running job's log is often such."""
+    expanding = parts(packing, head, stream)
+    first = next(expanding, None)
+    if first is None:
         raise UnreadableInput(
-            Message("the file looks like gzip but cannot be expanded"),
+            Message("the file looks like {name:word} but cannot be expanded", {"name": packing.name}),
             Message("expand it yourself and hand in the plain log"),
         )
-    return b"".join(parts)
-
-
-def _gunzip(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    """What the members hold, in pieces of bounded size; an empty piece ends each whole member."""
-    machine = zlib.decompressobj(wbits=31)
-    data = head + stream.read(_READ_BYTES)
-    while data:
-        before = machine.copy()
-        try:
-            yield machine.decompress(data, _EXPANDED_BYTES) or b""
-        except zlib.error:
-            yield from _before_the_damage(before, data)
-            return
-        if not machine.eof:
-            data = machine.unconsumed_tail or stream.read(_READ_BYTES)
-            continue
-        data = machine.unused_data  # rotated logs are often several members one after the other
-        if len(data) < len(GZIP_MAGIC):
-            data += stream.read(_READ_BYTES)
-        if not data.startswith(GZIP_MAGIC):
-            return
-        machine = zlib.decompressobj(wbits=31)
-    yield machine.flush()
-
-
-def _before_the_damage(machine: zlib._Decompress, data: bytes) -> Iterator[bytes]:
-    """Byte by byte, so that only what follows the first wrong one is lost."""
-    for place in range(len(data)):
-        try:
-            part = machine.decompress(data[place : place + 1])
-        except zlib.error:
-            return
-        if part:
-            yield part
+    return _up_to(limit, chain((first,), expanding))
 
 
 # --- normalising ------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.sources import GZIP_MAGIC, encoding_of, printable, to_lines, to_utf8, unreadable
+from stepwatch.sources import encoding_of, printable, to_lines, to_utf8, unreadable
+from stepwatch.sources.packed import packing_of
 
 READ_BYTES = 1 << 20
 LONGEST_HALF_LINE = 1 << 16
@@ -169,7 +170,7 @@ class GrowingFile:
             left = self._begin_anew()
         self._stream.seek(self._place)
         data = self._stream.read(READ_BYTES)
-        if self._place == 0 and data.startswith(GZIP_MAGIC):
+        if self._place == 0 and packing_of(data) is not None:
             raise UnreadableInput(
                 Message("a compressed log does not grow line by line"),
                 Message("watch the plain log, or explain this one: stepwatch explain LOG"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from stepwatch.patterns import Pattern
 from stepwatch.sources import RECORD, Source, printable
+from stepwatch.sources.packed import SUFFIXES
 
 _RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
 _CONTINUED = b'"continued":true}'
@@ -36,7 +37,7 @@ def _whole(text: bytes, path: str, text_of: Texts) -> bytes:
     """With the pieces before it: run.jsonl goes on from run.jsonl.1, and that from run.jsonl.2."""
     pieces = [text]
     while pieces[0][: pieces[0].find(b"\n")].rstrip().endswith(_CONTINUED) and len(pieces) < _MOST_PIECES:
-        names = (f"{path}.{len(pieces)}{packed}" for packed in ("", ".gz"))
+        names = (f"{path}.{len(pieces)}{packed}" for packed in ("", *SUFFIXES))
         older = next((name for name in names if os.path.isfile(name)), None)
         before = text_of(older) if older is not None else b""
         if not before.startswith(RECORD):

@@ -1,0 +1,184 @@
+"""Compressed files, known by how they begin: gzip, xz, bzip2 and zstd, expanded piece by piece."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, BinaryIO, NamedTuple
+
+from stepwatch.errors import UnreadableInput
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+
+MAGIC_BYTES = 10
+SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+_READ_BYTES = 1 << 20
+_EXPANDED_BYTES = 1 << 24
+
+
+class Packing(NamedTuple):
+    name: str
+    magic: Pattern[bytes]
+    machine: Callable[[], tuple[Any, type[Exception]]]
+    """Makes what expands one member, as lzma and bz2 do it, and tells what that raises where the data is damaged."""
+
+
+def packing_of(head: bytes) -> Packing | None:
+    return next((packing for packing in _PACKINGS if packing.magic.match(head)), None)
+
+
+def parts(packing: Packing, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    """What the members hold, in pieces of bounded size; of a file that is cut or damaged what comes before."""
+    machine, damage = _made(packing)
+    data = head + stream.read(_READ_BYTES)
+    while data or not machine.needs_input:
+        try:
+            yield machine.decompress(data, _EXPANDED_BYTES)
+        except damage:
+            return
+        if not machine.eof:
+            data = stream.read(_READ_BYTES) if machine.needs_input else b""
+            continue
+        data = machine.unused_data  # rotated logs are often several members one after the other
+        while len(data) < MAGIC_BYTES and (more := stream.read(_READ_BYTES)):
+            data += more
+        if packing_of(data) is not packing:
+            return
+        machine, damage = _made(packing)
+
+
+def beginning(packing: Packing, data: bytes, size: int) -> bytes:
+    """The first bytes of what a file holds, as far as its own first bytes tell."""
+    found = bytearray()
+    for part in parts(packing, data, io.BytesIO()):
+        found += part
+        if len(found) >= size:
+            break
+    return bytes(found[:size])
+
+
+def _made(packing: Packing) -> tuple[Any, type[Exception]]:
+    try:
+        return packing.machine()
+    except ImportError as error:
+        raise UnreadableInput(
+            Message("the log is compressed with {name:word}, which this Python cannot expand", {"name": packing.name}),
+            Message("expand it yourself and hand in the plain log, or for zstd install the package zstandard"),
+        ) from error
+
+
+# --- the machines -----------------------------------------------------------------------------------------------
+
+
+class _Gzip:
+    """zlib's machine in the manner of those of lzma and bz2, which keep what they have not expanded yet."""
+
+    def __init__(self) -> None:
+        self._machine = zlib.decompressobj(wbits=31)
+        self._more = False
+
+    @property
+    def eof(self) -> bool:
+        return self._machine.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._machine.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not (self._more or self._machine.unconsumed_tail)
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        data = self._machine.unconsumed_tail + data
+        before = self._machine.copy()
+        try:
+            found = self._machine.decompress(data, most)
+        except zlib.error:
+            found = _before_the_damage(before, data, most)
+            if not found:
+                raise
+            return found  # asked again, the machine raises
+        self._more = len(found) >= most
+        return found
+
+
+def _before_the_damage(machine: zlib._Decompress, data: bytes, most: int) -> bytes:
+    """Byte by byte, so that only what follows the first wrong one is lost."""
+    found = bytearray()
+    for place in range(len(data)):
+        try:
+            found += machine.decompress(data[place : place + 1])
+        except zlib.error:
+            break
+        if len(found) >= most:
+            break
+    return bytes(found)
+
+
+class _Zstandard:
+    """That of the package zstandard. It does not stop within what it was given, so it is given little at a time."""
+
+    _FED_BYTES = 1 << 9  # four bytes may stand for a block of 128 KiB: this for 16 MiB
+
+    def __init__(self, module: ModuleType) -> None:
+        self._machine = module.ZstdDecompressor().decompressobj()
+        self._waiting = b""
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._machine.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._machine.unused_data) + self._waiting
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._waiting
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        waiting = self._waiting + data
+        found, place = bytearray(), 0
+        while place < len(waiting) and not self.eof and len(found) < most:
+            found += self._machine.decompress(waiting[place : place + self._FED_BYTES])
+            place += self._FED_BYTES
+        self._waiting = waiting[place:]
+        return bytes(found)
+
+
+def _gzip() -> tuple[Any, type[Exception]]:
+    return _Gzip(), zlib.error
+
+
+def _xz() -> tuple[Any, type[Exception]]:
+    import lzma
+
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
+
+
+def _bzip2() -> tuple[Any, type[Exception]]:
+    import bz2
+
+    return bz2.BZ2Decompressor(), OSError
+
+
+def _zstd() -> tuple[Any, type[Exception]]:
+    """Python has its own from 3.14 on."""
+    try:
+        own = import_module("compression.zstd")
+    except ImportError:
+        package = import_module("zstandard")
+        return _Zstandard(package), package.ZstdError
+    return own.ZstdDecompressor(), own.ZstdError
+
+
+_PACKINGS = (
+    Packing("gzip", Pattern(rb"\x1f\x8b"), _gzip),
+    Packing("xz", Pattern(rb"\xfd7zXZ\x00"), _xz),
+    Packing("bzip2", Pattern(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), _bzip2),
+    Packing("zstd", Pattern(rb"\x28\xb5\x2f\xfd"), _zstd),
+)

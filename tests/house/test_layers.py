@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": {"settings"},
     "sources": set(),
     "readers": {"run", "settings", "sources"},
-    "collection": {"readers", "run", "sources"},
+    "collection": {"readers", "run", "settings", "sources"},
     "estimator": {"gpus", "settings"},
     "cards": {"estimator", "gpus", "settings"},
     "analysis": {"estimator", "gpus", "run", "settings"},

@@ -114,7 +114,11 @@ def test_wrong_setting(log: Path, assignment: str, said: str) -> None:
 
 
 def test_unknown_log_format(log: Path) -> None:
-    assert_told(stepwatch(log, "--json", "--log-format", "cobol"), 2, "cobol", "nanogpt")
+    assert_told(stepwatch(log, "--json", "--log-format", "cobol"), 2, "cobol", "nanogpt", "stepwatch")
+
+
+def test_forced_log_format(log: Path) -> None:
+    assert_told(stepwatch(log, "--json", "--log-format", "llm.c"), 1, "llm.c", "looks like nanogpt")
 
 
 def test_run_that_is_not_there(log: Path) -> None:

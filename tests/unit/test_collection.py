@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import builtins
+import bz2
 import gzip
+import lzma
+import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.builders import Truth, a_log
+from tests.event_files import scalar, start
 
 from stepwatch import collection
-from stepwatch.collection import runs_in
+from stepwatch.collection import ANYHOW, Wanted, logs_among, runs_in
 from stepwatch.errors import NoIterations
 from stepwatch.readers import READERS
+from stepwatch.sources import from_text
 
 BASE = Truth(max_iters=300, eval_interval=100)
+
+
+def event_file(steps: range) -> bytes:
+    begin_s = 1_700_000_000.0
+    return start(begin_s) + b"".join(scalar(begin_s + step, step, "train/loss", 3.0) for step in steps)
 
 
 def sources(path: Path) -> list[tuple[str, str, int]]:
@@ -41,6 +55,135 @@ def test_rotated_pieces_are_one_log_the_oldest_first(tmp_path: Path) -> None:
     (tmp_path / "train.log.1").write_text("".join(lines[third : 2 * third]))
     (tmp_path / "train.log").write_text("".join(lines[2 * third :]))
     assert sources(tmp_path) == [("train.log", "nanogpt", 31)]
+
+
+def cut(text: str, parts: int) -> list[str]:
+    lines = text.splitlines(keepends=True)
+    size = -(-len(lines) // parts)
+    return ["".join(lines[begin : begin + size]) for begin in range(0, len(lines), size)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["train.log-20240101", "train.log-20240102.gz", "train.log"], ["train.2.log", "train.1.log", "train.log"],
+        ["train.log.2024-01-01", "train.log.2024-01-02", "train.log"], ["x.log.00", "x.log.01", "x.log.02"],
+        ["train.log.2.xz", "train.log.1.bz2", "train.log"],
+    ],
+)  # fmt: skip
+def test_pieces_are_joined_however_they_are_numbered(names: list[str], tmp_path: Path) -> None:
+    packed: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress
+    }  # fmt: skip
+    for name, text in zip(names, cut(a_log(BASE), 3), strict=True):
+        (tmp_path / name).write_bytes(packed.get(Path(name).suffix, bytes)(text.encode()))
+    assert sources(tmp_path) == [(names[-1], "nanogpt", 31)]
+
+
+def test_pieces_that_were_named_are_joined_in_their_order(tmp_path: Path) -> None:
+    names = ["train.log.2", "train.log.1", "train.log"]
+    for name, text in zip(names, cut(a_log(BASE), 3), strict=True):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "other.log").write_text(a_log(BASE))
+    given = [str(tmp_path / name) for name in ("train.log.1", "other.log", "train.log", "train.log.2")]
+    whole, other = logs_among(given, ANYHOW)
+    assert [Path(path).name for path in whole.paths] == names
+    assert other.paths == (str(tmp_path / "other.log"),)
+    assert [len(run.iterations) for run in whole.runs(ANYHOW)] == [31]
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_jobs_with_names_like_pieces_stay_apart(tmp_path: Path, header: bool) -> None:
+    """A sweep: all begin at iteration 0."""
+    for number in (1, 2, 3):
+        truth = replace(BASE, step_s=0.1 * number, seed=number, header=header)
+        (tmp_path / f"job.out.{number}").write_text(a_log(truth))
+    assert [name for name, _, _ in sources(tmp_path)] == ["job.out.1", "job.out.2", "job.out.3"]
+
+
+def test_a_crashed_job_is_no_piece_of_the_next(tmp_path: Path) -> None:
+    crash = "tokens per iteration will be: 16,384\nTraceback (most recent call last):\nKeyError: 1\n"
+    (tmp_path / "job.out.2").write_text(crash)
+    (tmp_path / "job.out.1").write_text(a_log(replace(BASE, header=False)))
+    assert [name for name, _, _ in sources(tmp_path)] == ["job.out.1", "job.out.2"]
+
+
+def test_a_missing_piece_is_told_with_its_iterations(tmp_path: Path) -> None:
+    first, _, last = cut(a_log(replace(BASE, max_iters=3000)), 3)
+    (tmp_path / "train.log.2").write_text(first)
+    (tmp_path / "train.log").write_text(last)
+    found = runs_in(str(tmp_path))
+    assert [run.source for run in found.runs] == ["train.log"]
+    begin, end = (re.findall(r"iter (\d+):", text) for text in (first, last))
+    assert found.gaps == (("train.log", int(end[0]) - int(begin[-1]) - 10),)
+
+
+def test_the_newest_piece_may_be_empty(tmp_path: Path) -> None:
+    older, newer = cut(a_log(BASE), 2)
+    (tmp_path / "train.log.2").write_text(older)
+    (tmp_path / "train.log.1").write_text(newer)
+    (tmp_path / "train.log").write_text("")
+    assert sources(tmp_path) == [("train.log", "nanogpt", 31)]
+
+
+def test_a_long_header_hides_no_log(tmp_path: Path) -> None:
+    long = "# arguments, one to a line, and nothing else for a long time\n" * 5000
+    (tmp_path / "plain.log").write_text(long + a_log(BASE))
+    (tmp_path / "packed.log.gz").write_bytes(gzip.compress((long + a_log(BASE)).encode()))
+    assert [name for name, _, _ in sources(tmp_path)] == ["packed.log.gz", "plain.log"]
+
+
+def test_event_files_are_known_by_their_content(tmp_path: Path) -> None:
+    (tmp_path / "02_run.bin").write_bytes(event_file(range(1, 50)))
+    (tmp_path / "model.bin").write_bytes(bytes(range(256)) * 400)
+    found = runs_in(str(tmp_path))
+    assert [(run.source, run.format) for run in found.runs] == [("02_run.bin", "tensorboard")]
+    assert found.passed_over == 1
+
+
+def test_the_parts_of_a_keras_run_are_one_run(tmp_path: Path) -> None:
+    (tmp_path / "run" / "train").mkdir(parents=True)
+    (tmp_path / "run" / "train" / "events.out.tfevents.1.h").write_bytes(event_file(range(1, 50)))
+    assert [name for name, _, _ in sources(tmp_path)] == ["run"]
+
+
+def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good.log").write_text(a_log(BASE))
+    for name in ("file.log", "place"):
+        (tmp_path / name).mkdir() if name == "place" else (tmp_path / name).write_text(a_log(BASE))
+
+    def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *rest: Any) -> Any:
+            if str(path).endswith(("file.log", "place")):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *rest)
+
+        return call
+
+    monkeypatch.setattr(builtins, "open", refusing(open))
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))  # root may read everything
+    found = runs_in(str(tmp_path))
+    assert [run.source for run in found.runs] == ["good.log"]
+    assert sorted(name for name, _ in found.failed) == ["file.log", "place"]
+    assert found.passed_over == 0
+
+
+def test_lines_like_an_example_are_found(tmp_path: Path) -> None:
+    (tmp_path / "own.log").write_text("".join(f"it {n} | 0.3{n % 10} s\n" for n in range(1, 60)))
+    (tmp_path / "other.txt").write_text("nothing\n")
+    found = runs_in(str(tmp_path), Wanted(like="it 12 | 0.34 s"))
+    assert [(run.source, len(run.iterations)) for run in found.runs] == [("own.log", 59)]
+
+
+def test_a_format_that_is_not_the_log_s_own_is_told_with_it() -> None:
+    with pytest.raises(NoIterations, match=r"no iteration of the format llm\.c; the log looks like nanogpt"):
+        Wanted("llm.c").read(from_text(a_log(BASE)))
+
+
+def test_headerless_pieces_are_in_the_order_of_their_iterations(tmp_path: Path) -> None:
+    (tmp_path / "z.log").write_text(a_log(replace(BASE, header=False)))
+    (tmp_path / "a.log").write_text(a_log(replace(BASE, header=False, first_iter=300, max_iters=600)))
+    assert [name for name, _, _ in sources(tmp_path)] == ["z.log", "a.log"]
 
 
 def test_numbered_logs_of_different_runs_stay_apart(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import click
 
-from stepwatch.analysis.findings import NOTICE, Finding
+from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.cards import count_in, named_card
 from stepwatch.cli.errors import complain
 from stepwatch.cli.options import (
@@ -21,16 +22,19 @@ from stepwatch.cli.options import (
     speaking,
     write,
 )
+from stepwatch.collection import MOST_FILES, Log, Wanted, logs_among, runs_in
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.explanation import divided, explain
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS, Presenter
-from stepwatch.readers import joined_ranks, read
+from stepwatch.readers import joined_ranks
 from stepwatch.report import Report
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin
+
+MOST_FAILURES = 10
 
 
 @click.command(name="explain", context_settings={"help_option_names": ["-h", "--help"]})
@@ -109,7 +113,14 @@ def report_on(
     from_config, remarks = config_given(config)
     if card is not None and card[0].remark is not None:
         remarks.append(Finding("not_calibrated", NOTICE, card[0].remark))
-    runs, failed = _read_all(logs, log_format, like, limit, language)
+    if like is not None and log_format is not None:
+        raise UsageError(
+            Message("--like and --log-format exclude each other"),
+            Message("--log-format names a format that is known, --like shows a line of one that is not"),
+        )
+    reading = _Reading(Wanted(log_format, like, limit), language)
+    runs = reading.all(logs or ("-",))
+    remarks += reading.remarks
     if chosen is not None:
         started, unstarted = divided(runs)
         runs = [_chosen([*started, *unstarted], chosen)]
@@ -119,7 +130,7 @@ def report_on(
         directory=chosen is None and any(map(is_collection, logs)),
         command=_command(chosen, like),
     )  # fmt: skip
-    return report, failed
+    return report, reading.failed
 
 
 def _command(chosen: int | None, like: str | None) -> str:
@@ -128,27 +139,76 @@ def _command(chosen: int | None, like: str | None) -> str:
     return "stepwatch explain" + learned + ("" if chosen is None else f" --run {chosen}")
 
 
-def _read_all(
-    logs: tuple[str, ...], log_format: str | None, like: str | None, limit: int, language: str
-) -> tuple[list[Run], bool]:
-    """All runs of all logs. One bad file among several is told and skipped; alone it is the answer."""
-    runs: list[Run] = []
-    failed = False
-    for name in logs or ("-",):
+class _Reading:
+    """Reads all logs that were named. One bad file among several is told and skipped; alone it is the answer."""
+
+    def __init__(self, wanted: Wanted, language: str) -> None:
+        self.wanted, self.language = wanted, language
+        self.failed = False
+        self.remarks: list[Finding] = []
+
+    def all(self, names: Sequence[str]) -> list[Run]:
+        """In the order of the names. Ends the command where there is none, and the reasons are told."""
+        logs = logs_among(names, self.wanted) if len(names) > 1 else [Log(tuple(names))]
+        runs = [run for log in logs for run in self._read(log, alone=len(names) < 2)]
+        if not runs:
+            sys.exit(1)
+        return list(joined_ranks(runs))
+
+    def _read(self, log: Log, *, alone: bool) -> Sequence[Run]:
+        name = log.paths[-1]
         try:
             if is_collection(name):
-                found, incomplete = _in_directory(name, log_format, limit, language)
-                runs, failed = [*runs, *found], failed or incomplete
-            else:
-                runs.extend(read(_source(name, limit, language), log_format, like=like))
+                return self._directory(name)
+            runs = self.wanted.read(self._pasted()) if name == "-" else log.runs(self.wanted)
         except StepwatchError as error:
-            if len(logs) < 2:
+            if alone:
                 raise
-            failed = True
-            complain(error, language)
-    if not runs:
-        sys.exit(1)
-    return list(joined_ranks(runs)), failed
+            self.failed = True
+            complain(error, self.language)
+            return ()
+        self._tell_gap(name, log.missing)
+        return runs
+
+    def _directory(self, name: str) -> Sequence[Run]:
+        """The runs below a directory; what cannot be read is told, and so is a search that was cut short."""
+        found = runs_in(name, self.wanted)
+        for log, error in found.failed[:MOST_FAILURES]:
+            text = Message("{name:word}: {what:word}", {"name": log, "what": say(error.what, self.language)})
+            self._say(text)
+        if len(found.failed) > MOST_FAILURES:
+            self._say(Message("… and {count:n} more.", {"count": len(found.failed) - MOST_FAILURES}))
+        if found.passed_over:
+            count = found.passed_over
+            self._say(
+                Message(
+                    "{count:n} other file is no log",
+                    {"count": count},
+                    "{count:n} other files are no logs",
+                    count,
+                )
+            )
+        if found.more:
+            self._say(Message("only the first {count:n} files were looked at", {"count": MOST_FILES}))
+        for log, missing in found.gaps:
+            self._tell_gap(log, missing)
+        self.failed = self.failed or bool(found.failed)
+        return found.runs
+
+    def _tell_gap(self, name: str, missing: int) -> None:
+        if missing:
+            facts = {"name": os.path.basename(name), "count": missing}
+            text = Message("Of “{name:word}” a piece is missing, and {count:n} iterations with it.", facts)
+            self.remarks.append(Finding("piece_missing", WARNING, text))
+
+    def _pasted(self) -> Source:
+        if sys.stdin is not None and sys.stdin.isatty():
+            end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
+            self._say(Message("Paste the log, then {key:word}.", {"key": end}), prefix="")
+        return from_stdin(limit=self.wanted.limit)
+
+    def _say(self, message: Message, prefix: str = "stepwatch: ") -> None:
+        click.echo(prefix + say(message, self.language), err=True)
 
 
 def is_collection(name: str) -> bool:
@@ -158,29 +218,6 @@ def is_collection(name: str) -> bool:
     from stepwatch.sources.directories import event_files, wandb_files
 
     return wandb_files(name) is None and not event_files(name)
-
-
-def _in_directory(name: str, log_format: str | None, limit: int, language: str) -> tuple[tuple[Run, ...], bool]:
-    """The runs below a directory; logs that cannot be read are told, and so is a search that was cut short."""
-    from stepwatch.collection import MOST_FILES, runs_in
-
-    found = runs_in(name, format_name=log_format, limit=limit)
-    for log, error in found.failed:
-        text = Message("{name:word}: {what:word}", {"name": log, "what": say(error.what, language)})
-        click.echo("stepwatch: " + say(text, language), err=True)
-    if found.more:
-        text = Message("only the first {count:n} files were looked at", {"count": MOST_FILES})
-        click.echo("stepwatch: " + say(text, language), err=True)
-    return found.runs, bool(found.failed)
-
-
-def _source(name: str, limit: int, language: str) -> Source:
-    if name != "-":
-        return from_file(name, limit=limit)
-    if sys.stdin is not None and sys.stdin.isatty():
-        end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
-        click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
-    return from_stdin(limit=limit)
 
 
 def shown(name: str) -> str:

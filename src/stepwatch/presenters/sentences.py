@@ -685,7 +685,8 @@ def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
     """The one command that would tell most more; None where there is nothing left to ask."""
     start = (report.command, _sources(report), *_given(a))
     if report.directory and not full:
-        return Next(why=Message("To see one of them:"), arguments=(*start, f"--run {longest(report) + 1}"))
+        why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
+        return Next(why=why, arguments=(*start, f"--run {longest(report) + 1}"))
     if len(report.analyses) > 1 and not full:
         return Next(why=Message("To see another run:"), arguments=(*start, f"--run {1 if longest(report) else 2}"))
     if a.throughput.gpu is None and a.throughput.achieved_flops is not None:

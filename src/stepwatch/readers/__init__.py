@@ -68,7 +68,7 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
     if format_name is not None and format_name not in READERS:
         raise UsageError(
             Message("there is no log format “{name:word}”", {"name": format_name}),
-            Message("formats: {names:word}", {"names": ", ".join(READERS)}),
+            Message("formats: {names:list}", {"names": ", ".join(READERS)}),
         )
     if source.beside:
         return _read_with_files(source, format_name)

@@ -37,6 +37,7 @@ _BAR = Pattern(
 _BEHIND_BRACKET = Pattern(rb"\](?=[\w{\[(<*=#>+-])")
 _LONGEST_BAR = 2000
 _READ_BYTES = 1 << 20
+_PLACES = (1, 1 / 2, 1 / 4, 3 / 4)  # of a long file, where it is looked at beside its beginning
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
@@ -92,6 +93,14 @@ def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -
         return records.with_ranks(source, paths[-1], lambda file: _from_plain_file(file, limit).text)
     except OSError as error:
         raise unreadable(paths[-1], error) from error
+
+
+def plain_file(path: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    """One file, without what belongs to it."""
+    try:
+        return _from_plain_file(path, limit)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _from_plain_file(path: str, limit: int) -> Source:
@@ -192,6 +201,30 @@ def head_of(path: str, size: int) -> bytes:
         data = stream.read(size)
     packing = packing_of(data)
     return normalise(data if packing is None else beginning(packing, data, 8 * size))
+
+
+def samples_of(path: str, size: int) -> Iterator[bytes]:
+    """The beginning of a file as lines, then its end and places between, each of a size. Raises OSError."""
+    with open(path, "rb") as stream:
+        data = stream.read(size)
+        packing = packing_of(data)
+        if packing is not None:  # its end cannot be had without all that comes before
+            data = beginning(packing, data, 8 * size)
+        yield normalise(data)
+        if len(data) < size:
+            return
+        if packing is None:
+            yield from _further_on(stream, os.fstat(stream.fileno()).st_size, size)
+            return
+        stream.seek(0)
+        more = beginning(packing, stream.read(8 * size), 64 * size)
+        yield from _further_on(io.BytesIO(more), len(more), size)
+
+
+def _further_on(stream: BinaryIO, whole: int, size: int) -> Iterator[bytes]:
+    for share in _PLACES:
+        stream.seek(max(int(share * (whole - size)), 0) // 4 * 4)  # of UTF-16 no half letter
+        yield normalise(stream.read(size))
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -10,7 +10,7 @@ from stepwatch.patterns import Pattern
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
 _EVENTS = Pattern(r"\.tfevents\.\d")
-_PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
+PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
 _MOST_FILES = 10_000
 
 
@@ -28,7 +28,7 @@ def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
 def event_files(path: str) -> list[str]:
     """The event files of one run, by name, which begins with their time."""
     return sorted(
-        (file for place in (path, *(os.path.join(path, part) for part in _PARTS)) for file in _events_in(place)),
+        (file for place in (path, *(os.path.join(path, part) for part in PARTS)) for file in _events_in(place)),
         key=lambda file: (os.path.basename(file), file),
     )
 

@@ -36,7 +36,7 @@ def with_ranks(source: Source, path: str, text_of: Texts) -> Source:
 def _whole(text: bytes, path: str, text_of: Texts) -> bytes:
     """With the pieces before it: run.jsonl goes on from run.jsonl.1, and that from run.jsonl.2."""
     pieces = [text]
-    while pieces[0][: pieces[0].find(b"\n")].rstrip().endswith(_CONTINUED) and len(pieces) < _MOST_PIECES:
+    while is_continued(pieces[0]) and len(pieces) < _MOST_PIECES:
         names = (f"{path}.{len(pieces)}{packed}" for packed in ("", *SUFFIXES))
         older = next((name for name in names if os.path.isfile(name)), None)
         before = text_of(older) if older is not None else b""
@@ -44,6 +44,11 @@ def _whole(text: bytes, path: str, text_of: Texts) -> bytes:
             break
         pieces.insert(0, before if before.endswith(b"\n") else before + b"\n")
     return b"".join(pieces)
+
+
+def is_continued(text: bytes) -> bool:
+    """Whether a record goes on from an older piece."""
+    return text[: text.find(b"\n")].rstrip().endswith(_CONTINUED)
 
 
 def rank_files(path: str) -> list[str]:

@@ -140,3 +140,9 @@ def test_strange_documents_never_raise(text: str) -> None:
             analyse(run)
     except NoIterations:
         pass
+
+
+def test_a_state_cut_before_its_history_is_told_as_cut() -> None:
+    text = json.dumps(state(steps=1000) | {"log_history": []}, indent=2)
+    with pytest.raises(NoIterations, match="is cut off"):
+        read(from_text(text[: len(text) * 3 // 4]))

@@ -9,7 +9,7 @@ import pytest
 from tests.event_files import arguments, hyperparameters, scalar, start, tensor_scalar, text
 
 from stepwatch.analysis import analyse
-from stepwatch.errors import StepwatchError
+from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.readers import detect, read
 from stepwatch.readers.events import decode
 from stepwatch.run import Run
@@ -237,3 +237,15 @@ def test_large_steps_and_a_first_step_of_zero() -> None:
     scalars, texts, end, damaged = decode(data)
     assert scalars.step.tolist() == [n * 10**9 for n in range(5)]
     assert (end, damaged, len(texts)) == (len(data), 0, 1)
+
+
+def test_a_record_that_is_cut_off_is_counted() -> None:
+    data = a_file()
+    assert the_run(data).unread_count == 0
+    assert the_run(data[:-10]).unread_count == 1
+
+
+@pytest.mark.parametrize("size", [40, None])
+def test_a_file_without_a_number_is_told_as_such(size: int | None) -> None:
+    with pytest.raises(NoIterations, match="holds no number"):
+        the_run(start(BEGIN_S)[:size])

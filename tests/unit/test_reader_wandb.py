@@ -9,6 +9,9 @@ import pytest
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
+
+
+from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.readers import read
 from stepwatch.run import Timing
 from stepwatch.sources import from_file, from_text
@@ -165,3 +168,11 @@ def test_event_files_of_a_directory_join(tmp_path: Path) -> None:
 def test_one_step_alone_is_no_mean() -> None:
     (run,) = read(from_text('{"_runtime": 41.6, "_step": 3, "train/global_step": 1, "train/train_runtime": 41.6}'))
     assert run.timing is not Timing.SPANS_RUN
+
+
+def test_a_summary_that_is_cut_off_is_told_as_such(tmp_path: Path) -> None:
+    whole = '{"train/global_step": 500, "_runtime": 610.4, "_step": 50, "_timestamp": 1745377456.2}'
+    for size in (20, 80):
+        (tmp_path / "wandb-summary.json").write_text(whole[:size])
+        with pytest.raises(NoIterations, match="is cut off"):
+            read(from_file(tmp_path))

@@ -16,6 +16,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.run import Evaluation, Fact, Timing
+from stepwatch.sources import cut_off, is_cut_json
 
 # One entry of log_history, whole or on lines of its own; the rest of the file is plain keys.
 _ENTRY = Pattern(rb'\{(?P<body>[^{}]{0,20000}?"step":\s{0,4}\d[^{}]{0,20000}?)\}')
@@ -54,6 +55,8 @@ def finish(first_line: int, records: Records) -> None:
     rows = (dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text))
     entries = list(enumerate(row for row in rows if "step" in row))  # their number for a line: often all are on one
     top = dict(_pairs(_ENTRY.sub(b"", text)))
+    if not entries and is_cut_json(text):
+        raise cut_off("trainer_state.json")
     if not entries and _MARKS.search(text):
         steps = {"steps": int(top.get("global_step", 0))}
         raise NoIterations(

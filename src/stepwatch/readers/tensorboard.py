@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.arguments import settings_from
@@ -63,12 +64,18 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def finish(first_line: int, records: Records) -> None:
-    records.held = b""  # a record that was being written
+    if records.held:  # of a file that was cut, or is being written
+        records.add_unread(0, "a record that is cut off")
+    records.held = b""
     parts = [part for part in records.kept if isinstance(part, Scalars)]
     texts = sorted((part for part in records.kept if isinstance(part, Text)), key=lambda text: text.wall_s)
     records.kept.clear()
-    if parts:
-        _Events(joined(parts), texts).tell(records)
+    if not any(len(part.step) for part in parts):
+        raise NoIterations(
+            Message("the event file holds no number"),
+            Message("copy the whole file if it was cut off, or wait for the first numbers"),
+        )
+    _Events(joined(parts), texts).tell(records)
 
 
 class _Events:

@@ -18,7 +18,7 @@ from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Evaluation, Fact, Run, Timing
 from stepwatch.settings import Origin, Settings, Value
-from stepwatch.sources import Source
+from stepwatch.sources import Source, cut_off, is_cut_json
 
 _CONFIG, _METADATA, _SUMMARY = "config.yaml", "wandb-metadata.json", "wandb-summary.json"
 _OWN_KEYS = (b'"_runtime"', b'"_step"', b'"_timestamp"')
@@ -47,6 +47,8 @@ def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, .
 def with_summary(source: Source) -> Source:
     """The source with the summary as its text, where the output tells of no iteration."""
     summary = next((file.text for file in source.beside if file.name == _SUMMARY), b"")
+    if is_cut_json(summary) and not source.text.strip():
+        raise cut_off(_SUMMARY)
     return source._replace(text=summary) if sniff(summary) else source
 
 
@@ -108,6 +110,8 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def finish(first_line: int, records: Records) -> None:
+    if is_cut_json(records.held):
+        raise cut_off(_SUMMARY)
     summary, records.held = _object(records.held), b""
     step, runtime = _step(summary), _first(summary, _RUNTIMES)
     if not (step and runtime and step >= 1 and runtime > 0 and step < 1e15):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import BinaryIO, NamedTuple
 
-from stepwatch.errors import TooLarge, UnreadableInput
+from stepwatch.errors import NoIterations, TooLarge, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.sources.packed import MAGIC_BYTES, Packing, beginning, packing_of, parts
@@ -161,6 +161,26 @@ def unreadable(path: str, error: OSError) -> UnreadableInput:
     return UnreadableInput(
         Message("“{name:word}” cannot be read: {reason:word}", reason),
         Message("check the file, or paste the log with: stepwatch -"),
+    )
+
+
+def is_cut_json(text: bytes) -> bool:
+    """Whether a text begins as an object of JSON but is none."""
+    if not text.lstrip().startswith(b"{"):
+        return False
+    import json
+
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def cut_off(name: str) -> NoIterations:
+    return NoIterations(
+        Message("“{name:word}” is cut off: its JSON has no end", {"name": name}),
+        Message("copy the whole file, or hand in what the trainer printed"),
     )
 
 

@@ -132,13 +132,25 @@ def _nothing(path: str, looked_at: int) -> NoIterations:
 
 
 def _in_order(runs: list[Run]) -> list[Run]:
-    """By place; in one directory, what goes on from an earlier iteration by the iterations, then by the clock."""
+    """By place; in one directory, runs that go on from others by the iterations, then by the clock."""
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for run in runs:
+        if len(run.iterations):
+            first, last = int(run.iterations.number[0]), int(run.iterations.number[-1])
+            reach = last + _NEAR * max(int(_spacing(run.iterations.number)), 1)
+            spans.setdefault((os.path.dirname(run.source), run.format), []).append((first, reach))
+
+    def goes_on(run: Run, begin: int) -> bool:
+        others = spans[os.path.dirname(run.source), run.format]
+        return run.resumed or (not run.has_header and any(first < begin <= reach for first, reach in others))
 
     def place(run: Run) -> tuple[str, int, float, str]:
-        goes_on = len(run.iterations) and (run.resumed or not run.has_header)
-        first = int(run.iterations.number[0]) if goes_on else 0
-        stamp = float(run.iterations.stamp_s[0]) if goes_on and first else 0.0
-        return os.path.dirname(run.source), first, stamp if np.isfinite(stamp) else 0.0, run.source
+        where = os.path.dirname(run.source)
+        first = int(run.iterations.number[0]) if len(run.iterations) else 0
+        if not first or not goes_on(run, first):
+            return where, 0, 0.0, run.source
+        stamp = float(run.iterations.stamp_s[0])
+        return where, first, stamp if np.isfinite(stamp) else 0.0, run.source
 
     return sorted(runs, key=place)
 

@@ -186,6 +186,12 @@ def test_headerless_pieces_are_in_the_order_of_their_iterations(tmp_path: Path) 
     assert [name for name, _, _ in sources(tmp_path)] == ["z.log", "a.log"]
 
 
+def test_other_headerless_logs_are_in_the_order_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(a_log(replace(BASE, header=False, first_iter=900, max_iters=1200)))
+    (tmp_path / "z.log").write_text(a_log(replace(BASE, header=False)))
+    assert [name for name, _, _ in sources(tmp_path)] == ["a.log", "z.log"]
+
+
 def test_numbered_logs_of_different_runs_stay_apart(tmp_path: Path) -> None:
     for number in (3, 7):
         (tmp_path / f"job.{number}").write_text(a_log(replace(BASE, seed=number)))

@@ -97,7 +97,7 @@ class Table:
         return lines
 
 
-def width_of_output() -> int:
+def width_of_output(widest: int = WIDEST) -> int:
     """The terminal's, within reason; 80 columns for a pipe."""
     if not _on_terminal():
         return PIPE_WIDTH
@@ -105,7 +105,7 @@ def width_of_output() -> int:
         width = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
     except (OSError, ValueError):
         width = PIPE_WIDTH
-    return max(NARROWEST, min(width, WIDEST))
+    return max(NARROWEST, min(width, widest))
 
 
 def _on_terminal() -> bool:

@@ -27,6 +27,7 @@ from stepwatch.presenters.lines import (
     width_of_output,
     wrapped,
 )
+from stepwatch.presenters.overview import WIDEST, overview
 from stepwatch.presenters.writing import Screen
 from stepwatch.report import Report
 
@@ -41,9 +42,6 @@ _FULL_CHART_HEIGHT = 7
 _SAID_ABOVE = frozenset({"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"})
 _MARKS = {WARNING: ("!", "bold red"), NOTICE: ("•", "yellow")}
 _MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
-_WORDS = (1, 2, 3, 9)  # columns of the overview that are no figures
-_WIDE, _NARROW = (3, 4, 8), 90  # columns that a narrow terminal does without
-_OTHERS, _SHORTEST_NAME = 62, 16  # what the other columns take, and what remains of a path
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 
 LEGEND = {
@@ -65,8 +63,11 @@ class TerminalPresenter:
 
     def render(self, report: Report, language: str) -> str:
         width = width_of_output()
-        lines = list(_Page(report, language, width).lines(full=self.full, with_lines=self.with_lines))
-        return shown(lines, width, self.colour)
+        page = _Page(report, language, width)
+        if report.directory and not self.full:
+            width = width_of_output(WIDEST)
+            return shown(list(page.overview(width)), width, self.colour)
+        return shown(list(page.lines(full=self.full, with_lines=self.with_lines)), width, self.colour)
 
 
 class _Page(NamedTuple):
@@ -77,9 +78,6 @@ class _Page(NamedTuple):
     width: int
 
     def lines(self, *, full: bool, with_lines: bool) -> Iterator[Line]:
-        if self.report.directory and not full:
-            yield from self.overview()
-            return
         chosen = sentences.longest(self.report)
         head = self.runs(chosen, full) if self.report.count > 1 else []
         yield from head
@@ -252,22 +250,19 @@ class _Page(NamedTuple):
             )
         return table.lines(self.width)
 
-    def overview(self) -> Iterator[Line]:
-        """The runs of a directory, and how to see one of them."""
-        analyses = self.report.analyses
+    def overview(self, width: int) -> Iterator[Line]:
+        """The runs of a directory in a table of that width, and how to see one of them."""
         yield from self.paragraph(_found(self.report.count), style="bold")
         rows = [[self.say(cell) for cell in row] for row in sentences.overview_rows(self.report)]
-        columns = [index for index in range(len(sentences.OVERVIEW)) if index not in _WIDE or self.width > _NARROW]
-        heads = [self.say(sentences.OVERVIEW[index]) for index in columns]
-        table = Table(*((head, "left" if i in _WORDS else "right") for i, head in zip(columns, heads, strict=True)))
-        for row in rows:
-            row[1] = _end_of(row[1], max(self.width - _OTHERS, _SHORTEST_NAME))
-            table.add(*(row[index] for index in columns))
-        yield from [Line(), *table.lines(self.width), Line()]
+        table = overview(list(map(self.say, sentences.OVERVIEW)), rows, width)
+        yield from [Line(), *table.lines, Line()]
+        if table.left_out:
+            text = Message("Left out, for want of room: {columns:word}.", {"columns": ", ".join(table.left_out)})
+            yield from self.paragraph(text, style="dim")
         for finding in self.report.remarks:
             if finding.code not in {*_SAID_ABOVE, "unstarted"}:
                 yield from self.finding(finding)
-        ask = sentences.next_command(self.report, analyses[0], full=False)
+        ask = sentences.next_command(self.report, self.report.analyses[0], full=False)
         if ask is not None:
             yield from [*self.paragraph(ask.why, style="dim"), *self.command(ask.arguments)]
 
@@ -348,11 +343,6 @@ class _Page(NamedTuple):
 
     def in_brief(self, finding: Finding, a: Analysis) -> list[Line]:
         return self.finding(finding._replace(message=sentences.in_brief(finding, a)))
-
-
-def _end_of(path: str, most: int) -> str:
-    """The end of a path tells more than its beginning."""
-    return path if len(path) <= most else "…" + path[-(most - 1) :]
 
 
 def _found(count: int) -> Message:

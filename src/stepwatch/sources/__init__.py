@@ -21,6 +21,7 @@ from stepwatch.sources.packed import MAGIC_BYTES, Packing, beginning, packing_of
 
 LARGEST_EXPANSION_BYTES = 2 * 1024**3
 RECORD = b'{"stepwatch":'  # how a file of the recorder begins
+_WANDB = b":W&B"
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
 _ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
 _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
@@ -186,6 +187,7 @@ def cut_off(name: str) -> NoIterations:
 
 def _read(stream: BinaryIO, limit: int) -> bytes:
     head = stream.read(MAGIC_BYTES)
+    _refuse_wandb(head)
     packing = packing_of(head)
     if packing is not None:
         return _expand(packing, head, stream, limit)
@@ -196,6 +198,17 @@ def _read(stream: BinaryIO, limit: int) -> bytes:
         stream.seek(0)
         return stream.read(size)
     return _up_to(limit, _rest(head, stream))  # a pipe, or a device: neither tells how much it will give
+
+
+def _refuse_wandb(head: bytes) -> None:
+    """The file run-….wandb holds all that a run logged, in a form that W&B keeps to itself."""
+    if head.startswith(_WANDB):
+        raise UnreadableInput(
+            Message("this is W&B's own record of a run, which only W&B reads"),
+            Message(
+                "hand in the output.log of that run, from its directory files; offline runs go up with: wandb sync"
+            ),
+        )
 
 
 def _rest(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
@@ -227,6 +240,7 @@ def samples_of(path: str, size: int) -> Iterator[bytes]:
     """The beginning of a file as lines, then its end and places between, each of a size. Raises OSError."""
     with open(path, "rb") as stream:
         data = stream.read(size)
+        _refuse_wandb(data)
         packing = packing_of(data)
         if packing is not None:  # its end cannot be had without all that comes before
             data = beginning(packing, data, 8 * size)

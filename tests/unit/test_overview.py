@@ -1,0 +1,54 @@
+"""The table of a directory's runs: as wide as the terminal, no column lost without a word, no two names alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwatch.presenters.lines import plain
+from stepwatch.presenters.overview import overview, shortened
+
+HEADS = ["Run", "Log", "Format", "Card", "Iterations", "Step", "tokens/s", "MFU", "Steps’ share", "State"]
+FIRST = [
+    "1",
+    "sweep/llama-3-8b-lr-3e-4/train.log",
+    "nanogpt",
+    "A100",
+    "2,000",
+    "170.2 ms",
+    "96,300",
+    "38.8 %",
+    "93.6 %",
+]
+SECOND = ["2", "sweep/llama-3-8b-lr-1e-4/train.log", "llm.c", "–", "1,000", "1.03 s", "–", "–", "–"]
+ROWS = [[*FIRST, "length unknown"], [*SECOND, "ended before its first iteration"]]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert max(map(len, plain(overview(HEADS, ROWS, width).lines).splitlines())) <= width
+
+
+def test_a_wide_terminal_shows_all_on_one_line_each() -> None:
+    found = overview(HEADS, ROWS, 160)
+    text = plain(found.lines)
+    assert found.left_out == ()
+    assert all(" ".join(row) in " ".join(text.split()) for row in ROWS)
+
+
+def test_columns_without_room_are_named_those_that_tell_nothing_first() -> None:
+    rows = [[*row[:3], "–", *row[4:]] for row in ROWS]
+    assert overview(HEADS, rows, 100).left_out == ("Card",)
+    assert set(overview(HEADS, ROWS, 80).left_out) < {"Format", "Card", "Iterations", "MFU"}
+
+
+def test_names_lose_their_middle_and_stay_distinct() -> None:
+    names = ["sweep/llama-3-8b-lr-3e-4/train.log", "sweep/llama-3-8b-lr-1e-4/train.log", "short.log"]
+    found = shortened(names, 20)
+    assert len(set(found)) == 3
+    assert all(len(name) <= 20 for name in found)
+    assert found[2] == "short.log"
+
+
+def test_names_that_cannot_be_told_apart_shorter_stay_whole() -> None:
+    names = [f"{'a' * 40}{n}{'b' * 40}" for n in range(3)]
+    assert shortened(names, 16) == names

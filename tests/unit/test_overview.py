@@ -37,8 +37,8 @@ def test_a_wide_terminal_shows_all_on_one_line_each() -> None:
 
 def test_columns_without_room_are_named_those_that_tell_nothing_first() -> None:
     rows = [[*row[:3], "–", *row[4:]] for row in ROWS]
-    assert overview(HEADS, rows, 100).left_out == ("Card",)
-    assert set(overview(HEADS, ROWS, 80).left_out) < {"Format", "Card", "Iterations", "MFU"}
+    assert overview(HEADS, rows, 96).left_out == ("Card",)
+    assert overview(HEADS, rows, 80).left_out == ("Format", "Card", "MFU")
 
 
 def test_names_lose_their_middle_and_stay_distinct() -> None:

@@ -81,8 +81,8 @@ def command(
     """Explain the log of a training run.
 
     Tells why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation cost, how fast
-    the run is on your card, where the time went and when it will end. Reads files (plain or .gz), `-` or a pipe;
-    alone on a terminal it waits for a pasted log.
+    the run is on your card, where the time went and when it will end. Reads files (plain, gz, xz, bz2 or zst),
+    directories, `-` or a pipe; alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
         check_output(form, output, chart)

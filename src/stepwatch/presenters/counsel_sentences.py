@@ -101,8 +101,10 @@ def span(counsel: Counsel) -> Message | None:
         return None
     left = a.forecast.max_iters - a.forecast.last_iteration
     return Message(
-        "The savings are for the whole run; {left:n} of its {end:n} iterations are still ahead.",
+        "The savings are for the whole run; {left:n} of its {end:n} iterations is still ahead.",
         {"left": left, "end": a.forecast.max_iters},
+        "The savings are for the whole run; {left:n} of its {end:n} iterations are still ahead.",
+        left,
     )
 
 

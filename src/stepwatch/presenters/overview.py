@@ -12,7 +12,7 @@ _NAME, _STATE = 1, 9
 _WORDS = (_NAME, 2, 3, _STATE)  # columns that are no figures
 _UNKNOWN = "–"
 _FIRST_LEFT_OUT = (7, 3, 2, 4, 6, 8)  # MFU, card, format, iterations, tokens/s, share of the steps
-_SHORTEST_NAME, _LONGEST_STATE = 16, 18
+_SHORTEST_NAME, _LONGEST_STATE, _WRAPPED_STATE = 16, 18, 14
 _ELLIPSIS = "…"
 
 
@@ -72,7 +72,7 @@ def _width(column: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     if column == _NAME:
         lengths = [min(max(lengths), _SHORTEST_NAME)]
     if column == _STATE:  # a long one may be wrapped
-        lengths = [length for length in lengths if length <= _LONGEST_STATE] or [_LONGEST_STATE]
+        lengths = [length if length <= _LONGEST_STATE else _WRAPPED_STATE for length in lengths]
     return max(*lengths, *map(len, heads[column].split()))
 
 

@@ -434,9 +434,10 @@ def time_spent(a: Analysis) -> Message:
 
 def forecast(a: Analysis) -> Message:
     f = a.forecast
+    left = (f.max_iters or 0) - f.last_iteration
     facts = {
         "last": f.last_iteration, "end": f.max_iters, "total": f.total_s, "remaining": f.remaining_s,
-        "left": (f.max_iters or 0) - f.last_iteration, "thousand": f.per_thousand_s, "count": 1000,
+        "left": left, "thousand": f.per_thousand_s, "count": 1000,
     }  # fmt: skip
     if f.done:
         return Message("The run reached its last iteration, {end:n}.", facts)
@@ -444,8 +445,10 @@ def forecast(a: Analysis) -> Message:
         return Message("The whole run should take {total:range}, as far as can be told before it runs.", facts)
     if f.remaining_s is not None and f.total_s is not None:
         return Message(
-            "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",
+            "{left:n} of {end:n} iterations is left: {remaining:range}; with the time in this log, {total:range}.",
             facts,
+            "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",
+            left,
         )
     if f.per_thousand_s is None or not step_known(a):
         return Message("The log shows too little to tell how long the run will take.")

@@ -200,7 +200,12 @@ def _read_like(source: Source, example: str) -> tuple[Run, ...]:
 def _no_times(runs: tuple[Run, ...]) -> NoIterations:
     count = sum(len(run.iterations) for run in runs)
     return NoIterations(
-        Message("the log has {rows:n} logged steps, but nothing in it tells their time", {"rows": count}),
+        Message(
+            "the log has {rows:n} logged step, but nothing in it tells its time",
+            {"rows": count},
+            "the log has {rows:n} logged steps, but nothing in it tells their time",
+            count,
+        ),
         Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
     )
 

@@ -19,6 +19,7 @@ from stepwatch.sources import (
     LARGEST_EXPANSION_BYTES,
     RECORD,
     Source,
+    from_event_files,
     from_file,
     from_pieces,
     head_of,
@@ -84,9 +85,15 @@ class Log(NamedTuple):
     """Iterations that none of the pieces holds."""
 
     def runs(self, wanted: Wanted) -> tuple[Run, ...]:
-        if len(self.paths) == 1:
-            return wanted.read(from_file(self.paths[0], limit=wanted.limit))
-        return wanted.read(from_pieces(self.paths, limit=wanted.limit))
+        if len(self.paths) > 1:
+            return wanted.read(from_pieces(self.paths, limit=wanted.limit))
+        path = self.paths[0]
+        several = _event_groups(path, wanted) if os.path.isdir(path) else []
+        if len(several) < 2:
+            return wanted.read(from_file(path, limit=wanted.limit))
+        name = os.path.basename(os.path.normpath(path))
+        found = (wanted.read(from_event_files(files, name, limit=wanted.limit)) for files in several)
+        return tuple(run for runs in found for run in runs)
 
 
 class Collection(NamedTuple):
@@ -278,6 +285,32 @@ def logs_among(paths: Sequence[str], wanted: Wanted) -> list[Log]:
             chains = _chains([(name, files[file]) for name, file in members], wanted)
             logs += [(min(places[path] for path in log.paths), log) for log in chains]
     return [log for _, log in sorted(logs, key=lambda found: found[0])]
+
+
+def _event_groups(directory: str, wanted: Wanted) -> list[list[str]]:
+    """The event files of a directory, by run: one that begins at the first step again is of another."""
+    files = event_files(directory) if wandb_files(directory) is None else []
+    groups: list[list[str]] = [[]]
+    trained: set[str] = set()  # the places of files with training steps: those beside them are evaluations
+    for file in files if len(files) > 1 else ():
+        place = os.path.dirname(file)
+        begins = _begins_at_the_first_step(file, wanted)
+        if begins and place in trained:
+            groups.append([])
+            trained.clear()
+        if begins is not None:
+            trained.add(place)
+        groups[-1].append(file)
+    return groups
+
+
+def _begins_at_the_first_step(file: str, wanted: Wanted) -> bool | None:
+    """None where it holds no steps."""
+    try:
+        first = wanted.read(plain_file(file, limit=wanted.limit))[0].iterations.number
+    except StepwatchError:  # told where all are read
+        return None
+    return int(first[0]) <= 2 * max(_spacing(first), 1) if len(first) else None
 
 
 class _Piece(NamedTuple):

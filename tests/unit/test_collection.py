@@ -18,7 +18,7 @@ from tests.builders import Truth, a_log
 from tests.event_files import scalar, start
 
 from stepwatch import collection
-from stepwatch.collection import ANYHOW, Wanted, logs_among, runs_in
+from stepwatch.collection import ANYHOW, Log, Wanted, logs_among, runs_in
 from stepwatch.errors import NoIterations
 from stepwatch.readers import READERS
 from stepwatch.sources import from_text
@@ -26,8 +26,8 @@ from stepwatch.sources import from_text
 BASE = Truth(max_iters=300, eval_interval=100)
 
 
-def event_file(steps: range) -> bytes:
-    begin_s = 1_700_000_000.0
+def event_file(steps: range, after_s: float = 0.0) -> bytes:
+    begin_s = 1_700_000_000.0 + after_s
     return start(begin_s) + b"".join(scalar(begin_s + step, step, "train/loss", 3.0) for step in steps)
 
 
@@ -145,6 +145,19 @@ def test_the_parts_of_a_keras_run_are_one_run(tmp_path: Path) -> None:
     (tmp_path / "run" / "train").mkdir(parents=True)
     (tmp_path / "run" / "train" / "events.out.tfevents.1.h").write_bytes(event_file(range(1, 50)))
     assert [name for name, _, _ in sources(tmp_path)] == ["run"]
+
+
+def test_event_files_of_two_runs_in_one_place_keep_their_own_settings(tmp_path: Path) -> None:
+    """And those of a resumed run stay one."""
+    begin_s = 1_700_000_000.0
+    ended = scalar(begin_s + 9_000, 300, "train/train_runtime", 300.0)
+    (tmp_path / "events.out.tfevents.1700000000.h.1.0").write_bytes(event_file(range(1, 200)))
+    (tmp_path / "events.out.tfevents.1700000400.h.2.0").write_bytes(event_file(range(200, 400), 400.0))
+    assert [len(run.iterations) for run in Log((str(tmp_path),)).runs(ANYHOW)] == [399]
+    (tmp_path / "events.out.tfevents.1700001000.h.3.0").write_bytes(event_file(range(1, 301), 1000.0) + ended)
+    first, second = Log((str(tmp_path),)).runs(ANYHOW)
+    assert "max_iters" not in first.settings
+    assert second.settings.count("max_iters") == 300
 
 
 def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,13 +119,25 @@ def _from_directory(path: str, limit: int) -> Source:
         output, beside = files
         text = _from_plain_file(output, limit).text if output is not None else b""
         return Source(name, text, tuple(_from_plain_file(file, limit) for file in beside))
+    return Source(name, _events(directories.event_files(path), limit))
+
+
+def from_event_files(files: Sequence[str], name: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    """Those of one run, by their time."""
+    try:
+        return Source(printable(name), _events(files, limit))
+    except OSError as error:
+        raise unreadable(name, error) from error
+
+
+def _events(files: Sequence[str], limit: int) -> bytes:
     events = b""
-    for file in directories.event_files(path):
+    for file in files:
         text = _from_plain_file(file, limit - len(events)).text
         events += text if is_event_file(text) else b""
     if not events:
         raise IsADirectoryError
-    return Source(name, events)
+    return events
 
 
 def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:

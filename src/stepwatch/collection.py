@@ -12,6 +12,7 @@ import numpy as np
 
 from stepwatch.errors import NoIterations, StepwatchError, UsageError
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers import READERS, detect, joined_ranks, read
 from stepwatch.run import Run
 from stepwatch.settings import Origin
@@ -45,6 +46,8 @@ _BINARY = frozenset({
     ".png", ".jpg", ".jpeg", ".gif", ".pdf", ".zip", ".tar", ".whl", ".mp4", ".wav", ".model", ".db", ".sqlite",
     ".h5", ".onnx",
 })  # fmt: skip
+# What lines of every trainer have, and most other text has not: quicker to look for than all that they have.
+_NUMBERED = Pattern(rb"(?i)(?:iter|step|epoch|batch|loss)[a-z_]{0,12}\W{0,8}\d|\d/\d+ \[|\d ?(?:it/s|s/it|ms)\b")
 _NEAR = 3  # lines: as many may be lost where a log is cut in two
 _DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
 
@@ -259,8 +262,8 @@ def _looks_like_log(path: str, sniff: Sniff) -> bool:
     ending = _ending(path)
     if ending in _SOURCE_CODE:
         return False
-    for sample in samples_of(path, _HEAD_BYTES):
-        if sniff(sample):
+    for number, sample in enumerate(samples_of(path, _HEAD_BYTES)):
+        if (number == 0 or _NUMBERED.search(sample)) and sniff(sample):
             return True
         if ending in _BINARY:
             return False

@@ -133,6 +133,15 @@ def test_a_long_header_hides_no_log(tmp_path: Path) -> None:
     assert [name for name, _, _ in sources(tmp_path)] == ["packed.log.gz", "plain.log"]
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in READERS if name not in ("tensorboard", "hf-state", "wandb", "stepwatch")]
+)
+def test_a_log_of_any_trainer_is_found_in_the_midst_of_other_lines(name: str, tmp_path: Path) -> None:
+    other = "one more line that tells nothing at all, as there are many\n" * 1500
+    (tmp_path / "x.log").write_text(other + READERS[name].example * 3 + "\n" + other[: len(other) // 4])
+    assert collection._looks_like_log(str(tmp_path / "x.log"), collection._sniff_of(ANYHOW))
+
+
 def test_event_files_are_known_by_their_content(tmp_path: Path) -> None:
     (tmp_path / "02_run.bin").write_bytes(event_file(range(1, 50)))
     (tmp_path / "model.bin").write_bytes(bytes(range(256)) * 400)

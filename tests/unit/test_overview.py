@@ -49,6 +49,13 @@ def test_names_lose_their_middle_and_stay_distinct() -> None:
     assert found[2] == "short.log"
 
 
+def test_only_names_that_are_alike_are_cut_elsewhere() -> None:
+    names = ["deep/place/one/train.log", "deep/place/two/train.log", "elsewhere/altogether.log"]
+    one, two, other = shortened(names, 16)
+    assert one != two
+    assert other == "elsew…gether.log"
+
+
 def test_names_that_cannot_be_told_apart_shorter_stay_whole() -> None:
     names = [f"{'a' * 40}{n}{'b' * 40}" for n in range(3)]
     assert shortened(names, 16) == names

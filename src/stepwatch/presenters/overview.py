@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -79,8 +80,11 @@ def _width(column: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def shortened(names: Sequence[str], most: int) -> list[str]:
     """Names without their middle, so that those that differ still do; whole where that cannot be."""
     kept = max(most - len(_ELLIPSIS), 2)
+    found = {name: name for name in names if len(name) <= most}
+    long = [name for name in dict.fromkeys(names) if name not in found]
     for front in sorted(range(1, kept), key=lambda front: abs(front - kept // 3)):
-        short = [name if len(name) <= most else name[:front] + _ELLIPSIS + name[front - kept :] for name in names]
-        if len(set(short)) == len(set(names)):
-            return short
-    return list(names)
+        short = {name: name[:front] + _ELLIPSIS + name[front - kept :] for name in long}
+        counts = Counter((*short.values(), *found.values()))
+        found |= {name: text for name, text in short.items() if counts[text] == 1}
+        long = [name for name in long if name not in found]
+    return [found.get(name, name) for name in names]

@@ -38,7 +38,7 @@ _BAR = Pattern(
 _BEHIND_BRACKET = Pattern(rb"\](?=[\w{\[(<*=#>+-])")
 _LONGEST_BAR = 2000
 _READ_BYTES = 1 << 20
-_PLACES = (1, 1 / 2, 1 / 4, 3 / 4)  # of a long file, where it is looked at beside its beginning
+_PLACES, _PLACE_BYTES = 8, 1 << 15  # of a long file, where it is looked at too
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
@@ -249,7 +249,7 @@ def head_of(path: str, size: int) -> bytes:
 
 
 def samples_of(path: str, size: int) -> Iterator[bytes]:
-    """The beginning of a file as lines, then its end and places between, each of a size. Raises OSError."""
+    """The beginning of a file as lines, of that size, then a little of its end and places between. Raises OSError."""
     with open(path, "rb") as stream:
         data = stream.read(size)
         _refuse_wandb(data)
@@ -260,17 +260,17 @@ def samples_of(path: str, size: int) -> Iterator[bytes]:
         if len(data) < size:
             return
         if packing is None:
-            yield from _further_on(stream, os.fstat(stream.fileno()).st_size, size)
+            yield from _further_on(stream, os.fstat(stream.fileno()).st_size)
             return
         stream.seek(0)
         more = beginning(packing, stream.read(8 * size), 64 * size)
-        yield from _further_on(io.BytesIO(more), len(more), size)
+        yield from _further_on(io.BytesIO(more), len(more))
 
 
-def _further_on(stream: BinaryIO, whole: int, size: int) -> Iterator[bytes]:
-    for share in _PLACES:
-        stream.seek(max(int(share * (whole - size)), 0) // 4 * 4)  # of UTF-16 no half letter
-        yield normalise(stream.read(size))
+def _further_on(stream: BinaryIO, whole: int) -> Iterator[bytes]:
+    for number in range(_PLACES, 0, -1):
+        stream.seek(max((whole - _PLACE_BYTES) * number // _PLACES, 0) // 4 * 4)  # of UTF-16 no half letter
+        yield normalise(stream.read(_PLACE_BYTES))
 
 
 def _too_large(limit: int) -> TooLarge:

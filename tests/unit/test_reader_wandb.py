@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from stepwatch.analysis import analyse
-from stepwatch.errors import StepwatchError
-
-
 from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.readers import read
 from stepwatch.run import Timing

@@ -118,16 +118,14 @@ def _without_pauses(
     covers = clock.covers
     spent = times * covers
     took = [pause.took_s for pause in pauses]
-    told = [
-        (row, seconds) for row, seconds in zip(rows, took, strict=True) if seconds is not None and 0 < row < len(spent)
-    ]
-    if told:
-        places, costs = zip(*told, strict=True)
-        np.subtract.at(spent, list(places), costs)
+    places, costs = np.array(rows, np.int64), np.array(took, np.float64)  # nan where it is not told
+    told = ~np.isnan(costs) & (places > 0) & (places < len(spent))
+    np.subtract.at(spent, places[told], costs[told])
     least = _SHORTEST * usual * covers
     spent = np.where(spent < np.minimum(least, times * covers), usual * covers, spent)
-    for i, row in enumerate(rows):
-        if took[i] is None and 0 < row < len(spent) and len(times) > 2:
+    for i in np.flatnonzero(np.isnan(costs)).tolist():
+        row = rows[i]
+        if 0 < row < len(spent) and len(times) > 2:
             took[i] = max(float(spent[row] - usual * covers[row]), 0.0)
             spent[row] -= took[i] or 0.0
     return np.maximum(spent / covers, 0.0), took

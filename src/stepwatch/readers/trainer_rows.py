@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -258,8 +259,8 @@ class TrainerRows:
         saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are told by two libraries
         drawn_zero = bool(np.diff(np.searchsorted(self._empty, (begin, line[0])))[0])
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
-        pauses = [Pause(e.at, e.took_s) for e in evaluations] + [Pause(s.at or 0, s.took_s) for s in saved]
-        times, took = step_times(clock, pauses)
+        pauses = [(e.at, e.took_s) for e in evaluations] + [(s.at or 0, s.took_s) for s in saved]
+        times, took = step_times(clock, list(map(Pause._make, pauses)))
         # A clock that did not move for most rows has measured nothing, and no least time stands in for that.
         measured = median(times) > 0
         if several and not measured:
@@ -272,7 +273,10 @@ class TrainerRows:
         self._tell_facts(process, clock, several)
         told = zip(evaluations, took, strict=False)
         # Without a call of the class for each: there may be as many as steps.
-        self.records.events += [tuple.__new__(Evaluation, (*event[:4], seconds, event[5])) for event, seconds in told]
+        self.records.events += [
+            event if event[4] is seconds else tuple.__new__(Evaluation, (*event[:4], seconds, event[5]))
+            for event, seconds in told
+        ]
         costs = zip(saved, took[len(evaluations) :], strict=True)
         self.records.events += [tuple.__new__(Checkpoint, (*save[:3], seconds, save[4])) for save, seconds in costs]
 
@@ -328,6 +332,9 @@ class TrainerRows:
         again: set[tuple[int, float | None, float | None]] = set()
         found: dict[int, Evaluation] = {}
         lines = rows[:, 0].astype(np.int64).tolist()
+        if bool((np.diff(at) > 0).all()):
+            told = zip(lines, at.tolist(), repeat(None), losses, seconds, stamps, strict=False)
+            return list(map(tuple.__new__, repeat(Evaluation), told))
         for row_line, place, loss, took, stamp in zip(lines, at.tolist(), losses, seconds, stamps, strict=True):
             seen = found.get(place)
             if seen is None:
@@ -478,6 +485,10 @@ def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:
 
 
 def _known(values: Floats) -> list[float | None]:
+    if np.isfinite(values).all():
+        return list(values.tolist())
+    if not np.isfinite(values).any():
+        return [None] * len(values)
     return [
         value if finite else None for value, finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)
     ]

@@ -32,6 +32,7 @@ from stepwatch.settings import KINDS, Origin, Settings, Value
 DAY_S = 86400.0
 _END = float("inf")
 _ROWS_FOR_INTERVAL = 5000
+_FEW = 16  # times as many are passed over as are taken
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
 
@@ -221,7 +222,14 @@ def _of_kind(events: Sequence[Event], kinds: list[type], present: set[type], kin
         return list(events) if kind in present else []
     if kind not in present:
         return []
-    return list(compress(events, map(is_, kinds, repeat(kind))))
+    count = kinds.count(kind)
+    if count * _FEW > len(kinds):
+        return list(compress(events, map(is_, kinds, repeat(kind))))
+    places, place = [], -1
+    for _ in range(count):
+        place = kinds.index(kind, place + 1)
+        places.append(place)
+    return [events[place] for place in places]
 
 
 # --- one run ----------------------------------------------------------------------------------------------------

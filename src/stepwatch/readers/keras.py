@@ -139,7 +139,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     progress, found = _PROGRESS.match(block, left)
     full = found["n"] == found["total"]
     _keep_first_drawings(progress + first_line, found, records)
-    if _PER_SAMPLE in text:
+    if _PER_SAMPLE in block.letters(text, left):
         records.keep_row(_OF_SAMPLES, first_line, 0.0)
     left, ended = block.without(left, progress), progress[full]
     for template, unit in _USUAL:
@@ -171,6 +171,8 @@ def _keep_alike(
     if not shape:
         return left
     lines, found = Template(shape).match(block, left)
+    if _PER_SAMPLE.decode() in line:
+        records.keep_row(_OF_SAMPLES, first_line, 0.0)
     found["total"] = np.broadcast_to(float(full[1]), len(lines))
     return _keep_usual(block, clocks, lines, found, unit, left, first_line, records)
 
@@ -365,14 +367,14 @@ def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
     rows = ~np.isnan(finals.val_loss)
-    lines, numbers, losses = (column[rows].tolist() for column in (finals.line.astype(np.int64), at, finals.val_loss))
-    stamps = finals.stamp_s[rows]
+    told_by = (finals.line.astype(np.int64), at, finals.val_loss, finals.stamp_s)
+    lines, numbers, losses, stamps = told_by if rows.all() else (column[rows] for column in told_by)
     unknown = np.isnan(stamps)
     told: Iterable[float | None] = repeat(None)
     if not unknown.all():
         told = [None if nan else stamp for stamp, nan in zip(stamps.tolist(), unknown.tolist(), strict=True)]
     # One for each epoch, which may be all that the log has: made without a call for each.
-    columns = zip(lines, numbers, repeat(None), losses, repeat(None), told, strict=False)
+    columns = zip(lines.tolist(), numbers.tolist(), repeat(None), losses.tolist(), repeat(None), told, strict=False)
     records.events += map(tuple.__new__, repeat(Evaluation), columns)
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)

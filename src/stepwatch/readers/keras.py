@@ -299,6 +299,8 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
 
     Under a header the first bar is that of the fit; bars of other lengths, and later ones, are of evaluate and predict.
     """
+    if _by_turns(epochs.line, finals.line) and not (finals.elapsed_s == 0).any():
+        return np.arange(len(finals.line)), epochs.epoch.astype(np.int64)
     above = np.searchsorted(epochs.line, finals.line) - 1
     # A bar that is full before the validation tells what is left, 0 s, and is written again behind it.
     again = finals.elapsed_s == 0
@@ -316,6 +318,11 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     begin = int(epochs.epoch[0]) - len(bare) if len(epochs.line) and epochs.epoch[0] > len(bare) else 1
     numbers = np.concatenate((begin + np.arange(len(bare)), epochs.epoch[above[headed]]))
     return np.concatenate((bare, headed)), numbers.astype(np.int64)
+
+
+def _by_turns(some: np.ndarray, others: np.ndarray) -> bool:
+    """Whether each of the others follows on one of some, as most logs have it."""
+    return len(some) == len(others) and bool((some < others).all()) and bool((others[:-1] < some[1:]).all())
 
 
 def _fits(finals: _Finals, epochs: _Epochs) -> np.ndarray:
@@ -388,20 +395,18 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
 
     The first step of a later epoch fills the pipeline again, as each epoch does: it is part of their mean.
     """
-    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
+    total, elapsed, time, unit = _figures(finals)
     first = elapsed - time * (total - 1)
     doubt = _HALF_SECOND + unit / 2 * (total - 1)
     slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > _LEAST_STEPS * time)
     time = np.where(slow, time, _means(finals))
     slow = np.flatnonzero(slow)
-    number = (epoch * total).astype(np.int64)
-    began = ((epoch - 1) * total).astype(np.int64) + 1
-    unknown = np.full(len(slow), np.nan)
-    columns = _by_line([  # a first step stands before its epoch
-        np.concatenate((finals.line[slow], finals.line)).astype(np.int64), np.concatenate((began[slow], number)),
-        np.concatenate((first[slow], time)), np.concatenate((unknown, finals.loss)),
-        np.concatenate((unknown, finals.stamp_s)),
-    ])  # fmt: skip
+    columns = [finals.line.astype(np.int64), (epoch * total).astype(np.int64), time, finals.loss, finals.stamp_s]
+    if len(slow):  # a first step stands before its epoch
+        began = ((epoch[slow] - 1) * finals.total[slow]).astype(np.int64) + 1
+        unknown = np.full(len(slow), np.nan)
+        firsts = (columns[0][slow], began, first[slow], unknown, unknown)
+        columns = _by_line([np.concatenate(pair) for pair in zip(firsts, columns, strict=True)])
     named = dict(zip(("line", "number", "time_s", "loss", "stamp_s"), columns, strict=True))
     if np.isnan(finals.stamp_s).all():
         del named["stamp_s"]
@@ -423,12 +428,18 @@ def _tell_lone_rows(
         records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
 
 
+def _figures(finals: _Finals) -> tuple[np.ndarray, ...]:
+    """Total, elapsed, time and unit, those that are the same throughout as one number."""
+    columns = (finals.total, finals.elapsed_s, finals.time_s, finals.unit_s)
+    return tuple(column[0] if column.strides == (0,) else column for column in columns)
+
+
 def _means(finals: _Finals) -> np.ndarray:
     """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
 
     The time per step may leave out the first step, of which only is known that it took no less than nothing.
     """
-    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
+    total, elapsed, time, unit = _figures(finals)
     mean, half = elapsed / total, _HALF_SECOND / total
     least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
     finer = np.where(unit / 2 < half, time, mean)

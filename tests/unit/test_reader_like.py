@@ -199,3 +199,15 @@ def test_it_is_used_only_when_asked_for() -> None:
         read(from_text("it 12 | 0.34 s\n"))
     assert error.value.remedy is not None
     assert "--like" in error.value.remedy.in_english()
+
+
+def test_a_decimal_comma_in_the_example_is_refused() -> None:
+    with pytest.raises(UsageError, match="decimal comma"):
+        read(from_text("Schritt 12: Verlust 3,21, Zeit 0,34 s\n"), like="Schritt 12: Verlust 3,21, Zeit 0,34 s")
+
+
+def test_a_rate_before_the_time_is_not_taken_for_it() -> None:
+    text = "".join(f"step {n} | 48,188 tok/s | 340 ms\n" for n in range(20))
+    (run,) = read(from_text(text), like="step 12 | 48,188 tok/s | 340 ms")
+    assert run.iterations.time_s.tolist() == [0.34] * 20
+    assert run.iterations.reported_tokens_per_s.tolist() == [48188.0] * 20

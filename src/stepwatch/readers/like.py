@@ -118,6 +118,11 @@ def like(example: str) -> Reader:
             names = _names(line, pieces)
             kinds = {_Claim(name, 0).kind for name in names.values()}
             if {"number", "time"} <= kinds:
+                if _decimal_comma(line, pieces, names):
+                    raise UsageError(
+                        Message("the time in “{line:word}” has a decimal comma", {"line": example[:80]}),
+                        Message("write the log with decimal points: a comma is read as one between thousands"),
+                    )
                 running = _is_running(line, pieces, names)
                 prefixes = line != whole or prefix == ""
                 return _format(example, pieces, names, running=running, prefixes=prefixes).reader()
@@ -125,6 +130,22 @@ def like(example: str) -> Reader:
         Message("“{line:word}” shows no number of an iteration, or no time", {"line": example[:80]}),
         Message("a line to learn from has both, such as: it 12 | 0.34 s"),
     )
+
+
+def _decimal_comma(line: str, pieces: Sequence[_Piece], names: Mapping[int, str]) -> bool:
+    """Whether the time is what stands behind the comma of a number; in a row of a table that is a cell of its own."""
+    for place in (place for place, name in names.items() if _Claim(name, 0).kind == "time"):
+        whole, comma = (pieces[place - 2], pieces[place - 1]) if place > 1 else (pieces[place], pieces[place])
+        beside = line[: whole.begin][-1:] not in ("", ",")
+        if (
+            comma.text == ","
+            and _is_whole(whole)
+            and "." not in pieces[place].text
+            and beside
+            and place - 2 not in names
+        ):
+            return True
+    return False
 
 
 def _pieces(line: str, figure: str) -> list[_Piece]:
@@ -163,7 +184,7 @@ def _claim(line: str, piece: _Piece) -> _Claim | None:
     if piece.kind == "clock":
         named = _TIMED_BEFORE.search(before) or _RUNS_BEFORE.search(before)
         return _Claim("time_clock", 1) if named else None
-    tokens = _TOKENS_BEHIND.match(behind) or _TOKENS_BEFORE.search(before)
+    tokens = _TOKENS_BEHIND.match(behind) or (not _UNIT_BEHIND.match(behind) and _TOKENS_BEFORE.search(before))
     if tokens:
         return None if tokens["thousands"] else _Claim("tokens_per_s", 1)
     time = _time_claim(before, behind)

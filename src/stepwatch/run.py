@@ -149,6 +149,8 @@ class Run:
     """What the trainer divides by for its MFU, where it says so."""
     schedules: bool = False
     """The trainer changes batch size or window during the run: steps of another length are meant."""
+    prints_means: bool = False
+    """Where times are means: of one log interval each, whatever lines were left out of the log."""
     has_header: bool = False
     resumed: bool = False
     distributed: bool = False

@@ -28,7 +28,6 @@ DDP_LARGEST_RATIO = 6.0
 _MOST_STEPS = 0.8
 _FEW_STEPS = 0.1
 _HEAVIEST_SPIKE = 50.0
-_PRINT_MEANS = ("mlx-lm", "megatron", "nanogpt")  # of others the reader makes a mean of all between two lines
 _CLOCK_DOUBT = 0.1
 _LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
 _CHANCE = 0.05
@@ -154,7 +153,7 @@ def _covers(run: Run) -> npt.NDArray[np.int64]:
 def _without_left_out(run: Run, gaps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """A mean is of one log interval: where lines were left out it says nothing of what they stood for."""
     interval = run.settings.get("log_interval")
-    if interval is None or run.timing is not Timing.SPANS_LOG_INTERVAL or run.format not in _PRINT_MEANS:
+    if interval is None or run.timing is not Timing.SPANS_LOG_INTERVAL or not run.prints_means:
         return gaps
     usual = run.settings.count("log_interval") or 1
     longer = gaps > usual

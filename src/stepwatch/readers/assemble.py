@@ -263,6 +263,7 @@ class _Piece:
             mfu_peak_flops=_float(named.get("mfu_peak_flops")),
             compile_s=_float(named.get("compile_s")),
             schedules=bool(named.get("schedules", reader.schedules)),
+            prints_means=reader.prints_means,
             has_header=any(fact.header for fact in facts),
             resumed="resume" in named or named.get("init_from") == "resume",
             distributed="distributed" in named or ranks > 1,

@@ -124,6 +124,7 @@ class LineFormat:
     """What only this trainer prints at its start: tells the format of a log that has no iteration yet."""
     untimed: tuple[Untimed, ...] = ()
     schedules: bool = False
+    prints_means: bool = False
     prefixes: bool = True
     """What launchers and loggers put in front of a line is taken away before a pattern is tried."""
     last_offset: int = 0
@@ -132,7 +133,7 @@ class LineFormat:
     def reader(self) -> Reader:
         return Reader(
             self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
-            schedules=self.schedules, untimed=self.untimed,
+            schedules=self.schedules, prints_means=self.prints_means, untimed=self.untimed,
         )  # fmt: skip
 
     # --- is it this format? -----------------------------------------------------------------------------------

@@ -277,5 +277,6 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
         *(f"{name} ..".encode() for name in _SETTINGS),
     ),
     events_first=False,
+    prints_means=True,
 )  # fmt: skip
 READER = FORMAT.reader()

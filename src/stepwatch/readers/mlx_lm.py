@@ -70,6 +70,7 @@ class _Mlx(LineFormat):
 _LINES = _Mlx(
     name="mlx-lm",
     timing=Timing.SPANS_LOG_INTERVAL,
+    prints_means=True,
     holds=NOTHING,
     about=Message(
         "The mean of the steps since the last line, each waited for, without the loading of data. Validation is "

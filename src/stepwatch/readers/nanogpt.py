@@ -533,5 +533,5 @@ step 500: train loss 3.9162, val loss 3.9403
 saving checkpoint to out
 iter 500: loss 3.9011, time 5772.18ms, mfu 10.73%
 iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
-    sniff=sniff, parse=parse, finish=finish,
+    sniff=sniff, parse=parse, finish=finish, prints_means=True,
 )  # fmt: skip

@@ -38,6 +38,8 @@ class Reader(NamedTuple):
     finish: Callable[[int, Records], None]
     schedules: bool = False
     """Batch size or window change during a run: steps of another length are no fault."""
+    prints_means: bool = False
+    """A mean is printed, of one log interval; of other formats the reader makes a mean of all between two lines."""
     untimed: tuple[Untimed, ...] = ()
     complete: Callable[[Run, Sequence[Event], Records], Run] | None = None
     """Adds to a run what only this format tells; the events are those of the run."""

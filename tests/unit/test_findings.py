@@ -224,3 +224,9 @@ def test_evaluations_and_saves_that_are_never_apart_are_in_a_total_by_the_clock(
     (finding,) = (each for each in a.findings if each.code.startswith("invisible"))
     assert "includes them" in say(finding.message, "en")
     assert a.goodput.wall_s == pytest.approx(500 + 9 * 10, rel=0.03)
+
+
+def test_iterations_of_nanogpt_that_tell_no_time_are_named() -> None:
+    (run,) = read(from_text(STEADY + "iter 2000: loss 3.2, time n/a\nnoise\niter 2010: loss 3.2, time n/a\n"))
+    (finding,) = (each for each in analyse(run).findings if each.code == "lines_without_time")
+    assert say(finding.message, "en").startswith("2 lines look like iterations but tell no time")

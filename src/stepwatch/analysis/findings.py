@@ -13,6 +13,7 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing
 from stepwatch.units import TERA
 
@@ -27,6 +28,9 @@ ONLY_BEGUN = Message(
 )
 FEW_ROWS, FAR_APART = 3, 50
 SLEEP_RATIO = 50.0
+
+
+_NUMBERED = Pattern(r"(?<![\w*])iter(?:ation)?\s+\d{1,12}\s*:")
 
 
 class Finding(NamedTuple):
@@ -493,14 +497,22 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
 
 def lines_without_time(a: Analysis) -> Iterator[Finding]:
     """A stage that prints no times, or lines that were cut: what is missing from the figures."""
-    if a.run.format == "nanogpt" or not a.run.unread:
+    unread, count = a.run.unread, a.run.unread_count
+    if unread and a.run.format == "tensorboard":
+        yield Finding("lines_without_time", NOTICE, Message(
+            "The file ends in the middle of a record: the rest is not written yet, or was lost.", {}))  # fmt: skip
         return
-    facts = {"count": a.run.unread_count, "line": a.run.unread[0].line + 1}
-    many = a.run.unread_count > 0.01 * len(a.run.iterations)
+    if a.run.format == "nanogpt":  # its reader keeps every line that it does not know
+        unread = tuple(line for line in unread if _NUMBERED.search(line.text))
+        count = len(unread)
+    if not unread:
+        return
+    facts = {"count": count, "line": unread[0].line + 1}
+    many = count > 0.01 * len(a.run.iterations)
     yield Finding("lines_without_time", WARNING if many else NOTICE, Message(
         "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.", facts,
         "{count:n} lines look like iterations but tell no time that could be read, the first in line {line:n}: they are not counted.",
-        a.run.unread_count,
+        count,
     ))  # fmt: skip
 
 

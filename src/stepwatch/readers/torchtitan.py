@@ -15,12 +15,13 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.assemble import of_kind
 from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.undo import credible, fine, gaps_of, rows_after, starts_of, without
-from stepwatch.run import IMPOSSIBLE_MFU, Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing
+from stepwatch.run import IMPOSSIBLE_MFU, Checkpoint, Evaluation, Event, Fact, Fault, Floats, Ints, Iterations, Timing
 
 _REPEATS_WITHIN = 512  # lines of ranks that print the same step
 _SIZES = Pattern(
@@ -59,9 +60,9 @@ class _Torchtitan(LineFormat):
         if not len(rows):
             return
         rows = _once(rows, starts_of(rows, events))
-        saves = _saves(events)
-        evaluations = _with_costs([event for event in events if isinstance(event, Evaluation)], saves, rows)
-        told = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
+        told = [*of_kind(events, Fact), *of_kind(events, Fault)]
+        saves = _saves(of_kind(events, Checkpoint), [fact.line for fact in of_kind(events, Fact) if fact.header])
+        evaluations = _with_costs(of_kind(events, Evaluation), saves, rows)
         rows = _timed(rows, told, evaluations, saves)
         rows = replace(rows, loss=np.where(rows.loss < 0, np.nan, rows.loss))  # of a stage that does not know it
         records.events = [*told, *_credible(rows, told), *evaluations, *saves]
@@ -113,19 +114,16 @@ def _once(rows: Iterations, starts: Ints) -> Iterations:
     return rows.take(kept)
 
 
-def _saves(events: Sequence[Event]) -> list[Checkpoint]:
+def _saves(told: Sequence[Checkpoint], headers: Sequence[int]) -> list[Checkpoint]:
     """Each save once, from its first line, with what the slowest rank says that it took."""
     saves: list[Checkpoint] = []
-    begun = True
-    for event in events:
-        if isinstance(event, Checkpoint):
-            if begun or event.at != saves[-1].at:
-                saves.append(event)
-            elif event.took_s is not None:
-                saves[-1] = saves[-1]._replace(took_s=max(event.took_s, saves[-1].took_s or 0.0))
-            begun = False
-        elif isinstance(event, Fact):
-            begun = begun or event.header
+    before = -1
+    for save, process in zip(told, np.searchsorted(headers, [save.line for save in told]).tolist(), strict=True):
+        if process != before or save.at != saves[-1].at:
+            saves.append(save)
+        elif save.took_s is not None:
+            saves[-1] = saves[-1]._replace(took_s=max(save.took_s, saves[-1].took_s or 0.0))
+        before = process
     return saves
 
 

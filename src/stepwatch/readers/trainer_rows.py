@@ -260,7 +260,7 @@ class TrainerRows:
         drawn_zero = bool(np.diff(np.searchsorted(self._empty, (begin, line[0])))[0])
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [(e.at, e.took_s) for e in evaluations] + [(s.at or 0, s.took_s) for s in saved]
-        times, took = step_times(clock, list(map(Pause._make, pauses)))
+        times, took = step_times(clock, list(map(tuple.__new__, repeat(Pause), pauses)))
         # A clock that did not move for most rows has measured nothing, and no least time stands in for that.
         measured = median(times) > 0
         if several and not measured:

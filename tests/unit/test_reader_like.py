@@ -211,3 +211,10 @@ def test_a_rate_before_the_time_is_not_taken_for_it() -> None:
     (run,) = read(from_text(text), like="step 12 | 48,188 tok/s | 340 ms")
     assert run.iterations.time_s.tolist() == [0.34] * 20
     assert run.iterations.reported_tokens_per_s.tolist() == [48188.0] * 20
+
+
+def test_a_number_behind_any_word_is_taken_where_there_is_no_other() -> None:
+    (run,) = read(
+        from_text("".join(f"lap {n} took 0.2{n} seconds\n" for n in range(9))), like="lap 12 took 0.20 seconds"
+    )
+    assert run.iterations.number.tolist() == list(range(9))

@@ -229,7 +229,7 @@ def _count_claim(before: str, behind: str) -> _Claim | None:
 
 
 def _unnamed_number(line: str, pieces: Sequence[_Piece], names: Mapping[int, str]) -> dict[int, str]:
-    """Where no word tells it: the number that the line begins with, another without a name behind it, or the epoch."""
+    """Where no word tells it: the number that the line begins with, another without a name behind it, the epoch, or any."""
     spare = [
         place
         for place, piece in enumerate(pieces)
@@ -239,7 +239,7 @@ def _unnamed_number(line: str, pieces: Sequence[_Piece], names: Mapping[int, str
     first = [place for place in spare if not words or place < words[0]]
     unnamed = [place for place in spare if not _NAMED_BEHIND.match(line[pieces[place].end :])]
     epoch = [place for place, name in names.items() if name == "epoch"]
-    return dict.fromkeys((*first, *unnamed, *epoch)[:1], "number")
+    return dict.fromkeys((*first, *unnamed, *epoch, *spare)[:1], "number")
 
 
 def _place_of_end(pieces: Sequence[_Piece], place: int) -> int:

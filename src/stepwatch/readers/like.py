@@ -229,7 +229,7 @@ def _count_claim(before: str, behind: str) -> _Claim | None:
 
 
 def _unnamed_number(line: str, pieces: Sequence[_Piece], names: Mapping[int, str]) -> dict[int, str]:
-    """Where no word tells it: the number that the line begins with, another without a name behind it, the epoch, or any."""
+    """Where no word tells it: what the line begins with, a number without a name behind it, the epoch, or any."""
     spare = [
         place
         for place, piece in enumerate(pieces)

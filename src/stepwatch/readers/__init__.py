@@ -244,9 +244,15 @@ def _without_collection() -> Iterator[None]:
         gc.enable()
 
 
-@_without_collection()
 def _parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     """The runs in a text, whose first line has this number."""
+    if len(source.text) < BLOCK_BYTES:  # a small one makes few objects, and to count those that are frozen takes longer
+        return _parsed(source, reader, line)
+    with _without_collection():
+        return _parsed(source, reader, line)
+
+
+def _parsed(source: Source, reader: Reader, line: int) -> tuple[Run, ...]:
     records = Records()
     text = source.text
     begin = 0

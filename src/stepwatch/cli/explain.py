@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,17 +23,19 @@ from stepwatch.cli.options import (
     speaking,
     write,
 )
-from stepwatch.collection import MOST_FILES, Log, Wanted, logs_among, runs_in
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.explanation import divided, explain
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS, Presenter
-from stepwatch.readers import joined_ranks
+from stepwatch.readers import joined_ranks, read
 from stepwatch.report import Report
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin
+
+if TYPE_CHECKING:
+    from stepwatch.collection import Log, Wanted
 
 MOST_FAILURES = 10
 
@@ -118,7 +121,7 @@ def report_on(
             Message("--like and --log-format exclude each other"),
             Message("--log-format names a format that is known, --like shows a line of one that is not"),
         )
-    reading = _Reading(Wanted(log_format, like, limit), language)
+    reading = _Reading(log_format, like, limit, language)
     runs = reading.all(logs or ("-",))
     remarks += reading.remarks
     if chosen is not None:
@@ -142,18 +145,30 @@ def _command(chosen: int | None, like: str | None) -> str:
 class _Reading:
     """Reads all logs that were named. One bad file among several is told and skipped; alone it is the answer."""
 
-    def __init__(self, wanted: Wanted, language: str) -> None:
-        self.wanted, self.language = wanted, language
+    def __init__(self, log_format: str | None, like: str | None, limit: int, language: str) -> None:
+        self.log_format, self.like, self.limit, self.language = log_format, like, limit, language
         self.failed = False
         self.remarks: list[Finding] = []
 
     def all(self, names: Sequence[str]) -> list[Run]:
         """In the order of the names. Ends the command where there is none, and the reasons are told."""
+        if len(names) == 1 and self.log_format is None and not os.path.isdir(names[0]):
+            # Most calls: what looks through files need not be loaded.
+            source = self._pasted() if names[0] == "-" else from_file(names[0], limit=self.limit)
+            return list(joined_ranks(read(source, like=self.like)))
+        from stepwatch.collection import Log, logs_among
+
         logs = logs_among(names, self.wanted) if len(names) > 1 else [Log(tuple(names))]
         runs = [run for log in logs for run in self._read(log, alone=len(names) < 2)]
         if not runs:
             sys.exit(1)
         return list(joined_ranks(runs))
+
+    @property
+    def wanted(self) -> Wanted:
+        from stepwatch.collection import Wanted
+
+        return Wanted(self.log_format, self.like, self.limit)
 
     def _read(self, log: Log, *, alone: bool) -> Sequence[Run]:
         name = log.paths[-1]
@@ -172,6 +187,8 @@ class _Reading:
 
     def _directory(self, name: str) -> Sequence[Run]:
         """The runs below a directory; what cannot be read is told, and so is a search that was cut short."""
+        from stepwatch.collection import MOST_FILES, runs_in
+
         found = runs_in(name, self.wanted)
         for log, error in found.failed[:MOST_FAILURES]:
             text = Message("{name:word}: {what:word}", {"name": log, "what": say(error.what, self.language)})
@@ -205,7 +222,7 @@ class _Reading:
         if sys.stdin is not None and sys.stdin.isatty():
             end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
             self._say(Message("Paste the log, then {key:word}.", {"key": end}), prefix="")
-        return from_stdin(limit=self.wanted.limit)
+        return from_stdin(limit=self.limit)
 
     def _say(self, message: Message, prefix: str = "stepwatch: ") -> None:
         click.echo(prefix + say(message, self.language), err=True)

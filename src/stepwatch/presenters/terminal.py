@@ -27,7 +27,6 @@ from stepwatch.presenters.lines import (
     width_of_output,
     wrapped,
 )
-from stepwatch.presenters.overview import WIDEST, overview
 from stepwatch.presenters.writing import Screen
 from stepwatch.report import Report
 
@@ -65,6 +64,8 @@ class TerminalPresenter:
         width = width_of_output()
         page = _Page(report, language, width)
         if report.directory and not self.full:
+            from stepwatch.presenters.overview import WIDEST  # of directories alone
+
             width = width_of_output(WIDEST)
             return shown(list(page.overview(width)), width, self.colour)
         return shown(list(page.lines(full=self.full, with_lines=self.with_lines)), width, self.colour)
@@ -252,6 +253,8 @@ class _Page(NamedTuple):
 
     def overview(self, width: int) -> Iterator[Line]:
         """The runs of a directory in a table of that width, and how to see one of them."""
+        from stepwatch.presenters.overview import overview
+
         yield from self.paragraph(_found(self.report.count), style="bold")
         rows = [[self.say(cell) for cell in row] for row in sentences.overview_rows(self.report)]
         table = overview(list(map(self.say, sentences.OVERVIEW)), rows, width)

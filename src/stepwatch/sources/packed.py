@@ -11,7 +11,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 
 MAGIC_BYTES = 10
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
@@ -21,13 +20,13 @@ _EXPANDED_BYTES = 1 << 24
 
 class Packing(NamedTuple):
     name: str
-    magic: Pattern[bytes]
+    magic: tuple[bytes, ...]
     machine: Callable[[], tuple[Any, type[Exception]]]
     """Makes what expands one member, as lzma and bz2 do it, and tells what that raises where the data is damaged."""
 
 
 def packing_of(head: bytes) -> Packing | None:
-    return next((packing for packing in _PACKINGS if packing.magic.match(head)), None)
+    return next((packing for packing in _PACKINGS if head.startswith(packing.magic)), None)
 
 
 def parts(packing: Packing, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
@@ -176,9 +175,10 @@ def _zstd() -> tuple[Any, type[Exception]]:
     return own.ZstdDecompressor(), own.ZstdError
 
 
+_BZIP2 = tuple(b"BZh%d%s" % (level, block) for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90"))
 _PACKINGS = (
-    Packing("gzip", Pattern(rb"\x1f\x8b"), _gzip),
-    Packing("xz", Pattern(rb"\xfd7zXZ\x00"), _xz),
-    Packing("bzip2", Pattern(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), _bzip2),
-    Packing("zstd", Pattern(rb"\x28\xb5\x2f\xfd"), _zstd),
+    Packing("gzip", (b"\x1f\x8b",), _gzip),
+    Packing("xz", (b"\xfd7zXZ\x00",), _xz),
+    Packing("bzip2", _BZIP2, _bzip2),
+    Packing("zstd", (b"\x28\xb5\x2f\xfd",), _zstd),
 )

@@ -35,6 +35,7 @@ _MARKS = (
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
 _LEAST_LINES_OF_A_LOG = 3
+_HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
 _BARS_ALONE = ("hf-trainer", "axolotl")  # a bar of any loop before the training looks like theirs
 _SURELY_AN_ITERATION = 5  # of the weights above
 _PLAIN_NANOGPT = Pattern(rb"(?m)^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms")
@@ -158,8 +159,9 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _another_log(source: Source, name: str, begin: int, end: int, first_line: int) -> tuple[Run, ...]:
     text = source.text[begin:end]
     head = text[:_SNIFFED_BYTES]
-    near = sum(_nearness(line[:_SEARCHED_LINE_BYTES]) > 1 for line in head.split(b"\n"))
-    if near < _LEAST_LINES_OF_A_LOG:  # the readers of all formats need not be loaded
+    hinting = [line[:_SEARCHED_LINE_BYTES] for line in head.split(b"\n") if any(hint in line for hint in _HINTS)]
+    # The patterns, and the readers of all formats, need not be loaded for what no log can be.
+    if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(_nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
         return ()
     hits = {other: reader.sniff(head) for other, reader in READERS.items() if other not in (name, *_BARS_ALONE)}
     other = max(hits, key=lambda other: hits[other])

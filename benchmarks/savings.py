@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.fit_estimator import HELD_OUT, SINGLE
 from tests.builders import CHECKPOINT_BYTES_PER_PARAM, Bools, Record, Saves, Truth, a_run, random_truth
 
-from stepwatch.advice import counsel_on_log
+from stepwatch.advice import advice_on_log
 from stepwatch.advice.kinds import Advice
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.estimator.estimate import Workload, estimate
@@ -102,7 +102,7 @@ def _on_card(truth: Truth, rng: np.random.Generator) -> Iterator[Outcome]:
 def _judged(record: Record, gain: float, copying: float) -> Iterator[Outcome]:
     for run in read(from_text(record.text))[:1]:
         analysis = analyse(run, find_gpu(CARD), "user")
-        found = counsel_on_log(analysis)
+        found = advice_on_log(analysis)
         for advice in found.advice if found is not None else ():
             other = _played(record, advice, gain, copying)
             if other is not None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from stepwatch.advice import Advice, advise
     from stepwatch.analysis import Analysis, Finding, analyse
     from stepwatch.errors import InputError, NoIterations, StepwatchError, UnknownGpu, UnreadableInput, UsageError
+    from stepwatch.estimator.plan import Plan, plan
     from stepwatch.gpus import Gpu, find_gpu
     from stepwatch.i18n import say
     from stepwatch.messages import Message
-    from stepwatch.plan import Plan, plan
     from stepwatch.presenters import Presenter
     from stepwatch.readers import read
     from stepwatch.recorder import Recorder
@@ -72,7 +72,7 @@ _ROOMS = {
     "gpus": ("Gpu", "find_gpu"),
     "i18n": ("say",),
     "messages": ("Message",),
-    "plan": ("Plan", "plan"),
+    "estimator.plan": ("Plan", "plan"),
     "presenters": ("Presenter",),
     "readers": ("read",),
     "recorder": ("Recorder",),

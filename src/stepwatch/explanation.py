@@ -8,11 +8,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
-from stepwatch.report import Report
+from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 
@@ -24,7 +25,7 @@ NOTHING = Settings({})
 
 def explain(
     runs: Sequence[Run], card: tuple[Gpu, str] | None = None, *, config: Settings = NOTHING, user: Settings = NOTHING,
-    remarks: Sequence[Finding] = (),
+    remarks: Sequence[Finding] = (), cards: int | None = None,
 ) -> Report:  # fmt: skip
     """Each run with the settings that count for it, on its card: the one that is named, else the one of its log."""
     started, unstarted = divided(runs)
@@ -36,11 +37,12 @@ def explain(
         remarks = [*remarks, Finding("several_runs", NOTICE, text)]
     remarks = [*remarks, *_contradictions(runs, user, "--set"), *_contradictions(runs, config, "--config")]
     remarks += [Finding("unstarted", NOTICE, _unstarted(run)) for run in unstarted]
-    analyses = []
+    explained = []
     for run in started:
         gpu, origin = card_of(run, card)
-        analyses.append(analyse(replace(run, settings=laid_over(run.settings, config, user)), gpu, origin))
-    return Report(analyses=tuple(analyses), unstarted=tuple(unstarted), remarks=tuple(remarks))
+        analysis = analyse(replace(run, settings=laid_over(run.settings, config, user)), gpu, origin)
+        explained.append(RunReport(analysis=analysis, advice=advice_on_log(analysis, cards=cards)))
+    return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))
 
 
 def divided(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:

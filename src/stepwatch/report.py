@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepwatch.advice import Counsel, counsel_on_log
+from stepwatch.advice import AdviceList
+from stepwatch.advice.recommended import Recommended
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
+from stepwatch.estimator.plan import Plan
+from stepwatch.messages import Message
 from stepwatch.run import Run
 from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
@@ -26,18 +29,25 @@ STATED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """One analysis per run found, in order, and what is to be said about all of them."""
+class RunReport:
+    """One run: what was measured, and what to change."""
 
-    analyses: tuple[Analysis, ...]
+    analysis: Analysis
+    advice: AdviceList | None
+    """None where the log does not even show what a normal iteration takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The answer to `explain`: one entry per run found, in order, and what is to be said about all of them."""
+
+    runs: tuple[RunReport, ...]
     remarks: tuple[Finding, ...] = ()
     """Said once, of the whole input: several runs, a contradiction between --set and the log."""
     command: str = "stepwatch explain"
     """How the report was asked for, for the hint on what to do next."""
     directory: bool = False
     """The runs were found in a directory: a table of them comes first."""
-    cards: int | None = None
-    """How many the reader has, where that was said."""
     unstarted: tuple[Run, ...] = ()
     """Runs among the others that never came to an iteration; numbered after them."""
     inputs: tuple[str, ...] = ()
@@ -46,11 +56,34 @@ class Report:
     @property
     def count(self) -> int:
         """How many runs there are, explained or not."""
-        return len(self.analyses) + len(self.unstarted)
+        return len(self.runs) + len(self.unstarted)
 
-    def counsel_of(self, analysis: Analysis) -> Counsel | None:
-        """What to change in one of the runs; worked out where a presenter asks for it."""
-        return counsel_on_log(analysis, cards=self.cards)
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        return tuple(run.analysis for run in self.runs)
+
+    def advice_of(self, analysis: Analysis) -> AdviceList | None:
+        return next(run.advice for run in self.runs if run.analysis is analysis)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """The answer to `estimate`."""
+
+    plan: Plan
+    advice: AdviceList
+    remarks: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceReport:
+    """The answer to `advise`: what to change in a run, or recommended settings where there is no run."""
+
+    advice: AdviceList | None = None
+    recommended: Recommended | None = None
+    config: str | None = None
+    """The config that the run was started with, as it may be shown."""
+    remarks: tuple[Message, ...] = ()
 
 
 def _number(value: float | None) -> float | None:

@@ -29,7 +29,7 @@ def template(sentences: dict[str, Sentence]) -> Catalog:
     catalog = _dressed(Catalog(project="stepwatch", domain="stepwatch"))
     for sentence in sentences.values():
         key = sentence.key if sentence.many is None else (sentence.key, sentence.many)
-        catalog.add(key, locations=sorted({(path, 0) for path, _ in sentence.places}))
+        catalog.add(key)
     return catalog
 
 

@@ -12,13 +12,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log, random_truth
 
-from stepwatch.advice import Counsel, counsel_on_log, counsel_on_plan
+from stepwatch.advice import AdviceList, advice_on_log, advice_on_plan
 from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.errors import InputError, StepwatchError
+from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import Gpu, find_gpu, gpus
-from stepwatch.plan import Plan, plan
-from stepwatch.presenters.counsels import Answer, CounselMarkdown, CounselTerminal, counsel_json
+from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, Answer, advice_json
 from stepwatch.readers import read
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
@@ -95,7 +95,7 @@ def analysed(seed: int, card: str | None, longer: int = 1) -> tuple[Truth, Analy
     return truth, analyse(run, find_gpu(card) if card else None, "user" if card else None)
 
 
-def assert_worth_it(found: Counsel) -> None:
+def assert_worth_it(found: AdviceList) -> None:
     """Each surely saves something and probably a minute and a hundredth; the surest first; never more than there is."""
     total = found.before.total_s
     lows = [advice.saves_s.low for advice in found.advice]
@@ -112,7 +112,7 @@ def assert_worth_it(found: Counsel) -> None:
     assert len(rules) == len(set(rules))
 
 
-def assert_adds_up(found: Counsel) -> None:
+def assert_adds_up(found: AdviceList) -> None:
     """The first k together save no less than the first k - 1, and all of them what the two runs differ by."""
     so_far = 0.0
     for saved in found.together_s:
@@ -124,7 +124,7 @@ def assert_adds_up(found: Counsel) -> None:
     assert difference == pytest.approx(found.saves_s.mid, abs=0.02 * found.before.total_s.mid)
 
 
-def assert_harmless(found: Counsel, eval_interval: int, last: int) -> None:
+def assert_harmless(found: AdviceList, eval_interval: int, last: int) -> None:
     """Nothing that changes what is learned, nor an interval that makes no sense, one by one and all at once."""
     joined = {name: new for name, (_, new) in found.change.items()}
     for new in (*(advice.new_settings for advice in found.advice), joined):
@@ -140,7 +140,7 @@ def assert_harmless(found: Counsel, eval_interval: int, last: int) -> None:
             assert int(new.get("eval_interval", eval_interval)) % int(new["log_interval"]) == 0
 
 
-def assert_fits(found: Counsel) -> None:
+def assert_fits(found: AdviceList) -> None:
     room = found.case.gpu.vram_bytes if found.case.gpu is not None else None
     now = found.case.vram_bytes({})
     if room is None or now is None:
@@ -162,7 +162,7 @@ there = st.sampled_from([1, 2, 4, 8])
 @settings(max_examples=150)
 @given(configs(), cards, there)
 def test_advice_on_a_plan_is_worth_it_and_adds_up(values: dict[str, Value], gpu: Gpu, there: int) -> None:
-    found = counsel_on_plan(planned(values, gpu), cards=there)
+    found = advice_on_plan(planned(values, gpu), cards=there)
     assert_worth_it(found)
     assert_adds_up(found)
 
@@ -171,7 +171,7 @@ def test_advice_on_a_plan_is_worth_it_and_adds_up(values: dict[str, Value], gpu:
 @given(configs(), cards, there)
 @example(ONE_LAYER, OLD, 2)
 def test_advice_on_a_plan_changes_nothing_that_is_learned(values: dict[str, Value], gpu: Gpu, there: int) -> None:
-    found = counsel_on_plan(planned(values, gpu), cards=there)
+    found = advice_on_plan(planned(values, gpu), cards=there)
     assert_harmless(found, int(values["eval_interval"]), int(values["max_iters"]))
 
 
@@ -179,7 +179,7 @@ def test_advice_on_a_plan_changes_nothing_that_is_learned(values: dict[str, Valu
 @given(configs(), cards, there)
 @example(TOO_LARGE, OLD, 2)
 def test_what_is_advised_on_a_plan_fits_the_card(values: dict[str, Value], gpu: Gpu, there: int) -> None:
-    assert_fits(counsel_on_plan(planned(values, gpu), cards=there))
+    assert_fits(advice_on_plan(planned(values, gpu), cards=there))
 
 
 @settings(max_examples=150)
@@ -188,7 +188,7 @@ def test_what_is_advised_on_a_plan_fits_the_card(values: dict[str, Value], gpu: 
 def test_planned_anew_with_the_change_no_run_is_longer(values: dict[str, Value], gpu: Gpu) -> None:
     before = planned(values, gpu)
     assume(before.fits)
-    for advice in counsel_on_plan(before, cards=8).advice:
+    for advice in advice_on_plan(before, cards=8).advice:
         if advice.change and not UNSEEN & set(advice.change):
             after = planned({**values, **advice.new_settings}, gpu)
             assert after.total_s.mid <= before.total_s.mid * (1 + 1e-9), advice.rule
@@ -199,27 +199,27 @@ def test_planned_anew_with_the_change_no_run_is_longer(values: dict[str, Value],
 def test_planned_anew_with_all_changes_no_run_is_longer(values: dict[str, Value], gpu: Gpu) -> None:
     before = planned(values, gpu)
     assume(before.fits)
-    found = counsel_on_plan(before, cards=2)
+    found = advice_on_plan(before, cards=2)
     after = planned({**values, **{name: new for name, (_, new) in found.change.items()}}, gpu)
     assert after.total_s.mid <= before.total_s.mid * (1 + 1e-9)
 
 
 @given(configs(), cards)
 def test_a_run_that_was_changed_as_advised_is_not_advised_the_same_again(values: dict[str, Value], gpu: Gpu) -> None:
-    found = counsel_on_plan(planned(values, gpu))
+    found = advice_on_plan(planned(values, gpu))
     for advice in found.advice:
         if advice.rule in ("smaller_micro_batch", "compile", "dtype", "flash", "pad_vocabulary", "fused_adamw"):
-            again = counsel_on_plan(planned({**values, **advice.new_settings}, gpu))
+            again = advice_on_plan(planned({**values, **advice.new_settings}, gpu))
             assert advice.rule not in [one.rule for one in again.advice]
 
 
 @settings(max_examples=30)
 @given(configs(), cards, st.sampled_from(["en", "fr", "de", "es"]))
 def test_the_same_input_gives_the_same_bytes(values: dict[str, Value], gpu: Gpu, language: str) -> None:
-    one, two = (Answer(counsel=counsel_on_plan(planned(values, gpu), cards=4)) for _ in range(2))
-    assert counsel_json(one, language) == counsel_json(two, language)
-    assert CounselMarkdown().render(one, language) == CounselMarkdown().render(two, language)
-    assert CounselTerminal().render(one, language) == CounselTerminal().render(two, language)
+    one, two = (Answer(advised=advice_on_plan(planned(values, gpu), cards=4)) for _ in range(2))
+    assert advice_json(one, language) == advice_json(two, language)
+    assert AdviceMarkdown().render(one, language) == AdviceMarkdown().render(two, language)
+    assert AdviceTerminal().render(one, language) == AdviceTerminal().render(two, language)
 
 
 # --- on a log ---------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_the_same_input_gives_the_same_bytes(values: dict[str, Value], gpu: Gpu,
 @given(st.integers(0, 10**6), st.sampled_from(LOGGED_ON), st.sampled_from([1, 1, 2, 4]), st.sampled_from([1, 5]))
 def test_advice_on_a_log_is_worth_it_harmless_and_fits(seed: int, card: str | None, there: int, longer: int) -> None:
     truth, analysis = analysed(seed, card, longer)
-    found = counsel_on_log(analysis, cards=there)
+    found = advice_on_log(analysis, cards=there)
     if found is None:
         return
     assert_worth_it(found)
@@ -241,8 +241,8 @@ def test_advice_on_a_log_is_worth_it_harmless_and_fits(seed: int, card: str | No
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.sampled_from(LOGGED_ON))
 def test_the_same_log_gives_the_same_bytes(seed: int, card: str | None) -> None:
-    one, two = (Answer(counsel=counsel_on_log(analysed(seed, card)[1])) for _ in range(2))
-    assert counsel_json(one, "de") == counsel_json(two, "de")
+    one, two = (Answer(advised=advice_on_log(analysed(seed, card)[1])) for _ in range(2))
+    assert advice_json(one, "de") == advice_json(two, "de")
 
 
 def test_planted_savings_on_evaluations_hold_the_truth() -> None:

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from tests.builders import Truth, a_log
 
 from stepwatch import readers
+from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
 from stepwatch.readers import nanogpt, read
 from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.stamps import stamp_of, strip_prefix
-from stepwatch.report import Report
+from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import KINDS, NotPlain, evaluate, read_config, read_value
 from stepwatch.sources import Source, _read, normalise
@@ -63,7 +64,7 @@ def runs_of(data: bytes) -> tuple[Run, ...]:
 def document(data: bytes) -> list[dict[str, object]]:
     """The whole road: bytes, runs, analyses, JSON."""
     runs = [run for run in runs_of(data) if len(run.iterations)]  # a header alone is answered only with a card
-    report = Report(analyses=tuple(analyse(run) for run in runs[:5]))
+    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in map(analyse, runs[:5])))
     text = JsonPresenter(with_lines=True).render(report, "en")
     text.encode("utf-8")
     return json.loads(text)["runs"]  # type: ignore[no-any-return]

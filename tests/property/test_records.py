@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tests.recorded import a_record, several_ranks
 
 from stepwatch import readers
+from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
 from stepwatch.readers import read, recorded
 from stepwatch.readers.records import Records
-from stepwatch.report import Report
+from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.sources import Source, normalise
 
@@ -54,7 +55,9 @@ def explained(data: bytes) -> list[dict[str, object]]:
     for a in analyses:
         assert min(a.goodput.parts_s.values()) >= 0
         assert sum(a.goodput.parts_s.values()) == pytest.approx(a.goodput.wall_s)
-    text = JsonPresenter(with_lines=True).render(Report(analyses=analyses), "en")
+    text = JsonPresenter(with_lines=True).render(
+        Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses)), "en"
+    )
     return json.loads(text)["runs"]  # type: ignore[no-any-return]
 
 

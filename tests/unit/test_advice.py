@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tests.builders import Saves, Shape, Truth, a_log, a_run
 
-from stepwatch.advice import Advice, Counsel, advise, counsel_on_log, counsel_on_plan
+from stepwatch.advice import Advice, AdviceList, advice_on_log, advice_on_plan, advise
 from stepwatch.advice.checkpoints import best_spacing_s
 from stepwatch.advice.kinds import rounded
 from stepwatch.analysis import Analysis, analyse
+from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
-from stepwatch.plan import Plan, plan
 from stepwatch.readers import read
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
@@ -53,17 +53,17 @@ def analysed(log: Truth | str, gpu: str | None = None, **values: Value) -> Analy
     return analyse(run, find_gpu(gpu) if gpu else None, "user" if gpu else None)
 
 
-def on_log(log: Truth | str, gpu: str | None = None, cards: int | None = None, **values: Value) -> Counsel:
-    found = counsel_on_log(analysed(log, gpu, **values), cards=cards)
+def on_log(log: Truth | str, gpu: str | None = None, cards: int | None = None, **values: Value) -> AdviceList:
+    found = advice_on_log(analysed(log, gpu, **values), cards=cards)
     assert found is not None
     return found
 
 
-def on_plan(gpu: str = "4070", cards: int | None = None, **values: Value) -> Counsel:
-    return counsel_on_plan(planned(gpu, **values), cards=cards)
+def on_plan(gpu: str = "4070", cards: int | None = None, **values: Value) -> AdviceList:
+    return advice_on_plan(planned(gpu, **values), cards=cards)
 
 
-def given(rule: str, found: Counsel) -> Advice:
+def given(rule: str, found: AdviceList) -> Advice:
     advice = [one for one in found.advice if one.rule == rule]
     assert len(advice) == 1, [one.rule for one in found.advice]
     assert advice[0].saves_s.low > 0
@@ -71,7 +71,7 @@ def given(rule: str, found: Counsel) -> Advice:
     return advice[0]
 
 
-def rules_of(found: Counsel) -> list[str]:
+def rules_of(found: AdviceList) -> list[str]:
     return [advice.rule for advice in found.advice]
 
 
@@ -119,7 +119,7 @@ def test_checkpoints_that_go_by_the_evaluations_do_not_become_hours_apart() -> N
 
 def test_an_eval_interval_that_nothing_tells_is_not_raised() -> None:
     lines = [f"iter {k}: loss 2.0, time {5000 if k % 700 == 30 else 100}.00ms" for k in range(0, 20000, 10)]
-    found = counsel_on_log(analysed("\n".join(lines) + "\n"))
+    found = advice_on_log(analysed("\n".join(lines) + "\n"))
     assert found is None or "evaluate_less" not in rules_of(found)
 
 
@@ -522,7 +522,7 @@ def test_cards_that_are_there_are_used() -> None:
     assert advice.change == {"world_size": (None, 4)}
     assert advice.saves_s.mid < 0.75 * found.before.total_s.mid
     assert "more_cards" not in rules_of(on_plan())
-    assert "more_cards" not in rules_of(counsel_on_plan(planned(n_gpus=4)))
+    assert "more_cards" not in rules_of(advice_on_plan(planned(n_gpus=4)))
 
 
 def test_a_micro_batch_is_divided_where_the_accumulation_cannot_be() -> None:
@@ -538,9 +538,9 @@ def test_cards_that_no_division_of_the_sequences_suits_are_not_used() -> None:
 
 def test_cards_on_a_slow_network_are_worse_than_one() -> None:
     few = {"gradient_accumulation_steps": 4, "eval_interval": 6000}
-    slow = counsel_on_plan(planned(n_gpus=4, link="ethernet", **few))
+    slow = advice_on_plan(planned(n_gpus=4, link="ethernet", **few))
     assert given("fewer_cards", slow).change == {"world_size": (4, 1)}
-    assert "fewer_cards" not in rules_of(counsel_on_plan(planned(n_gpus=4, **few)))
+    assert "fewer_cards" not in rules_of(advice_on_plan(planned(n_gpus=4, **few)))
     assert "fewer_cards" not in rules_of(on_plan(**few))
 
 
@@ -686,7 +686,7 @@ def test_a_log_without_a_card_says_what_is_missing() -> None:
 
 
 def test_a_log_that_shows_no_normal_iteration_gets_no_advice() -> None:
-    assert counsel_on_log(analysed("iter 0: loss 4.0, time 9000.00ms, mfu -100.00%\n")) is None
+    assert advice_on_log(analysed("iter 0: loss 4.0, time 9000.00ms, mfu -100.00%\n")) is None
 
 
 def test_intervals_are_round_as_people_set_them() -> None:

@@ -14,9 +14,9 @@ import vl_convert
 
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
+from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, numbers
-from stepwatch.plan import Plan, plan
 from stepwatch.presenters import CHARTS, PLAN_CHARTS, sentences, vega
 from stepwatch.presenters.charts import charts_of
 from stepwatch.presenters.pictures import png, svg

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import Truth, a_log
 
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.comparison import Comparison, compare, comparison_json, limit_of
+from stepwatch.analysis.comparison import Comparison, compare, comparison_json, limit_of
 from stepwatch.errors import InputError, UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, numbers

@@ -14,19 +14,20 @@ from typing import Any
 
 import pytest
 
+from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import WARNING, Finding
+from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, plan
 from stepwatch.presenters import html as page
 from stepwatch.presenters import outline, plan_outline, sentences
 from stepwatch.presenters.blocks import Bullets, Section, Text
 from stepwatch.presenters.html import HtmlPresenter, PlanHtml, plan_body, report_body
 from stepwatch.presenters.lines import held
 from stepwatch.readers import read
-from stepwatch.report import Report
+from stepwatch.report import Report, RunReport
 from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_file, from_text
@@ -45,7 +46,8 @@ VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 def a_report(text: str, source: str = "train.log") -> Report:
     runs = read(from_text(text, source))
-    return Report(analyses=tuple(analyse(run, find_gpu("4070"), "user") for run in runs))
+    analyses = [analyse(run, find_gpu("4070"), "user") for run in runs]
+    return Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
 
 
 def a_plan(**settings: int | str) -> Plan:
@@ -134,7 +136,8 @@ def test_no_style_or_event_is_set_inside_an_element(seen: Seen) -> None:
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.log")), ids=lambda path: path.stem)
 def test_the_page_of_an_ordinary_log_is_below_two_megabytes(example: Path) -> None:
-    report = Report(analyses=tuple(analyse(run) for run in read(from_file(str(example)))))
+    analyses = [analyse(run) for run in read(from_file(str(example)))]
+    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
     text = HtmlPresenter().render(report, "en")
     assert len(text.encode()) < 2 * MIB
     Seen(text)
@@ -171,7 +174,8 @@ def hostile_report() -> Report:
         )
         for a in report.analyses
     )  # fmt: skip
-    return replace(report, analyses=analyses, remarks=(finding,))
+    runs = tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses)
+    return replace(report, runs=runs, remarks=(finding,))
 
 
 def test_hostile_text_stays_text() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwatch.errors import InputError, UsageError
+from stepwatch.estimator.plan import Plan, named_shape, plan, plan_json
 from stepwatch.gpus import find_gpu
-from stepwatch.plan import Plan, named_shape, plan, plan_json
 from stepwatch.settings import Origin, Settings, Value
 
 GPT2_ON_4070: dict[str, Value] = {

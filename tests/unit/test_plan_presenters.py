@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from stepwatch.estimator.plan import Plan, plan, plan_json
 from stepwatch.gpus import find_gpu, gpus
 from stepwatch.i18n import numbers
 from stepwatch.i18n import say as say_plainly
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, plan, plan_json
 from stepwatch.presenters import plan_sentences, plans
 from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
 from stepwatch.settings import Origin, Settings, Value

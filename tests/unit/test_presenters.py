@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stepwatch.analysis import analyse
+from stepwatch.advice import advice_on_log
+from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import WARNING, Finding
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import numbers, say
@@ -21,7 +22,7 @@ from stepwatch.presenters.jsondoc import JsonPresenter
 from stepwatch.presenters.markdown import MarkdownPresenter, escaped
 from stepwatch.presenters.terminal import TerminalPresenter
 from stepwatch.readers import read
-from stepwatch.report import Report
+from stepwatch.report import Report, RunReport
 from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
@@ -57,7 +58,11 @@ def a_report(text: str, *, gpu: str | None = None, source: str = "train.log", **
     analyses = [
         analyse(replace(run, settings=run.settings.beneath(user)), card, "user" if card else None) for run in runs
     ]
-    return Report(analyses=tuple(analyses))
+    return of(*analyses)
+
+
+def of(*analyses: Analysis) -> Report:
+    return Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
 
 
 def on_terminal(report: Report, **options: bool) -> str:
@@ -316,7 +321,7 @@ def test_a_hostile_file_name_is_no_markup_and_no_escape_code() -> None:
 def test_an_odd_file_name_can_be_written() -> None:
     report = a_report(a_log(PLAIN))
     (analysis,) = report.analyses
-    odd = replace(report, analyses=(replace(analysis, run=replace(analysis.run, source="caf\udce9.log")),))
+    odd = of(replace(analysis, run=replace(analysis.run, source="caf\udce9.log")))
     on_terminal(odd).encode()
     as_note(odd).encode()
 
@@ -341,7 +346,7 @@ def test_a_fence_in_an_unread_line_cannot_close_the_block() -> None:
     report = a_report(a_log(PLAIN))
     (analysis,) = report.analyses
     run = replace(analysis.run, unread=(Unread(line=4, text="```` # escape"),))
-    note = as_note(replace(report, analyses=(replace(analysis, run=run),)), with_lines=True)
+    note = as_note(of(replace(analysis, run=run)), with_lines=True)
     assert note.endswith("`````text\n5: ```` # escape\n`````\n")
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.recorded import Record, a_record, several_ranks
 
-from stepwatch.advice import counsel_on_log
+from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.analysis.ranks import Ranks, find_ranks
 from stepwatch.cli import main
@@ -241,8 +241,8 @@ def test_the_full_report_shows_the_ranks(tmp_path: Path) -> None:
 
 def test_advice_on_data_and_on_a_slow_rank() -> None:
     records = several_ranks([0.2, 0.2, 0.26], data_s=0.05, settings={"max_iters": 20000})
-    counsel = counsel_on_log(analyse(the_run(records)))
-    assert counsel is not None
-    found = {advice.rule: advice.saves_s for advice in counsel.advice}
+    advised = advice_on_log(analyse(the_run(records)))
+    assert advised is not None
+    found = {advice.rule: advice.saves_s for advice in advised.advice}
     assert found["look_at_rank"].holds(20000 * 0.06)
     assert found["feed_faster"].holds(0.75 * 20000 * 0.05)

@@ -6,8 +6,8 @@ import pytest
 
 from stepwatch.advice.recommended import Recommended, recommend
 from stepwatch.errors import InputError, UsageError
+from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
-from stepwatch.plan import plan
 from stepwatch.settings import Origin, Settings, Value
 
 GPT2: dict[str, Value] = {"n_layer": 12, "n_head": 12, "n_embd": 768}

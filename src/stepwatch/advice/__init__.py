@@ -15,9 +15,9 @@ from stepwatch.units import Interval
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
-    from stepwatch.plan import Plan
+    from stepwatch.estimator.plan import Plan
 
-__all__ = ["Advice", "Case", "Counsel", "advise", "counsel_of", "counsel_on_log", "counsel_on_plan", "rules"]
+__all__ = ["Advice", "AdviceList", "Case", "advice_on_case", "advice_on_log", "advice_on_plan", "advise", "rules"]
 
 _RULES = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
 
@@ -31,7 +31,7 @@ def rules(*, of_log: bool) -> tuple[Callable[[Case], Advice | None], ...]:
     return (*_RULES, *symptoms.RULES)
 
 
-class Counsel(NamedTuple):
+class AdviceList(NamedTuple):
     """The ranked list, and the run with all changes of it that go together."""
 
     advice: tuple[Advice, ...]
@@ -52,31 +52,31 @@ class Counsel(NamedTuple):
 
 def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
     """Changes that pay, the one that surely saves most first; empty where nothing is worth changing."""
-    from stepwatch.plan import Plan
+    from stepwatch.estimator.plan import Plan
 
-    found = counsel_on_plan(of) if isinstance(of, Plan) else counsel_on_log(of)
+    found = advice_on_plan(of) if isinstance(of, Plan) else advice_on_log(of)
     return found.advice if found is not None else ()
 
 
-def counsel_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> Counsel | None:
+def advice_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> AdviceList | None:
     """None where the log does not even tell what a normal iteration takes."""
     from stepwatch.advice.logs import case_of_log
 
     case = case_of_log(analysis, cards=cards, windows=windows)
-    return None if case is None else counsel_of(case)
+    return None if case is None else advice_on_case(case)
 
 
-def counsel_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = False) -> Counsel:
-    return counsel_of(case_of_plan(plan, cards=cards, windows=windows))
+def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = False) -> AdviceList:
+    return advice_on_case(case_of_plan(plan, cards=cards, windows=windows))
 
 
-def counsel_of(case: Case) -> Counsel:
+def advice_on_case(case: Case) -> AdviceList:
     applied = (rule(case) for rule in _rules_for(case))
     found = sorted((advice for advice in applied if advice is not None), key=lambda one: -one.saves_s.low)
     together, chosen = _together(case, found)
     change, effect = _joined(case, [advice for advice, goes in zip(found, chosen, strict=True) if goes])
     new = {name: value for name, (_, value) in change.items()}
-    return Counsel(
+    return AdviceList(
         advice=tuple(found), together_s=together, chosen=chosen, change=change, before=case.simulated(case.loop),
         after=case.simulated(case.changed(new, effect)),
         saves_s=case.saving(new, effect) if found else Interval.exactly(0.0), vram_before=case.vram_bytes({}),

@@ -16,9 +16,9 @@ from stepwatch.units import GIGA, HOUR_S, Interval
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.plan import Plan
     from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
-    from stepwatch.plan import Plan
 
 # How many times as fast a step became, as published (docs/advice.md names the sources). The lever itself is sure, how
 # much it gives on another card is not.

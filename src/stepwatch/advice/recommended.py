@@ -9,10 +9,10 @@ from typing import NamedTuple
 from stepwatch.advice.speed import Batch, batches, sequences_of
 from stepwatch.errors import InputError
 from stepwatch.estimator.memory import vram_bytes
+from stepwatch.estimator.plan import Plan, plan
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, plan
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.units import Interval
 

@@ -7,15 +7,16 @@ import sys
 
 import click
 
-from stepwatch.advice import counsel_on_log, counsel_on_plan
-from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
+from stepwatch.advice import advice_on_log, advice_on_plan
 from stepwatch.cli.estimate import settings_from
 from stepwatch.cli.options import check_output, format_options, language_option, speaking, write
 from stepwatch.errors import UsageError
+from stepwatch.estimator.plan import MODEL_NAMES, Plan, plan
+from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
+from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
-from stepwatch.plan import MODEL_NAMES, Plan, plan
-from stepwatch.presenters.counsel_outline import Answer
-from stepwatch.presenters.counsels import CounselMarkdown, CounselTerminal, counsel_json
+from stepwatch.presenters.advice_outline import Answer
+from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, advice_json
 from stepwatch.settings import Settings
 
 
@@ -74,9 +75,9 @@ def _of_log(
     if not len(analysis.run.iterations) and card is not None:  # only begun: as its config would be advised on
         begun = plan(analysis.run.settings, card, link=checked_link(link, card))
         return _of_plan(begun, _shown(config), cards)
-    found = counsel_on_log(analysis, cards=cards, windows=sys.platform == "win32")
+    found = advice_on_log(analysis, cards=cards, windows=sys.platform == "win32")
     remarks = tuple(finding.message for finding in report.remarks)
-    return Answer(counsel=found, config=_shown(config), remarks=remarks)
+    return Answer(advised=found, config=_shown(config), remarks=remarks)
 
 
 def _of_config(settings: Settings, name: str | None, gpu: str | None, n_gpus: int | None, link: str | None) -> Answer:
@@ -94,7 +95,7 @@ def _of_plan(found: Plan, config: str | None, cards: int | None) -> Answer:
 
     if found.largest_batch_size == 0:
         raise too_large(found)
-    return Answer(counsel=counsel_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=config)
+    return Answer(advised=advice_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=config)
 
 
 def _shown(name: str | None) -> str | None:
@@ -104,11 +105,11 @@ def _shown(name: str | None) -> str | None:
 
 def _render(answer: Answer, form: str, language: str, *, to_file: bool) -> str:
     if form == "json":
-        return counsel_json(answer, language)
+        return advice_json(answer, language)
     if form == "html":
-        from stepwatch.presenters.html import CounselHtml
+        from stepwatch.presenters.html import AdviceHtml
 
-        return CounselHtml().render(answer, language)
+        return AdviceHtml().render(answer, language)
     if form == "md":
-        return CounselMarkdown().render(answer, language)
-    return CounselTerminal(colour=False if to_file else None).render(answer, language)
+        return AdviceMarkdown().render(answer, language)
+    return AdviceTerminal(colour=False if to_file else None).render(answer, language)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import click
 
 from stepwatch.analysis import Analysis
+from stepwatch.analysis.comparison import SIDES, Comparison, compare, limit_of
 from stepwatch.cli.explain import report_on, shown
 from stepwatch.cli.options import format_options, language_option, speaking, write
-from stepwatch.comparison import SIDES, Comparison, compare, limit_of
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
 from stepwatch.cli.options import (
     chart_option,
     check_output,
@@ -19,8 +18,10 @@ from stepwatch.cli.options import (
     write,
 )
 from stepwatch.errors import UsageError
+from stepwatch.estimator.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
+from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
+from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
-from stepwatch.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
 from stepwatch.presenters import PLAN_CHARTS
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import from_file
@@ -134,12 +135,12 @@ def _render(
     answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool
 ) -> str | bytes:
     if form == "json":
-        from stepwatch.advice import counsel_on_plan
+        from stepwatch.advice import advice_on_plan
         from stepwatch.i18n import say
-        from stepwatch.presenters.counsel_sentences import list_json
+        from stepwatch.presenters.advice_sentences import list_json
 
         said = {"language": language, "remarks": [say(remark, language) for remark in remarks]}
-        advice = list_json(counsel_on_plan(answer), language)
+        advice = list_json(advice_on_plan(answer), language)
         return json.dumps({**plan_json(answer), "advice": advice, **said}, ensure_ascii=False) + "\n"
     if form == "html":
         from stepwatch.presenters.html import PlanHtml

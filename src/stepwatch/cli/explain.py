@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
-from stepwatch.cards import count_in, named_card
 from stepwatch.cli.errors import complain
 from stepwatch.cli.options import (
     chart_option,
@@ -25,6 +24,7 @@ from stepwatch.cli.options import (
 )
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.explanation import divided, explain
+from stepwatch.gpus.choice import count_in, named_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS, Presenter
@@ -128,8 +128,8 @@ def report_on(
         started, unstarted = divided(runs)
         runs = [_chosen([*started, *unstarted], chosen)]
     report = replace(
-        explain(runs, card, config=from_config, user=user, remarks=remarks),
-        inputs=tuple(shown(name) for name in logs or ("-",)), cards=count_in(gpu),
+        explain(runs, card, config=from_config, user=user, remarks=remarks, cards=count_in(gpu)),
+        inputs=tuple(shown(name) for name in logs or ("-",)),
         directory=chosen is None and any(map(is_collection, logs)),
         command=_command(chosen, like),
     )  # fmt: skip

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.cards import card_of_this_machine, named_card
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.explain import config_given, shown
 from stepwatch.cli.options import language_option, speaking
 from stepwatch.errors import NoIterations, UnknownGpu, UsageError
 from stepwatch.explanation import card_of, explain, laid_over
+from stepwatch.gpus.choice import card_of_this_machine, named_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import lines

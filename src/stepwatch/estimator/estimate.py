@@ -13,7 +13,6 @@ from stepwatch.estimator.step import (
     Term,
     arithmetic,
     communication_s,
-    link_bytes_per_s,
     machine,
     step_terms,
 )
@@ -26,6 +25,7 @@ from stepwatch.estimator.workload import (
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.calibration import Calibration
 from stepwatch.gpus.catalogue import BOOST_SLACK, DATACENTRE_SLACK
+from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.units import GIGA, Interval
 
 __all__ = [

@@ -14,7 +14,7 @@ from stepwatch.estimator.ceilings import matmul_ceiling
 from stepwatch.estimator.constants import Constants
 from stepwatch.estimator.workload import Workload, n_params
 from stepwatch.gpus import Gpu
-from stepwatch.units import GIGA
+from stepwatch.gpus.links import CARDS_PER_NODE, link_bytes_per_s
 
 # Ada and the GeForce and RTX PRO cards of Blackwell keep much of the activations in their large L2 (24 to 128 MB).
 LARGE_CACHE = frozenset({(8, 9), (12, 0)})
@@ -23,16 +23,6 @@ SLOW_FLASH = frozenset({(9, 0), (10, 0)})
 TENSOR_CORES_SINCE = (7, 0)
 PADDING = 64  # vocabulary sizes that are no multiple of it miss the fast kernels ...
 SMALL_VOCABULARY = 1024  # ... which matters only where the head is a large matrix
-CARDS_PER_NODE = 8
-CARDS_PER_BRIDGE = 2
-# The eight rings of a node share its eight adapters, so that a ring gets what the whole node has: 1600 Gbit/s in the
-# clusters of llm-foundry's table.
-BETWEEN_NODES_BYTES_PER_S = 200 * GIGA
-# One direction, of one ring.
-LINKS_BYTES_PER_S = {
-    "pcie3": 16 * GIGA, "pcie4": 32 * GIGA, "pcie5": 64 * GIGA, "pcie4x8": 16 * GIGA, "pcie5x8": 32 * GIGA,
-    "infiniband": 400 * GIGA, "roce": 200 * GIGA, "ethernet": 1.25 * GIGA,
-}  # fmt: skip
 BACKWARD_SHARE = 2 / 3
 COPY_SHARE = 0.92  # of the nominal bandwidth, what a large copy is taken to reach: no card was at hand to measure it
 
@@ -89,22 +79,6 @@ def _bandwidth_bytes_per_s(gpu: Gpu) -> float | None:
     if gpu.calibration is None:
         return gpu.bandwidth_bytes_per_s
     return gpu.calibration.figures["bandwidth"].value / COPY_SHARE
-
-
-def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> float:
-    """One direction of the link that the gradients take: as told, else the fastest that so many cards share."""
-    if isinstance(link, (int, float)):
-        return float(link)
-    if link in LINKS_BYTES_PER_S:
-        return LINKS_BYTES_PER_S[link]
-    if n_gpus > CARDS_PER_NODE and link != "nvlink":
-        return BETWEEN_NODES_BYTES_PER_S
-    bridged = gpu.link is not None and "bridge" in gpu.link
-    if gpu.link_bytes_per_s and link != "pcie" and not (gpu.is_geforce or (bridged and n_gpus > CARDS_PER_BRIDGE)):
-        return gpu.link_bytes_per_s / 2  # the catalogue counts both directions
-    generation, _, lanes = (gpu.pcie or "4.0 x16").partition(" ")
-    name = f"pcie{generation[0]}" + ("x8" if lanes == "x8" else "")
-    return LINKS_BYTES_PER_S.get(name, LINKS_BYTES_PER_S["pcie4"])
 
 
 def step_terms(workload: Workload, machine: Machine, constants: Constants) -> tuple[Term, ...]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stepwatch.comparison import Comparison, comparison_json
+from stepwatch.analysis.comparison import Comparison, comparison_json
 from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters.blocks import Bullets, Section, Table, Text, section

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from stepwatch.analysis import Analysis
-    from stepwatch.plan import Plan
-    from stepwatch.presenters.counsel_outline import Answer
+    from stepwatch.estimator.plan import Plan
+    from stepwatch.presenters.advice_outline import Answer
     from stepwatch.report import Report
 
 MOST_CHARTED_RUNS, MOST_RUNS = 4, 20
@@ -84,10 +84,10 @@ def plan_body(
 
 def answer_body(answer: Answer, language: str, *, static: bool = True) -> Body:
     """Of advice, or of recommended settings."""
-    from stepwatch.presenters import counsel_outline
+    from stepwatch.presenters import advice_outline
 
     writer = _Writer(language, static)
-    return writer.body(counsel_outline.title(answer), [writer.answer(answer)])
+    return writer.body(advice_outline.title(answer), [writer.answer(answer)])
 
 
 def style() -> str:
@@ -146,14 +146,14 @@ class PlanHtml:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CounselHtml:
+class AdviceHtml:
     name: str = "html"
     suffix: str = ".html"
 
     def render(self, answer: Answer, language: str) -> str:
-        from stepwatch.presenters import counsel_outline
+        from stepwatch.presenters import advice_outline
 
-        return _page(lambda spoken: answer_body(answer, spoken), say(counsel_outline.title(answer), language), language)
+        return _page(lambda spoken: answer_body(answer, spoken), say(advice_outline.title(answer), language), language)
 
 
 # --- one language -----------------------------------------------------------------------------------------------
@@ -176,11 +176,11 @@ class _Writer:
     def run(self, report: Report, a: Analysis, number: int | None = None, sharing: int = 1) -> dict[str, Any]:
         """`sharing` is the number of runs that share the points; 0 for a run without charts."""
         from stepwatch.presenters import outline, sentences
+        from stepwatch.presenters.advice_charts import changes_chart
         from stepwatch.presenters.charts import charts_of
-        from stepwatch.presenters.counsel_charts import changes_chart
         from stepwatch.presenters.thinning import MOST_POINTS
 
-        saving = changes_chart(report.counsel_of(a), self.language) if sharing else ()
+        saving = changes_chart(report.advice_of(a), self.language) if sharing else ()
         charts = (*charts_of(a, self.language, most=MOST_POINTS // sharing), *saving) if sharing else ()
         still = charts
         if sharing and self.static:
@@ -207,13 +207,13 @@ class _Writer:
         }  # fmt: skip
 
     def answer(self, answer: Answer) -> dict[str, Any]:
-        from stepwatch.presenters import counsel_outline
-        from stepwatch.presenters.counsel_charts import changes_chart
+        from stepwatch.presenters import advice_outline
+        from stepwatch.presenters.advice_charts import changes_chart
 
-        charts = changes_chart(answer.counsel, self.language)
+        charts = changes_chart(answer.advised, self.language)
         return {
-            "heading": None, "level": 2, "answer": [self.say(counsel_outline.headline(answer))], "source": None,
-            "figures": [], **self.placed(counsel_outline.sections(answer), charts, charts, _ADVICE_PLACES, None),
+            "heading": None, "level": 2, "answer": [self.say(advice_outline.headline(answer))], "source": None,
+            "figures": [], **self.placed(advice_outline.sections(answer), charts, charts, _ADVICE_PLACES, None),
         }  # fmt: skip
 
     def overview(self, report: Report, left_out: int) -> dict[str, Any]:

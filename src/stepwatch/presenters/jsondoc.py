@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwatch.analysis import Analysis
 from stepwatch.i18n import clean, say
-from stepwatch.presenters.counsel_sentences import list_json
+from stepwatch.presenters.advice_sentences import list_json
 from stepwatch.report import SCHEMA, Report, run_json
 
 
@@ -36,7 +36,7 @@ class JsonPresenter:
                 {"code": finding.code, "severity": finding.severity, "text": say(finding.message, language)}
                 for finding in findings
             ],
-            "advice": list_json(report.counsel_of(analysis), language),
+            "advice": list_json(report.advice_of(analysis), language),
         }
         if self.with_lines:
             texts["unread"] = [{"line": unread.line + 1, "text": clean(unread.text)} for unread in analysis.run.unread]

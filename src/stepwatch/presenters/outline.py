@@ -128,7 +128,7 @@ def _noticed(report: Report, a: Analysis) -> Iterator[Block]:
 
 
 def _changes(report: Report, a: Analysis) -> Iterator[Block]:
-    yield Bullets(tuple(Text(change) for change in sentences.changes(report.counsel_of(a))))
+    yield Bullets(tuple(Text(change) for change in sentences.changes(report.advice_of(a))))
 
 
 def _about(a: Analysis, codes: Iterable[str]) -> Iterator[Text]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from stepwatch.estimator.plan import Plan
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.plan import Plan
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters import vega
 from stepwatch.presenters.blocks import Table

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stepwatch.advice import counsel_on_plan
+from stepwatch.advice import advice_on_plan
+from stepwatch.estimator.plan import Plan
 from stepwatch.messages import Message
-from stepwatch.plan import Plan
-from stepwatch.presenters import counsel_sentences
+from stepwatch.presenters import advice_sentences
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.blocks import Block, Bullets, Labelled, Section, Table, Text, Typed, section
 
@@ -49,9 +49,9 @@ def _settings(plan: Plan) -> Table:
 
 
 def _changes(plan: Plan) -> Bullets:
-    found = counsel_on_plan(plan)
+    found = advice_on_plan(plan)
     said = (
-        (*counsel_sentences.sentence(advice, found), counsel_sentences.PRICE, advice.price) for advice in found.advice
+        (*advice_sentences.sentence(advice, found), advice_sentences.PRICE, advice.price) for advice in found.advice
     )
     return Bullets(tuple(map(Text, said)))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from stepwatch.estimator.plan import Claim, Plan
 from stepwatch.messages import Message
-from stepwatch.plan import Claim, Plan
 from stepwatch.settings import PRIVATE, Origin, Setting
 from stepwatch.units import TERA, Interval
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stepwatch.advice import counsel_on_plan
+from stepwatch.advice import advice_on_plan
+from stepwatch.estimator.plan import Plan
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.plan import Plan
-from stepwatch.presenters import counsel_sentences, plan_outline
+from stepwatch.presenters import advice_sentences, plan_outline
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.lines import (
     GAP,
@@ -120,19 +120,19 @@ class _Page:
 
     def change(self) -> list[Line]:
         """The first change that pays, in short."""
-        found = counsel_on_plan(self.plan)
+        found = advice_on_plan(self.plan)
         if not found.advice:
             return []
-        told = (found.advice[0].what, counsel_sentences.saves(found.advice[0], found.before.total_s))
+        told = (found.advice[0].what, advice_sentences.saves(found.advice[0], found.before.total_s))
         return self.labelled("→", " ".join(map(self.say, told)), 2, "bold")
 
     def changes(self) -> Iterator[Line]:
-        found = counsel_on_plan(self.plan)
+        found = advice_on_plan(self.plan)
         if not found.advice:
             return
         yield from self.heading(Message("What to change"))
         for advice in found.advice:
-            said = (*counsel_sentences.sentence(advice, found), counsel_sentences.PRICE, advice.price)
+            said = (*advice_sentences.sentence(advice, found), advice_sentences.PRICE, advice.price)
             yield from self.labelled("·", " ".join(map(self.say, said)), 2, "dim")
 
     def next(self, *, why: bool) -> list[Line]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.advice import Counsel
+from stepwatch.advice import AdviceList
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
@@ -18,7 +18,7 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.presenters import counsel_sentences
+from stepwatch.presenters import advice_sentences
 from stepwatch.report import Report, settings_json
 from stepwatch.run import Run
 from stepwatch.settings import Origin
@@ -503,21 +503,21 @@ def is_pressing(finding: Finding, a: Analysis) -> bool:
 # --- what to change ---------------------------------------------------------------------------------------------
 
 
-def worthwhile(counsel: Counsel | None) -> tuple[Message, ...]:
+def worthwhile(advised: AdviceList | None) -> tuple[Message, ...]:
     """The first change, in short: what, and what it saves."""
-    chosen = [advice for advice in counsel.advice if advice.remedy] if counsel is not None else []
-    if counsel is None or not chosen:
+    chosen = [advice for advice in advised.advice if advice.remedy] if advised is not None else []
+    if advised is None or not chosen:
         return ()
-    return chosen[0].what, counsel_sentences.saves(chosen[0], counsel.before.total_s)
+    return chosen[0].what, advice_sentences.saves(chosen[0], advised.before.total_s)
 
 
-def changes(counsel: Counsel | None) -> Iterator[tuple[Message, ...]]:
+def changes(advised: AdviceList | None) -> Iterator[tuple[Message, ...]]:
     """A paragraph for each change that pays, or that there is nothing to gain."""
-    if counsel is None or not counsel.advice:
-        yield counsel_sentences.headline(counsel), *counsel_sentences.nothing(counsel)
+    if advised is None or not advised.advice:
+        yield advice_sentences.headline(advised), *advice_sentences.nothing(advised)
         return
-    for advice in counsel.advice:
-        yield *counsel_sentences.sentence(advice, counsel), counsel_sentences.PRICE, advice.price
+    for advice in advised.advice:
+        yield *advice_sentences.sentence(advice, advised), advice_sentences.PRICE, advice.price
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------
@@ -702,7 +702,7 @@ def next_command(report: Report, a: Analysis, *, full: bool) -> Next | None:
         return Next(why=why, arguments=(*start, argument))
     if not full:
         return Next(why=Message("To see everything:"), arguments=(*start, "--full"))
-    if report.counsel_of(a) is not None:
+    if report.advice_of(a) is not None:
         advise = report.command.replace("explain", "advise", 1)
         why = Message("To see what to change, with the lines to paste:")
         return Next(why=why, arguments=(advise, *start[1:]))

@@ -116,7 +116,7 @@ class _Page(NamedTuple):
         """What a smaller chart makes room for, and what is said if there is room anyway."""
         found = [finding for finding in sentences.ranked(self.report, a) if finding.code not in _SAID_ABOVE]
         warnings = [self.in_brief(finding, a) for finding in found if finding.severity == WARNING]
-        told = " ".join(map(self.say, sentences.worthwhile(self.report.counsel_of(a))))
+        told = " ".join(map(self.say, sentences.worthwhile(self.report.advice_of(a))))
         change = [self.labelled("→", told, 2)] if told else []
         others = [finding for finding in found if finding.severity != WARNING]
         others.sort(key=lambda finding: not sentences.is_pressing(finding, a))
@@ -160,7 +160,7 @@ class _Page(NamedTuple):
         for finding in sentences.ranked(self.report, a):
             yield from self.finding(finding)
         yield from self.heading(Message("What to change"))
-        for change in sentences.changes(self.report.counsel_of(a)):
+        for change in sentences.changes(self.report.advice_of(a)):
             yield from self.bullet(" ".join(map(self.say, change)))
         yield from self.levels(a)
         yield from self.ranks(a)

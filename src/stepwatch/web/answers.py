@@ -6,20 +6,21 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from stepwatch.advice import counsel_on_log, counsel_on_plan
+from stepwatch.advice import advice_on_log, advice_on_plan
 from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import NOTICE, Finding
-from stepwatch.cards import card_of_config, card_of_this_machine, checked_link, count_in, named_card
 from stepwatch.errors import InputError, StepwatchError, TooLarge
+from stepwatch.estimator.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
 from stepwatch.explanation import explain
+from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
+from stepwatch.gpus.links import checked_link
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
-from stepwatch.presenters.counsel_outline import Answer as Advised
-from stepwatch.presenters.counsel_sentences import list_json
-from stepwatch.presenters.counsels import CounselMarkdown, counsel_json
-from stepwatch.presenters.html import Body, CounselHtml, HtmlPresenter, PlanHtml, answer_body, plan_body, report_body
+from stepwatch.presenters.advice_outline import Answer as Advised
+from stepwatch.presenters.advice_sentences import list_json
+from stepwatch.presenters.advices import AdviceMarkdown, advice_json
+from stepwatch.presenters.html import AdviceHtml, Body, HtmlPresenter, PlanHtml, answer_body, plan_body, report_body
 from stepwatch.presenters.jsondoc import JsonPresenter
 from stepwatch.presenters.markdown import MarkdownPresenter
 from stepwatch.presenters.plans import PlanMarkdown
@@ -103,7 +104,7 @@ def _plan_as(form: str, found: Plan, remarks: tuple[Message, ...], question: Que
     language = question.language
     if form == "json":
         said = {"language": language, "remarks": [say(remark, language) for remark in remarks]}
-        advice = list_json(counsel_on_plan(found), language)
+        advice = list_json(advice_on_plan(found), language)
         return _text(JSON, json.dumps({**plan_json(found), "advice": advice, **said}, ensure_ascii=False))
     if form == "md":
         why = question.flag("why", default=False)
@@ -142,7 +143,7 @@ def _advised(question: Question) -> Answer:
     name, cards = question.word("gpu"), question.number("gpus", MOST_CARDS) or count_in(question.word("gpu"))
     if source.text.strip() and ("log" in question.values or detect(source) is not None):
         analysis = _chosen_run(question, source)
-        return _advice_as(question, Advised(counsel=counsel_on_log(analysis, cards=cards)))
+        return _advice_as(question, Advised(advised=advice_on_log(analysis, cards=cards)))
     settings, remarks = config_settings(given or source.text.decode("utf-8", "replace"))
     settings = settings.beneath(_shape(question)).beneath(question.settings())
     card, origin = named_card(name) or card_of_config(settings) or card_of_this_machine()
@@ -151,7 +152,7 @@ def _advised(question: Question) -> Answer:
         found = recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=link)
         return _advice_as(question, Advised(recommended=found))
     planned = plan(settings, card, gpu_origin=origin, link=link)
-    return _advice_as(question, Advised(counsel=counsel_on_plan(planned, cards=cards), remarks=remarks))
+    return _advice_as(question, Advised(advised=advice_on_plan(planned, cards=cards), remarks=remarks))
 
 
 def _chosen_run(question: Question, source: Source) -> Analysis:
@@ -170,11 +171,11 @@ def _chosen_run(question: Question, source: Source) -> Analysis:
 def _advice_as(question: Question, found: Advised) -> Answer:
     form, language = question.form, question.language
     if form == "json":
-        return _text(JSON, counsel_json(found, language))
+        return _text(JSON, advice_json(found, language))
     if form == "md":
-        return _text(MARKDOWN, CounselMarkdown().render(found, language))
+        return _text(MARKDOWN, AdviceMarkdown().render(found, language))
     if form == "html":
-        return _text(HTML, CounselHtml().render(found, language))
+        return _text(HTML, AdviceHtml().render(found, language))
     return _page(answer_body(found, language, static=False))
 
 

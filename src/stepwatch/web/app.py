@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from stepwatch.estimator.plan import MODEL_NAMES
 from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
-from stepwatch.plan import MODEL_NAMES
 from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, cards, openapi
 from stepwatch.web.files import PLACE, Files, digest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from stepwatch.estimator.plan import MODEL_NAMES
 from stepwatch.i18n import LANGUAGES
-from stepwatch.plan import MODEL_NAMES
 from stepwatch.settings import KINDS
 
 Schema = dict[str, Any]

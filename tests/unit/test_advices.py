@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.builders import Truth, a_log
 
-from stepwatch.advice import Counsel, counsel_on_log, counsel_on_plan
+from stepwatch.advice import AdviceList, advice_on_log, advice_on_plan
 from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import analyse
+from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
-from stepwatch.plan import plan
-from stepwatch.presenters import counsel_sentences as sentences
-from stepwatch.presenters.counsels import Answer, CounselMarkdown, CounselTerminal, counsel_json
+from stepwatch.presenters import advice_sentences as sentences
+from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, Answer, advice_json
 from stepwatch.readers import read
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
@@ -31,13 +31,13 @@ TINY: dict[str, Value] = {
 LANGUAGES = ("en", "fr", "de", "es")
 
 
-def on_plan(gpu: str = "4070", cards: int | None = None, **values: Value) -> Counsel:
-    return counsel_on_plan(plan(Settings.of(Origin.USER, {**GPT2, **values}), find_gpu(gpu)), cards=cards)
+def on_plan(gpu: str = "4070", cards: int | None = None, **values: Value) -> AdviceList:
+    return advice_on_plan(plan(Settings.of(Origin.USER, {**GPT2, **values}), find_gpu(gpu)), cards=cards)
 
 
-def on_log(truth: Truth, gpu: str | None = None) -> Counsel | None:
+def on_log(truth: Truth, gpu: str | None = None) -> AdviceList | None:
     run = read(from_text(a_log(truth)))[0]
-    return counsel_on_log(analyse(run, find_gpu(gpu) if gpu else None, "user" if gpu else None))
+    return advice_on_log(analyse(run, find_gpu(gpu) if gpu else None, "user" if gpu else None))
 
 
 def recommended(gpu: str = "4070", n_gpus: int | None = None, **values: Value) -> Answer:
@@ -45,7 +45,7 @@ def recommended(gpu: str = "4070", n_gpus: int | None = None, **values: Value) -
 
 
 def document(answer: Answer, language: str = "en") -> dict[str, Any]:
-    return dict(json.loads(counsel_json(answer, language)))
+    return dict(json.loads(advice_json(answer, language)))
 
 
 LONG_LOG = on_log(Truth(max_iters=20000))
@@ -72,7 +72,7 @@ def test_nothing_worth_changing_is_said_with_the_reason() -> None:
 
 def test_a_log_that_shows_too_little_is_said_to() -> None:
     assert "too little" in sentences.headline(None).key
-    for form in (CounselTerminal().render, CounselMarkdown().render):
+    for form in (AdviceTerminal().render, AdviceMarkdown().render):
         assert "too little" in form(Answer(), "en")
     assert document(Answer())["advice"] == []
 
@@ -81,7 +81,7 @@ def test_where_only_the_machine_is_worth_a_look_no_setting_is_promised() -> None
     found = on_log(Truth(max_iters=20000, eval_s=0.1), "4090")
     assert found is not None
     assert "machine" in sentences.headline(found).key
-    assert "Before" not in CounselTerminal().render(Answer(counsel=found), "en")
+    assert "Before" not in AdviceTerminal().render(Answer(advised=found), "en")
 
 
 def test_the_first_change_stands_alone_and_the_others_with_those_before() -> None:
@@ -142,7 +142,7 @@ def test_a_recommended_config_is_python_and_train_py_takes_all_of_it() -> None:
 
 def test_several_cards_are_started_by_torchrun() -> None:
     assert recommended("a100", 8).command[0].startswith("torchrun --standalone --nproc_per_node=8")
-    more = Answer(counsel=on_plan(cards=4))
+    more = Answer(advised=on_plan(cards=4))
     assert more.command[0].startswith("torchrun --standalone --nproc_per_node=4")
 
 
@@ -154,7 +154,7 @@ def test_several_cards_are_started_by_torchrun() -> None:
         on_log(Truth(max_iters=20000, eval_interval=100, checkpoint_s=10.0, eval_iters=20, eval_s=1.4)),
     ],
 )  # fmt: skip
-def test_what_is_to_be_pasted_is_python(found: Counsel | None) -> None:
+def test_what_is_to_be_pasted_is_python(found: AdviceList | None) -> None:
     assert found is not None
     for advice in found.advice:
         if advice.patch is None or advice.patch.startswith(("pip", "nvidia-smi")):
@@ -168,21 +168,21 @@ def test_what_is_to_be_pasted_is_python(found: Counsel | None) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("answer", [Answer(counsel=LONG_LOG), Answer(counsel=MANY), recommended("4090")])
+@pytest.mark.parametrize("answer", [Answer(advised=LONG_LOG), Answer(advised=MANY), recommended("4090")])
 def test_no_placeholder_is_left(answer: Answer, language: str) -> None:
-    for text in (CounselTerminal().render(answer, language), CounselMarkdown().render(answer, language)):
+    for text in (AdviceTerminal().render(answer, language), AdviceMarkdown().render(answer, language)):
         prose = text.replace("{key: on_host(value) for key, value in x.items()}", "")
         assert "{" not in prose.replace("{'", "")
         assert ":range}" not in text
 
 
 def test_the_terminal_keeps_to_its_width() -> None:
-    for answer in (Answer(counsel=LONG_LOG), recommended()):
-        assert max(map(len, CounselTerminal(colour=False).render(answer, "en").splitlines())) <= 80
+    for answer in (Answer(advised=LONG_LOG), recommended()):
+        assert max(map(len, AdviceTerminal(colour=False).render(answer, "en").splitlines())) <= 80
 
 
 def test_the_note_shows_before_and_after_side_by_side() -> None:
-    note = CounselMarkdown().render(Answer(counsel=LONG_LOG), "en")
+    note = AdviceMarkdown().render(Answer(advised=LONG_LOG), "en")
     assert note.startswith("# ")
     assert "Whole run" in note
     assert "```diff\n- eval_interval = 250\n+ eval_interval = 2000\n```" in note
@@ -190,7 +190,7 @@ def test_the_note_shows_before_and_after_side_by_side() -> None:
 
 
 def test_the_json_keeps_its_promises() -> None:
-    found = document(Answer(counsel=LONG_LOG))
+    found = document(Answer(advised=LONG_LOG))
     assert found["schema"] == "stepwatch.advice/1"
     assert {"advice", "before", "after", "recommended", "plan"} <= set(found)
     assert found["recommended"] is None
@@ -218,7 +218,7 @@ def test_the_json_of_recommended_settings_has_their_plan() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_the_json_differs_between_languages_in_its_sentences_alone(language: str) -> None:
-    english, other = document(Answer(counsel=LONG_LOG)), document(Answer(counsel=LONG_LOG), language)
+    english, other = document(Answer(advised=LONG_LOG)), document(Answer(advised=LONG_LOG), language)
     for one, two in zip(english["advice"], other["advice"], strict=True):
         assert one["text"] != two["text"]
         assert one["price"] != two["price"]

@@ -1,11 +1,10 @@
-"""The card a question is about: named, in this machine, or unknown; and how several of it are connected."""
+"""The card a question is about: named, in this machine, or unknown."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.settings import Origin, Settings
@@ -109,23 +108,3 @@ def card_of_config(settings: Settings) -> tuple[Gpu, str] | None:
     if not (settings.text("device") or "").startswith("cpu"):
         return None
     return processor(settings["device"].origin)
-
-
-def checked_link(name: str | None, card: Gpu) -> str | None:
-    """How several of the card are connected; raises UsageError for what does not exist."""
-    if name is None:
-        return None
-    from stepwatch.estimator.step import LINKS_BYTES_PER_S
-
-    known = ("nvlink", "pcie", *LINKS_BYTES_PER_S)
-    if name.lower() not in known:
-        raise UsageError(
-            Message("there is no link “{name:word}”", {"name": name}),
-            Message("links: {names:word}", {"names": ", ".join(known)}),
-        )
-    if name.lower() == "nvlink" and not card.link_bytes_per_s:
-        raise UsageError(
-            Message("a {gpu:word} has no NVLink", {"gpu": card.name}),
-            Message("leave --link out, or name pcie4 or pcie5"),
-        )
-    return name.lower()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwatch.advice import Counsel
+from stepwatch.advice import AdviceList
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.plan_charts import Bar, bar_chart
@@ -10,14 +10,14 @@ from stepwatch.presenters.vega import Chart
 from stepwatch.units import Interval
 
 
-def changes_chart(counsel: Counsel | None, language: str) -> tuple[Chart, ...]:
+def changes_chart(advised: AdviceList | None, language: str) -> tuple[Chart, ...]:
     """The run as it is, and with one change after the other; nothing where none is chosen."""
-    if counsel is None or not any(counsel.chosen):
+    if advised is None or not any(advised.chosen):
         return ()
-    now = counsel.before.total_s.mid
+    now = advised.before.total_s.mid
     bars = [Bar("now", Message("As it is"), Interval.exactly(now), _time(Interval.exactly(now)), vega.SLATE)]
     for number, (advice, saved, goes) in enumerate(
-        zip(counsel.advice, counsel.together_s, counsel.chosen, strict=True), start=1
+        zip(advised.advice, advised.together_s, advised.chosen, strict=True), start=1
     ):
         if goes:
             left = Interval(*(max(now - end, 0.0) for end in (saved.high, saved.mid, saved.low)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwatch.advice import Advice, Counsel
+from stepwatch.advice import Advice, AdviceList
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.settings import Value
@@ -27,12 +27,12 @@ NOT_TAKEN = frozenset({
 # --- the list ---------------------------------------------------------------------------------------------------
 
 
-def headline(counsel: Counsel | None) -> Message:
-    if counsel is None:
+def headline(advised: AdviceList | None) -> Message:
+    if advised is None:
         return Message("The log shows too little to say what is worth changing.")
-    count = sum(counsel.chosen)
+    count = sum(advised.chosen)
     if count:
-        before, saved = counsel.before.total_s.mid, counsel.saves_s
+        before, saved = advised.before.total_s.mid, advised.saves_s
         facts = {
             "count": count, "before": before, "after": max(before - saved.mid, 0.0),
             "share": saved.mid / before if before > 0 else 0.0,
@@ -41,16 +41,16 @@ def headline(counsel: Counsel | None) -> Message:
             "One change makes this run {share:pct} shorter: {after:time} instead of {before:time}.", facts,
             "{count:n} changes make this run {share:pct} shorter: {after:time} instead of {before:time}.", count,
         )  # fmt: skip
-    if counsel.advice:
+    if advised.advice:
         return Message("No setting is worth changing, but the machine is worth a look.")
     return Message("Nothing is worth changing.")
 
 
-def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
+def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
     """Why the list is empty."""
-    if counsel is None or counsel.advice or not _knows_evaluations(counsel):
+    if advised is None or advised.advice or not _knows_evaluations(advised):
         return ()
-    run = counsel.before
+    run = advised.before
     share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
     facts = {"share": share}
     return (
@@ -62,9 +62,9 @@ def nothing(counsel: Counsel | None) -> tuple[Message, ...]:
     )
 
 
-def _knows_evaluations(counsel: Counsel) -> bool:
+def _knows_evaluations(advised: AdviceList) -> bool:
     """Whether what evaluations and checkpoints take is known, where there are any."""
-    a = counsel.case.analysis
+    a = advised.case.analysis
     return a is None or all(cost is None or cost.high > 0 for cost in (a.costs.eval_s, a.costs.checkpoint_s))
 
 
@@ -78,26 +78,26 @@ def saves(advice: Advice, total_s: Interval) -> Message:
     return Message("Saves {saved:range} of {total:range}, as estimated.", {"saved": advice.saves_s, "total": total_s})
 
 
-def together(counsel: Counsel, position: int) -> Message | None:
+def together(advised: AdviceList, position: int) -> Message | None:
     """What it gives with those before it; said from the second one on that counts."""
-    if not counsel.advice[position].remedy:
+    if not advised.advice[position].remedy:
         return None
-    if not counsel.chosen[position]:
-        return Message("An alternative: with the changes above it adds little.") if any(counsel.chosen) else None
-    if sum(counsel.chosen[: position + 1]) < 2:
+    if not advised.chosen[position]:
+        return Message("An alternative: with the changes above it adds little.") if any(advised.chosen) else None
+    if sum(advised.chosen[: position + 1]) < 2:
         return None
-    return Message("With the changes above: {saved:range}.", {"saved": counsel.together_s[position]})
+    return Message("With the changes above: {saved:range}.", {"saved": advised.together_s[position]})
 
 
-def sentence(advice: Advice, counsel: Counsel) -> tuple[Message, ...]:
+def sentence(advice: Advice, advised: AdviceList) -> tuple[Message, ...]:
     """One advice as a paragraph."""
-    return advice.what, advice.because, saves(advice, counsel.before.total_s)
+    return advice.what, advice.because, saves(advice, advised.before.total_s)
 
 
-def span(counsel: Counsel) -> Message | None:
+def span(advised: AdviceList) -> Message | None:
     """What run the savings are of, where a log is not a whole one."""
-    a = counsel.case.analysis
-    if a is None or not counsel.advice or a.forecast.done or a.forecast.max_iters is None:
+    a = advised.case.analysis
+    if a is None or not advised.advice or a.forecast.done or a.forecast.max_iters is None:
         return None
     left = a.forecast.max_iters - a.forecast.last_iteration
     return Message(
@@ -117,24 +117,24 @@ class Row(NamedTuple):
     after: Message
 
 
-def rows(counsel: Counsel) -> Iterator[Row]:
-    before, after = counsel.before, counsel.after
+def rows(advised: AdviceList) -> Iterator[Row]:
+    before, after = advised.before, advised.after
     for name, now, then in (
         (Message("Training step"), before.step_s, after.step_s),
         (Message("Evaluation"), before.eval_s, after.eval_s),
         (Message("Checkpoint"), before.checkpoint_s, after.checkpoint_s),
         (Message("Compilation, warm-up"), before.start_s, after.start_s),
-        (_lost(counsel), before.lost_s, after.lost_s),
+        (_lost(advised), before.lost_s, after.lost_s),
         (Message("Whole run"), before.total_s, after.total_s),
     ):
         if now.high > 0 or then.high > 0:
             yield Row(name, _time(now), _time(then))
-    if counsel.vram_before is not None and counsel.vram_after is not None:
-        yield Row(Message("Video memory"), _size(counsel.vram_before), _size(counsel.vram_after))
+    if advised.vram_before is not None and advised.vram_after is not None:
+        yield Row(Message("Video memory"), _size(advised.vram_before), _size(advised.vram_after))
 
 
-def _lost(counsel: Counsel) -> Message:
-    return Message("Stalls") if counsel.case.mtbf_s is None else Message("Stalls, repeated work")
+def _lost(advised: AdviceList) -> Message:
+    return Message("Stalls") if advised.case.mtbf_s is None else Message("Stalls, repeated work")
 
 
 def _time(of: Interval) -> Message:
@@ -260,12 +260,12 @@ def advice_json(advice: Advice, language: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def list_json(counsel: Counsel | None, language: str) -> list[dict[str, Any]]:
-    if counsel is None:
+def list_json(advised: AdviceList | None, language: str) -> list[dict[str, Any]]:
+    if advised is None:
         return []
     return [
         advice_json(advice, language) | {"together_s": interval_json(saved), "chosen": chosen}
-        for advice, saved, chosen in zip(counsel.advice, counsel.together_s, counsel.chosen, strict=True)
+        for advice, saved, chosen in zip(advised.advice, advised.together_s, advised.chosen, strict=True)
     ]
 
 

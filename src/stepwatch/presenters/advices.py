@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stepwatch.advice import Advice, Counsel
+from stepwatch.advice import Advice, AdviceList
+from stepwatch.estimator.plan import Plan, plan_json
 from stepwatch.estimator.simulate import Simulated
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.plan import Plan, plan_json
-from stepwatch.presenters import counsel_outline, plan_sentences
-from stepwatch.presenters import counsel_sentences as sentences
-from stepwatch.presenters.counsel_outline import BEFORE_AFTER, Answer
+from stepwatch.presenters import advice_outline, plan_sentences
+from stepwatch.presenters import advice_sentences as sentences
+from stepwatch.presenters.advice_outline import BEFORE_AFTER, Answer
 from stepwatch.presenters.lines import Line, Table, printable, shown, width_of_output
 from stepwatch.presenters.writing import Screen
 from stepwatch.units import Interval, interval_json
@@ -26,7 +26,7 @@ SCHEMA = "stepwatch.advice/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CounselTerminal:
+class AdviceTerminal:
     colour: bool | None = None
 
     def render(self, answer: Answer, language: str) -> str:
@@ -41,29 +41,29 @@ class _Page(NamedTuple):
     screen: Screen
 
     def changes(self) -> Iterator[Line]:
-        counsel, screen = self.answer.counsel, self.screen
-        yield from screen.paragraph(sentences.headline(counsel), style="bold")
-        yield from (line for message in sentences.nothing(counsel) for line in screen.paragraph(message))
+        advised, screen = self.answer.advised, self.screen
+        yield from screen.paragraph(sentences.headline(advised), style="bold")
+        yield from (line for message in sentences.nothing(advised) for line in screen.paragraph(message))
         yield from self.remarks()
-        if counsel is None:
+        if advised is None:
             return
-        for position, advice in enumerate(counsel.advice):
+        for position, advice in enumerate(advised.advice):
             yield Line()
-            yield from self.advice(counsel, position, advice)
-        if any(counsel.chosen):
+            yield from self.advice(advised, position, advice)
+        if any(advised.chosen):
             yield Line()
-            yield from self.table(counsel)
-            yield from self.typed(counsel)
-        notes = sentences.joined((sentences.span(counsel), *counsel.missing))
+            yield from self.table(advised)
+            yield from self.typed(advised)
+        notes = sentences.joined((sentences.span(advised), *advised.missing))
         yield from ([Line()] if notes else [])
         yield from (line for note in notes for line in screen.bullet(note))
 
-    def advice(self, counsel: Counsel, position: int, advice: Advice) -> Iterator[Line]:
+    def advice(self, advised: AdviceList, position: int, advice: Advice) -> Iterator[Line]:
         screen = self.screen
         number = str(position + 1)
         yield from screen.labelled(number, screen.say(advice.what), 3)
         told = sentences.joined(
-            (sentences.saves(advice, counsel.before.total_s), sentences.together(counsel, position))
+            (sentences.saves(advice, advised.before.total_s), sentences.together(advised, position))
         )
         for text in (screen.say(*told), screen.say(advice.because), screen.say(sentences.PRICE, advice.price)):
             yield from screen.labelled("", text, 3)
@@ -71,16 +71,16 @@ class _Page(NamedTuple):
             yield from screen.labelled("", screen.say(advice.where), 3)
             yield from (Line("     " + line, style="green") for line in advice.patch.splitlines())
 
-    def table(self, counsel: Counsel) -> list[Line]:
+    def table(self, advised: AdviceList) -> list[Line]:
         name, before, after = (self.screen.say(head) for head in BEFORE_AFTER)
         table = Table((name, "left"), (before, "right"), (after, "right"))
-        for row in sentences.rows(counsel):
+        for row in sentences.rows(advised):
             table.add(*(self.screen.say(cell) for cell in row))
         return table.lines(self.screen.width)
 
-    def typed(self, counsel: Counsel) -> Iterator[Line]:
+    def typed(self, advised: AdviceList) -> Iterator[Line]:
         screen = self.screen
-        lines = sentences.diff(counsel.change)
+        lines = sentences.diff(advised.change)
         if lines:
             yield from screen.heading(Message("In the config"))
             yield from (Line("  " + line, style="red" if line.startswith("-") else "green") for line in lines)
@@ -111,35 +111,35 @@ class _Page(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CounselMarkdown:
+class AdviceMarkdown:
     def render(self, answer: Answer, language: str) -> str:
         from stepwatch.presenters.markdown import Writer  # loads numpy, which the terminal can do without
 
         writer = Writer(language)
         blocks = [
-            "# " + writer.say(counsel_outline.title(answer)),
-            f"**{writer.say(counsel_outline.headline(answer))}**",
+            "# " + writer.say(advice_outline.title(answer)),
+            f"**{writer.say(advice_outline.headline(answer))}**",
         ]
-        blocks += [block for part in counsel_outline.sections(answer) for block in writer.section(part, "##")]
+        blocks += [block for part in advice_outline.sections(answer) for block in writer.section(part, "##")]
         return printable("\n\n".join(blocks) + "\n")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------
 
 
-def counsel_json(answer: Answer, language: str) -> str:
-    found, counsel = answer.recommended, answer.counsel
+def advice_json(answer: Answer, language: str) -> str:
+    found, advised = answer.recommended, answer.advised
     document: dict[str, Any] = {
-        "schema": SCHEMA, "language": language, "advice": sentences.list_json(counsel, language), "before": None,
+        "schema": SCHEMA, "language": language, "advice": sentences.list_json(advised, language), "before": None,
         "after": None, "saves_s": None, "recommended": None, "plan": None,
         "command": " ".join(answer.command) or None, "diff": [], "missing": [],
         "remarks": [say(remark, language) for remark in answer.remarks],
     }  # fmt: skip
-    if counsel is not None:
+    if advised is not None:
         document |= {
-            "before": _run_json(counsel.before, counsel.vram_before),
-            "after": _run_json(counsel.after, counsel.vram_after), "saves_s": interval_json(counsel.saves_s),
-            "diff": sentences.diff(counsel.change), "missing": [say(message, language) for message in counsel.missing],
+            "before": _run_json(advised.before, advised.vram_before),
+            "after": _run_json(advised.after, advised.vram_after), "saves_s": interval_json(advised.saves_s),
+            "diff": sentences.diff(advised.change), "missing": [say(message, language) for message in advised.missing],
         }  # fmt: skip
     if found is not None:
         document |= {

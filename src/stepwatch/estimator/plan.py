@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.estimator.estimate import Estimate, estimate, fits, flops_per_iteration, largest_batch_size
-from stepwatch.estimator.step import link_bytes_per_s
 from stepwatch.estimator.total import DEFAULT_MAX_ITERS, total
 from stepwatch.estimator.workload import DTYPES, MODELS, Workload, least_flops_per_iteration, nanochat
 from stepwatch.gpus import Gpu
+from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Origin, Settings, Value

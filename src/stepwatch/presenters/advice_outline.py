@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from stepwatch.advice import Advice, Counsel
+from stepwatch.advice import Advice, AdviceList
 from stepwatch.advice.recommended import Recommended
 from stepwatch.messages import Message
-from stepwatch.presenters import counsel_sentences as sentences
+from stepwatch.presenters import advice_sentences as sentences
 from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.blocks import Block, Bullets, Code, Section, Table, Text, section
 
@@ -16,9 +16,9 @@ BEFORE_AFTER = (Message("Part"), Message("Before"), Message("After"))
 
 
 class Answer(NamedTuple):
-    """What `advise` found: counsel on a run, or recommended settings where there is no run."""
+    """What `advise` found: advised on a run, or recommended settings where there is no run."""
 
-    counsel: Counsel | None = None
+    advised: AdviceList | None = None
     recommended: Recommended | None = None
     config: str | None = None
     """The config that the run was started with, as it may be shown."""
@@ -28,10 +28,10 @@ class Answer(NamedTuple):
     def command(self) -> list[str]:
         if self.recommended is not None:
             return sentences.command(self.recommended.settings, None, self.recommended.plan.n_gpus)
-        if self.counsel is None:
+        if self.advised is None:
             return []
-        new = {name: value for name, (_, value) in self.counsel.change.items()}
-        work = self.counsel.case.workload
+        new = {name: value for name, (_, value) in self.advised.change.items()}
+        work = self.advised.case.workload
         cards = int(new.get("world_size") or (work.world_size if work is not None else 1))
         return sentences.command(new, self.config, cards)
 
@@ -43,7 +43,7 @@ def title(answer: Answer) -> Message:
 def headline(answer: Answer) -> Message:
     if answer.recommended is not None:
         return sentences.recommended_headline(answer.recommended)
-    return sentences.headline(answer.counsel)
+    return sentences.headline(answer.advised)
 
 
 def sections(answer: Answer) -> Iterator[Section]:
@@ -52,24 +52,24 @@ def sections(answer: Answer) -> Iterator[Section]:
 
 
 def _of_changes(answer: Answer) -> Iterator[Section]:
-    counsel = answer.counsel
-    said = (*sentences.nothing(counsel), *answer.remarks)
-    if counsel is None:
+    advised = answer.advised
+    said = (*sentences.nothing(advised), *answer.remarks)
+    if advised is None:
         yield section("noticed", Message("What else to know"), [_bullets(said)])
         return
-    for position, advice in enumerate(counsel.advice):
-        part = section(f"change-{position + 1}", advice.what, _advice(counsel, position, advice))
+    for position, advice in enumerate(advised.advice):
+        part = section(f"change-{position + 1}", advice.what, _advice(advised, position, advice))
         yield part._replace(number=position + 1)
-    if any(counsel.chosen):
-        yield section("compared", Message("Before and after"), [_compared(counsel)])
-        yield section("config", Message("In the config"), [Code("\n".join(sentences.diff(counsel.change)), "diff")])
+    if any(advised.chosen):
+        yield section("compared", Message("Before and after"), [_compared(advised)])
+        yield section("config", Message("In the config"), [Code("\n".join(sentences.diff(advised.change)), "diff")])
         yield section("command", Message("On the command line"), [Code(" ".join(answer.command), "sh")])
-    notes = sentences.joined((*said, sentences.span(counsel), *counsel.missing))
+    notes = sentences.joined((*said, sentences.span(advised), *advised.missing))
     yield section("noticed", Message("What else to know"), [_bullets(notes)])
 
 
-def _advice(counsel: Counsel, position: int, advice: Advice) -> Iterator[Block]:
-    told = sentences.joined((sentences.saves(advice, counsel.before.total_s), sentences.together(counsel, position)))
+def _advice(advised: AdviceList, position: int, advice: Advice) -> Iterator[Block]:
+    told = sentences.joined((sentences.saves(advice, advised.before.total_s), sentences.together(advised, position)))
     yield Text((*told, advice.because))
     yield Text((sentences.PRICE, advice.price))
     if advice.patch is not None and advice.where is not None:
@@ -77,8 +77,8 @@ def _advice(counsel: Counsel, position: int, advice: Advice) -> Iterator[Block]:
         yield Code(advice.patch, "python" if advice.remedy else "sh")
 
 
-def _compared(counsel: Counsel) -> Table:
-    return Table(BEFORE_AFTER, "lrr", tuple(tuple((cell,) for cell in row) for row in sentences.rows(counsel)))
+def _compared(advised: AdviceList) -> Table:
+    return Table(BEFORE_AFTER, "lrr", tuple(tuple((cell,) for cell in row) for row in sentences.rows(advised)))
 
 
 def _of_settings(answer: Answer, found: Recommended) -> Iterator[Section]:

@@ -23,7 +23,7 @@ from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import CHECKPOINT, Reader
 from stepwatch.readers.records import Records
-from stepwatch.readers.stamps import strip_prefix
+from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.readers.words import Words
 from stepwatch.run import Evaluation, Fact, Floats, Timing
 

@@ -24,7 +24,7 @@ from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.undo import credible, fine, gaps_of, starts_of
+from stepwatch.readers.text.undo import credible, fine, gaps_of, starts_of
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Iterations, Timing
 
 _LINES = Pattern(

@@ -22,7 +22,7 @@ from stepwatch.readers.formats.trainer_rows import TrainerRows
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Floats, Ints, Timing
 
 _BAR = (

@@ -22,7 +22,7 @@ from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.readers.words import Words
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing
 

@@ -20,7 +20,7 @@ from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import CHECKPOINT, EVALUATION, NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.undo import gaps_of, starts_of, without
+from stepwatch.readers.text.undo import gaps_of, starts_of, without
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Ints, Iterations, Timing
 
 # Argonne's fork writes its fields as name=value.

@@ -19,7 +19,7 @@ from stepwatch.readers.columns import Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.stamps import stamp_of
+from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing
 
 _TIME = rf"train_time:(?:(?P<{{0}}_ms>{NUMBER})ms|(?P<{{0}}_s>{NUMBER})s)"

@@ -140,6 +140,7 @@ class _Pattern:
     """A statement as a regular expression, with the fields and the letters in it."""
 
     def __init__(self, statement: str) -> None:
+        self.statement = statement
         self.fields: list[Field] = []
         self._items: list[str | Field] = []  # of all such lines, in order: letters and fields
         tokens = list(_TOKEN.finditer(statement))
@@ -204,7 +205,10 @@ class _Pattern:
 
     @cached_property
     def letters(self) -> str:
-        return max((run for run in self._runs if isinstance(run, str)), key=len, default="")
+        letters = max((run for run in self._runs if isinstance(run, str)), key=len, default="")
+        if not letters.strip():
+            raise ValueError(f"no letters that all such lines have in {self.statement!r}")
+        return letters
 
     @cached_property
     def mark(self) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -95,9 +96,9 @@ class LineFormat:
 
     def sniff(self, head: bytes) -> float:
         """How many of the first lines with the marks are iterations; below 1 where only the start of a run is there."""
-        hits = sum(any(line.fits(rest) for line in self.iterations) for rest in lines_behind(head, self._marks))
+        hits = sum(any(line.fits(rest) for line in self.iterations) for rest in lines_behind(head, self._marks, prefixes=self.prefixes))
         opening = [line for line in self.settings if line.opening]
-        begun = any(line.fits(rest) for line in opening for rest in lines_behind(head, (line.letters,)))
+        begun = any(line.fits(rest) for line in opening for rest in lines_behind(head, (line.letters,), prefixes=False))
         return float(hits) or (0.5 if begun else 0.0)
 
     @cached_property
@@ -110,7 +111,9 @@ class LineFormat:
         block = Block.of(text)
         left = block.filled
         for _, lines, found in alike(block, left, self.iterations, prefixes=self.prefixes):
-            lines, found = _possible(lines, found)
+            fits = _possible(found)
+            if not fits.all():
+                lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
             if len(lines):
                 self.add(records, lines + first_line, found)
                 left = block.without(left, lines)
@@ -166,9 +169,7 @@ class LineFormat:
                 stamp = stamp_of(prefix)
                 if stamp is not None:
                     values["stamp_s"] = stamp
-                if len(
-                    _possible(np.zeros(1, np.int64), {name: np.array([value]) for name, value in values.items()})[0]
-                ):
+                if _possible(values):
                     return values
         if self.read_event(rest, prefix, number, records) or self.read_settings(rest, line, number, records):
             return None
@@ -220,8 +221,8 @@ class LineFormat:
         return known
 
 
-def lines_behind(head: bytes, marks: tuple[bytes, ...]) -> list[str]:
-    """The first lines that hold one of the marks, without their prefix."""
+def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
+    """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
     lines: list[str] = []
     for mark in marks:
         at = head.find(mark)
@@ -229,20 +230,20 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...]) -> list[str]:
             begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
             begin = max(begin, at - LONGEST_LINE // 2)
             line = head[begin : end if end >= 0 else len(head)][:LONGEST_LINE].decode("utf-8", "replace")
-            lines.append(strip_prefix(line)[0])
+            lines.append(strip_prefix(line)[0] if prefixes else line)
             at = head.find(mark, end) if end >= 0 else -1
     return lines
 
 
-def _possible(lines: Ints, found: dict[str, Floats]) -> tuple[Ints, dict[str, Floats]]:
-    """Without lines whose number or time is none that an iteration can have."""
+def _possible(found: Mapping[str, Any]) -> Any:
+    """Whether number and time are some that an iteration can have: of columns as of single values."""
     fits = found["number"] <= LARGEST_KEPT
     for field, (name, scale) in COLUMNS.items():
         if name == "time_s" and field in found:
-            fits &= (found[field] >= 0) & (found[field] * scale <= LONGEST_TIME_S)
+            fits = fits & (found[field] >= 0) & (found[field] * scale <= LONGEST_TIME_S)
     if "per_s" in found:
-        fits &= found["per_s"] * LONGEST_TIME_S >= 1
-    return (lines, found) if fits.all() else (lines[fits], {name: column[fits] for name, column in found.items()})
+        fits = fits & (found["per_s"] * LONGEST_TIME_S >= 1)
+    return fits
 
 
 def at_of(values: Mapping[str, float]) -> int | None:

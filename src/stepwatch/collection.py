@@ -379,7 +379,7 @@ def _missing(before: _Piece, after: _Piece) -> int | None:
     one, other = before.last, after.first
     if other is None:  # nothing to explain by itself
         return 0
-    if one is None or one.format != other.format or not len(other.iterations):
+    if one is None or not one.same_format(other) or not len(other.iterations):
         return None
     if not len(one.iterations):  # a header alone, whole or cut in two
         return None if one.faults or _says_again(one, other) else 0

@@ -17,12 +17,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log
 
-from stepwatch import readers
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
-from stepwatch.readers import read
+from stepwatch.readers import read, reading
 from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.formats import nanogpt
 from stepwatch.readers.stamps import stamp_of, strip_prefix
@@ -175,7 +174,7 @@ def test_small_blocks_give_the_same_runs(monkeypatch: pytest.MonkeyPatch, seed: 
         data = b"\n".join(line[i : i + width] for line in lines for i in range(0, max(len(line), 1), width))
     with monkeypatch.context() as patch:
         whole = rows(runs_of(data))
-        patch.setattr(readers, "BLOCK_BYTES", size)
+        patch.setattr(reading, "BLOCK_BYTES", size)
         assert rows(runs_of(data)) == whole
 
 

@@ -15,7 +15,7 @@ from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES, Phase
 from stepwatch.collection import runs_in
 from stepwatch.errors import NoIterations
 from stepwatch.readers import detect, read
-from stepwatch.readers.live import LiveReader
+from stepwatch.readers.following import LiveReader
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_bytes, from_file, from_text
 from stepwatch.watch import Live

@@ -28,7 +28,8 @@ from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import KINDS, NotPlain, evaluate, read_config, read_value
-from stepwatch.sources import Source, _read, normalise
+from stepwatch.sources import Source, normalise
+from stepwatch.sources.contents import read_bytes
 
 MANY = 400
 TRUTHS = (
@@ -156,7 +157,7 @@ def test_no_accident_to_gz_raises_anything_but_our_own(seed: int) -> None:
     for _ in range(rng.randint(0, 4)):
         data[rng.randrange(2, len(data))] = rng.randrange(256)
     try:
-        _read(io.BytesIO(bytes(data[: rng.randint(2, len(data))])), 10**7)
+        read_bytes(io.BytesIO(bytes(data[: rng.randint(2, len(data))])), 10**7)
     except StepwatchError:
         return
 

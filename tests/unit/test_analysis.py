@@ -280,7 +280,6 @@ def test_the_clock_measures_the_wall_where_times_are_means_too() -> None:
     assert a.goodput.wall_s == pytest.approx(570 + 20)  # 3 s per iteration by the clock, not the printed 2
 
 
-
 def test_averages_over_the_log_interval_count_for_all_of_it() -> None:
     text = "".join(f"[train] iter {n}: loss 8.3326 2276 ms/iter\n" for n in range(20, 210, 10))
     a = analysed("[train] tokens/iter = 393,216 | x\n" + text)

@@ -21,7 +21,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": {"settings"},
     "sources": set(),
     "readers": {"run", "settings", "sources"},
-    "collection": {"readers", "run", "settings", "sources"},
     "estimator": {"gpus", "settings"},
     "analysis": {"estimator", "gpus", "run", "settings"},
     "advice": {"analysis", "estimator", "gpus", "settings"},
@@ -58,7 +57,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         "advice",
         "analysis",
-        "collection",
         "estimator",
         "explanation",
         "gpus",

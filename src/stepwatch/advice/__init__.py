@@ -86,7 +86,7 @@ def advice_on_case(case: Case) -> AdviceList:
 
 def _rules_for(case: Case) -> tuple[Callable[[Case], Advice | None], ...]:
     """Rules on settings speak of nanoGPT's; of other trainers only the signs of a troubled machine are read."""
-    if case.analysis is None or case.analysis.run.format == "nanogpt":
+    if case.analysis is None or case.analysis.run.traits.has_nanogpt_settings:
         return rules(of_log=case.analysis is not None)
     from stepwatch.advice import symptoms
 
@@ -154,7 +154,7 @@ def _joined(case: Case, all_of: list[Advice]) -> tuple[dict[str, tuple[Value | N
 
 def _missing(case: Case) -> Iterator[Message]:
     a = case.analysis
-    if a is None or a.run.format != "nanogpt":
+    if a is None or not a.run.traits.has_nanogpt_settings:
         return
     if case.gpu is None:
         yield Message("Name the card with --gpu to hear about micro-batch, compilation and arithmetic.")

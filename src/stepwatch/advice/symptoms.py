@@ -41,7 +41,7 @@ def find_stalls(case: Case) -> Advice | None:
 def slow_stretch(case: Case) -> Advice | None:
     """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
     a = case.analysis
-    if a is None or a.run.schedules or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
+    if a is None or a.run.traits.schedules or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
         return None
     lengths = [regime.to_iteration - regime.from_iteration + 1 for regime in a.regimes.regimes]
     best = min(regime.step_s for regime in a.regimes.regimes)
@@ -66,7 +66,7 @@ def slow_stretch(case: Case) -> Advice | None:
 def heat(case: Case) -> Advice | None:
     """The steps became longer little by little, as when a card warms up; a schedule makes them so too."""
     a = case.analysis
-    if a is None or a.run.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
+    if a is None or a.run.traits.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
         return None
     if a.regimes.drift < CLEAR_DRIFT:
         return None

@@ -20,7 +20,7 @@ from stepwatch.readers.formats.recorded_run import complete
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 from stepwatch.units import TERA
 
 STEP = Template('{{"step":{number},"s":{s},"t":{t@}{data_s&}{wait_s&}{loss&}{tokens&}{>}')
@@ -289,4 +289,5 @@ READER = Reader(
     parse=parse,
     finish=finish,
     complete=complete,
+    traits=Traits(states_model=True),
 )

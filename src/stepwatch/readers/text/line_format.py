@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line, value_of
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits
 
 COLUMNS: Mapping[str, tuple[str, float]] = {
     "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "time_min": ("time_s", 60.0),
@@ -79,8 +79,7 @@ class LineFormat:
     events_offset: int = 0
     """From the number of the iteration beside such a line to that of the event."""
     untimed: tuple[Untimed, ...] = ()
-    schedules: bool = False
-    prints_means: bool = False
+    traits: Traits = field(default_factory=Traits)
     prefixes: bool = True
     """What launchers and loggers put in front of a line is taken away before a statement is tried."""
     last_offset: int = 0
@@ -89,14 +88,17 @@ class LineFormat:
     def reader(self) -> Reader:
         return Reader(
             self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
-            schedules=self.schedules, prints_means=self.prints_means, untimed=self.untimed,
+            traits=self.traits, untimed=self.untimed,
         )  # fmt: skip
 
     # --- is it this format? -----------------------------------------------------------------------------------
 
     def sniff(self, head: bytes) -> float:
         """How many of the first lines with the marks are iterations; below 1 where only the start of a run is there."""
-        hits = sum(any(line.fits(rest) for line in self.iterations) for rest in lines_behind(head, self._marks, prefixes=self.prefixes))
+        hits = sum(
+            any(line.fits(rest) for line in self.iterations)
+            for rest in lines_behind(head, self._marks, prefixes=self.prefixes)
+        )
         opening = [line for line in self.settings if line.opening]
         begun = any(line.fits(rest) for line in opening for rest in lines_behind(head, (line.letters,), prefixes=False))
         return float(hits) or (0.5 if begun else 0.0)
@@ -139,7 +141,7 @@ class LineFormat:
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         """Adds the iterations on these lines, whose fields are the columns."""
         columns: dict[str, np.ndarray] = {
-            name: found[field] * scale for field, (name, scale) in COLUMNS.items() if field in found
+            name: found[each] * scale for each, (name, scale) in COLUMNS.items() if each in found
         }
         if "per_s" in found:
             columns["time_s"] = 1 / found["per_s"]
@@ -210,11 +212,11 @@ class LineFormat:
                 continue
             known = True
             stated: dict[str, object] = dict(statement.sets)
-            for _, _, field in found.spans:
-                if field.name:
-                    text = found.texts[field.name]
-                    number_in_it = value_of(text, field.kind) * statement.scale
-                    stated[field.name] = text.strip() if field.kind in ("any", "rest", "name", "word") else number_in_it
+            for _, _, part in found.spans:
+                if part.name:
+                    text = found.texts[part.name]
+                    number_in_it = value_of(text, part.kind) * statement.scale
+                    stated[part.name] = text.strip() if part.kind in ("any", "rest", "name", "word") else number_in_it
             for name, value in stated.items():
                 if not isinstance(value, float) or math.isfinite(value):
                     records.events.append(Fact(line=number, name=name, value=value, header=statement.header))
@@ -238,9 +240,9 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True
 def _possible(found: Mapping[str, Any]) -> Any:
     """Whether number and time are some that an iteration can have: of columns as of single values."""
     fits = found["number"] <= LARGEST_KEPT
-    for field, (name, scale) in COLUMNS.items():
-        if name == "time_s" and field in found:
-            fits = fits & (found[field] >= 0) & (found[field] * scale <= LONGEST_TIME_S)
+    for each, (name, scale) in COLUMNS.items():
+        if name == "time_s" and each in found:
+            fits = fits & (found[each] >= 0) & (found[each] * scale <= LONGEST_TIME_S)
     if "per_s" in found:
         fits = fits & (found["per_s"] * LONGEST_TIME_S >= 1)
     return fits

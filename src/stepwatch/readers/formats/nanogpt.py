@@ -114,7 +114,7 @@ def sniff(head: bytes) -> float:
     """How many iteration lines with nanoGPT's grammar; below 1 where there are only traces of it."""
     lines = lines_behind(head, (b"iter ", b"iteration "))
     hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
-    hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, (_BARE_ITERATION.mark,)))
+    hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, _BARE_ITERATION.marks))
     traces = (weight for weight, patterns in _TRACES if any(pattern.search(head) for pattern in patterns))
     return float(hits) or next(traces, 0.0)
 

@@ -29,6 +29,7 @@ KINDS: Mapping[str, str] = {
     "quoted": r"[^'\"]*",
     "pad": r"\s*",
     "gap": r"\s+",  # two spaces in a statement are one
+    "dots": r"\.*",
     "colour": r"(?:\[[\d;]{1,12}m)?",  # what is left of it where a copy lost the escape
     "any": r".*?",
     "rest": r".*",
@@ -41,7 +42,7 @@ FIELDS: Mapping[str, str] = {
     "took_ms": "decimal", "time_us": "decimal", "time_ms": "decimal", "time_s": "decimal", "time_min": "decimal",
     "mfu_peak_flops": "decimal", "flops_per_token": "decimal", "dtype": "name", "gpu_text": "any",
 }  # fmt: skip
-_TIMES = ("time_us", "time_ms", "time_s", "time_min", "per_s", "tokens_per_s", "elapsed")
+_TIMES = ("time_", "per_s", "tokens_per_s", "elapsed", "average_")
 _TOKEN = re.compile(
     r"\\(?P<escaped>.)|\{(?P<name>\w+)(?::(?P<kind>\w+))?\}|(?P<gap> {2,})|(?P<bracket>[\[\]<>;])"
     r"|(?P<plain>(?:[^\\{\[\]<>; ]| (?! ))+)"
@@ -81,9 +82,9 @@ class Line:
 
     def __init__(
         self, statement: str, *pieces: str, header: bool = False, opening: bool = False, scale: float = 1.0,
-        sets: Mapping[str, str | float] | None = None,
+        sets: Mapping[str, str | float] | None = None, needs: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self.statement, self.pieces = statement, pieces
+        self.statement, self.pieces, self.needs = statement, pieces, needs
         self.header, self.opening, self.scale, self.sets = header, opening, scale, dict(sets or {})
 
     @staticmethod
@@ -116,21 +117,23 @@ class Line:
                     spans.append((begin, end, field))
                     if field.name:
                         texts.setdefault(field.name, found[field.group])
+        if self.needs and not any(name in texts for name in self.needs):
+            return None
         begin = match.end(head.opens.group) if head.opens else 0
         return Found(texts, sorted(spans), begin, match.end(), whole)
 
     def fits(self, line: str) -> bool:
-        head = self._patterns[0]
-        return head.letters in line and head.compiled.match(line) is not None
+        return self.find(line) is not None
 
     # --- many lines -------------------------------------------------------------------------------------------
 
-    @property
-    def mark(self) -> bytes:
-        """Letters beside the time: a line that has them and does not fit is one that should have fitted."""
-        return self._patterns[0].mark.encode()
+    @cached_property
+    def marks(self) -> tuple[bytes, ...]:
+        """Letters beside the time, in one of its forms: a line that has them and does not fit should have fitted."""
+        marks = [pattern.mark for pattern in self._patterns if pattern.mark]
+        return tuple(dict.fromkeys(mark.encode() for mark in marks or [self._patterns[0].letters]))
 
-    @property
+    @cached_property
     def letters(self) -> bytes:
         """The longest letters that stand in every such line."""
         return self._patterns[0].letters.encode()
@@ -212,11 +215,13 @@ class _Pattern:
 
     @cached_property
     def mark(self) -> str:
+        """The letters before the time, or behind it; empty where there is no time."""
         for place, run in enumerate(self._runs):
             if isinstance(run, Field) and run.name.startswith(_TIMES):
                 beside = [*self._runs[max(place - 1, 0) : place], *self._runs[place + 1 : place + 2]]
-                return max((each for each in beside if isinstance(each, str)), key=len, default="") or self.letters
-        return self.letters
+                words = [each for each in beside if isinstance(each, str) and re.search(r"\w", each)]
+                return words[0] if words else self.letters
+        return ""
 
 
 def value_of(text: str, kind: str) -> float:

@@ -105,7 +105,7 @@ class LineFormat:
 
     @cached_property
     def _marks(self) -> tuple[bytes, ...]:
-        return tuple(dict.fromkeys(line.mark for line in self.iterations))
+        return tuple(dict.fromkeys(mark for line in self.iterations for mark in line.marks))
 
     # --- reading ----------------------------------------------------------------------------------------------
 

@@ -243,7 +243,7 @@ def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool
     """The first line that one of the statements fits, as a shape."""
     letters = block.letters(lines)
     tried = 0
-    for mark in dict.fromkeys(statement.mark for statement in statements):
+    for mark in dict.fromkeys(mark for statement in statements for mark in statement.marks):
         at = letters.find(mark)
         while at >= 0 and tried < _MOST_MODELS:
             tried += 1

@@ -313,7 +313,7 @@ RunningAvgSamplesPerSec=91.40211754, CurrSamplesPerSec=91.51733021, MemAllocated
 RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated=5.12GB, MaxMemAllocated=18.03GB""",
     iterations=tuple(
         Line(
-            "<epoch={epoch:int}/micro_step={micro:int}/global_step=;{int}/>{number}, "
+            "{any}<epoch={epoch:int}/micro_step={micro:int}/global_step=;{int}/>{number}, "
             "[RunningAvgSamplesPerSec={decimal}, ]" + rate
         )
         for rate in ("CurrSamplesPerSec={tokens_per_s}", "SamplesPerSec={tokens_per_s_on_average:decimal}")

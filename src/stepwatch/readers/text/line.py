@@ -129,9 +129,14 @@ class Line:
 
     @cached_property
     def marks(self) -> tuple[bytes, ...]:
+        """Letters of which every such line has some."""
+        needed = [each.letters for each in self._patterns if any(field.name in self.needs for field in each.fields)]
+        return self.marks_of_time or tuple(letters.encode() for letters in needed or [self._patterns[0].letters])
+
+    @cached_property
+    def marks_of_time(self) -> tuple[bytes, ...]:
         """Letters beside the time, in one of its forms: a line that has them and does not fit should have fitted."""
-        marks = [pattern.mark for pattern in self._patterns if pattern.mark]
-        return tuple(dict.fromkeys(mark.encode() for mark in marks or [self._patterns[0].letters]))
+        return tuple(dict.fromkeys(pattern.mark.encode() for pattern in self._patterns if pattern.mark))
 
     @cached_property
     def letters(self) -> bytes:

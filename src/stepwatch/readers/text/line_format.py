@@ -107,28 +107,36 @@ class LineFormat:
     def _marks(self) -> tuple[bytes, ...]:
         return tuple(dict.fromkeys(mark for line in self.iterations for mark in line.marks))
 
+    @cached_property
+    def _marks_of_time(self) -> tuple[str, ...]:
+        return tuple(mark.decode() for line in self.iterations for mark in line.marks_of_time)
+
     # --- reading ----------------------------------------------------------------------------------------------
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         block = Block.of(text)
+        self.read_block(block, np.arange(len(block.starts)) + first_line, records)
+
+    def read_block(self, block: Block, numbers: np.ndarray, records: Records) -> None:
+        """Reads lines that have these numbers."""
         left = block.filled
         for _, lines, found in alike(block, left, self.iterations, prefixes=self.prefixes):
             fits = _possible(found)
-            if not fits.all():
+            if not np.all(fits):
                 lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
             if len(lines):
-                self.add(records, lines + first_line, found)
+                self.add(records, numbers[lines], found)
                 left = block.without(left, lines)
         rows: list[dict[str, float]] = []
         for index in block.holding(left, self._letters).tolist():
             line = block.line(index)[:LONGEST_LINE].decode("utf-8", "replace")
-            values = self.read_line(line, index + first_line, records)
+            values = self.read_line(line, numbers[index].item(), records)
             if values is not None:
-                rows.append({"line": float(index + first_line), **values})
+                rows.append({"line": numbers[index], **values})
         for names in dict.fromkeys(map(tuple, rows)):
             table = np.array([[*row.values()] for row in rows if tuple(row) == names], np.float64).T
             columns = dict(zip(names, table, strict=True))
-            self.add(records, columns.pop("line").astype(np.int64), columns)
+            self.add(records, columns.pop("line").astype(numbers.dtype), columns)
 
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
@@ -175,7 +183,7 @@ class LineFormat:
                     return values
         if self.read_event(rest, prefix, number, records) or self.read_settings(rest, line, number, records):
             return None
-        unclear = any(mark.decode() in rest for mark in self._marks) or any(each.fits(rest) for each in self.timeless)
+        unclear = any(mark in rest for mark in self._marks_of_time) or any(each.fits(rest) for each in self.timeless)
         if not read_surroundings(rest, number, records) and unclear:
             records.add_unread(number, line)  # looked like an iteration, and is none that we understand
         return None
@@ -239,7 +247,7 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True
 
 def _possible(found: Mapping[str, Any]) -> Any:
     """Whether number and time are some that an iteration can have: of columns as of single values."""
-    fits = found["number"] <= LARGEST_KEPT
+    fits = found.get("number", 0.0) <= LARGEST_KEPT
     for each, (name, scale) in COLUMNS.items():
         if name == "time_s" and each in found:
             fits = fits & (found[each] >= 0) & (found[each] * scale <= LONGEST_TIME_S)

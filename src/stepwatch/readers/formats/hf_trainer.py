@@ -106,7 +106,7 @@ class TrainerFormat(LineFormat):
             lines = np.cumsum(begins != 0) - 1
             place = np.arange(len(lines)) - np.flatnonzero(begins != 0)[lines]
             numbers = lines + place / np.bincount(lines)[lines] + first_line
-        self.read_block(block, numbers, records)
+        self.read_block(block, block.filled, numbers, records)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)

@@ -27,6 +27,7 @@ KINDS: Mapping[str, str] = {
     "name": r"\w+",
     "bar": r"[^|]*",
     "quoted": r"[^'\"]*",
+    "eta": r"[\d:?]*",
     "pad": r"\s*",
     "gap": r"\s+",  # two spaces in a statement are one
     "dots": r"\.*",

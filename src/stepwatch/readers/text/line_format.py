@@ -40,6 +40,7 @@ SURROUNDINGS = (
 )  # fmt: skip
 """Letters of which every line has some that a fault or a card is read from."""
 LONGEST_TIME_S = 1e9
+_TEXTS = ("any", "rest", "name", "word", "quoted")
 _MOST_SNIFFED = 60
 
 
@@ -115,11 +116,10 @@ class LineFormat:
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         block = Block.of(text)
-        self.read_block(block, np.arange(len(block.starts)) + first_line, records)
+        self.read_block(block, block.filled, np.arange(len(block.starts)) + first_line, records)
 
-    def read_block(self, block: Block, numbers: np.ndarray, records: Records) -> None:
-        """Reads lines that have these numbers."""
-        left = block.filled
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        """Reads those lines of a block that are left; the numbers are those of all of its lines."""
         for _, lines, found in alike(block, left, self.iterations, prefixes=self.prefixes):
             fits = _possible(found)
             if not np.all(fits):
@@ -224,7 +224,7 @@ class LineFormat:
                 if part.name:
                     text = found.texts[part.name]
                     number_in_it = value_of(text, part.kind) * statement.scale
-                    stated[part.name] = text.strip() if part.kind in ("any", "rest", "name", "word") else number_in_it
+                    stated[part.name] = text.strip() if part.kind in _TEXTS else number_in_it
             for name, value in stated.items():
                 if not isinstance(value, float) or math.isfinite(value):
                     records.events.append(Fact(line=number, name=name, value=value, header=statement.header))

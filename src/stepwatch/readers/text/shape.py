@@ -154,7 +154,7 @@ class Shape(NamedTuple):
                 steps.add(Figure(field.name, field.kind))
             elif field.kind == "word":
                 steps.add(Until(ord(" ")))
-            elif field.kind in ("bar", "quoted"):
+            elif field.kind in ("bar", "quoted", "eta"):
                 steps.add(Until(ord(line[end : end + 1] or "|"), least=0))
             elif field.kind in ("pad", "gap"):
                 steps.add_text(" " if field.kind == "gap" else "", 1)

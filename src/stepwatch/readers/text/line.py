@@ -18,6 +18,7 @@ FLOAT = rf"(?:{NUMBER}|[-+]?(?:nan|inf))"
 KINDS: Mapping[str, str] = {
     "int": r"\d{1,15}",
     "decimal": NUMBER,
+    "figure": r"[\d.]{1,12}",  # with two points it is none, and the line is not understood
     "float": FLOAT,  # which may be nan or inf
     "count": r"\d[\d,]*",
     "amount": r"\d[\d.,]*\s?[KMBkmb]?",
@@ -26,6 +27,7 @@ KINDS: Mapping[str, str] = {
     "word": r"\S+",
     "name": r"\w+",
     "bar": r"[^|]*",
+    "drawing": r"(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)",  # of Keras
     "quoted": r"[^'\"]*",
     "eta": r"[\d:?]*",
     "pad": r"\s*",

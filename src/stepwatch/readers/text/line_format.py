@@ -179,7 +179,8 @@ class LineFormat:
                 stamp = stamp_of(prefix)
                 if stamp is not None:
                     values["stamp_s"] = stamp
-                if _possible(values):
+                unread = any(field.kind == "figure" and math.isnan(values[field.name]) for *_, field in found.spans)
+                if _possible(values) and not unread:
                     return values
         if self.read_event(rest, prefix, number, records) or self.read_settings(rest, line, number, records):
             return None

@@ -124,6 +124,7 @@ class End:
 
 _FIGURES: dict[str, Callable[[Block, Ints], tuple[Mask, Ints, Floats]]] = {
     "int": read_int,
+    "figure": read_number,
     "decimal": lambda block, at: read_number(block, at, commas=True),
     "count": lambda block, at: read_number(block, at, commas=True),
     "float": lambda block, at: read_number(block, at, commas=True, nan=True),
@@ -159,7 +160,7 @@ class Shape(NamedTuple):
             elif field.kind in ("pad", "gap"):
                 steps.add_text(" " if field.kind == "gap" else "", 1)
                 steps.add(Spaces())
-            elif field.kind in ("name", "colour"):
+            elif field.kind in ("name", "colour", "drawing"):
                 steps.add_text(line[begin:end], end - begin)
             elif field.kind == "rest" and found.whole:
                 steps.add(Rest())

@@ -136,8 +136,8 @@ class _Keras(LineFormat):
             _add_facts(finals, epochs, records)
             _add_events(finals, epoch, records)
             _tell_lone_rows(finals, epoch, _add_rows(finals, epoch, records), epochs, records)
-        for name in (_SAVES, _OF_SAMPLES, _DRAWN):
-            records.take_table(name, 1 + (name == _DRAWN) + 1)
+        for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3)):
+            records.take_table(name, width)
 
 
 def _keep_first_drawings(lines: Ints, n: Floats, total: Floats, records: Records) -> None:

@@ -4,16 +4,16 @@
     python tools/differences.py --old main --only explain:json  # quick, while working
     python tools/differences.py --old ../before --only 'advise:*,compare' --logs '*nanogpt/0*' --show 5
 
-Every command is asked about `examples/` and the real logs ($STEPWATCH_CORPUS, else ../shared/corpus): `explain`, `advise`,
-`compare` and `watch` about each log, `estimate` and `gpus` about a fixed set of settings and cards. A kind of question is
-a command and a form, `explain:json`; `--kinds` lists them. The other languages, and
-rarer forms and options, are asked about the examples and every eighth log.
+Every command is asked about `examples/` and the real logs ($STEPWATCH_CORPUS, else ../shared/corpus): `explain`,
+`advise`, `compare` and `watch` about each log, `estimate` and `gpus` about a fixed set of settings and cards. A kind of
+question is a command and a form, `explain:json`; `--kinds` lists them. The other languages, and rarer forms and
+options, are asked about the examples and every sixteenth log.
 
 Each version runs in processes of its own, in which stepwatch is imported once and called in process. The answers of the
-old version are kept in a cache, by the content of its source and of the log, so that a second run asks only the new one.
-So that the same input gives the same bytes, logs are copied to a temporary directory with a fixed modification time, and
-the clock stands still. The drawing engine is replaced: drawing takes four seconds a page, so a page holds a digest of each
-specification where its picture would be.
+old version are kept in a cache, by the content of its source and of the log: a second run asks only the new one. So
+that the same input gives the same bytes, logs are copied to a temporary directory with a fixed modification time, and
+the clock stands still. The drawing engine is replaced, since it takes four seconds a page: a page holds a digest of
+each specification where its picture would be.
 
 The exit code is 1 where something differs.
 """
@@ -24,6 +24,7 @@ import argparse
 import difflib
 import fnmatch
 import hashlib
+import inspect
 import io
 import json
 import multiprocessing
@@ -40,7 +41,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "step
 CHANGED_AT_S = 1_750_000_000  # when every log was last written, and a minute later it is now
 NOW_S = CHANGED_AT_S + 60
 LONGEST_S = 120  # for one answer
-SAMPLE = 8  # every eighth log is asked about in all languages and options
+SAMPLE = 16  # every sixteenth log is asked about in all languages and options
 LANGUAGES = ("fr", "de", "es")
 MOST_DIFF_LINES = 60
 ENVIRONMENT = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "LANG": "", "LANGUAGE": "", "TERM": "xterm-256color", "COLORTERM": ""}
@@ -92,9 +93,15 @@ def questions(place: Path) -> Iterator[Question]:
 
 
 FORMS: dict[str, tuple[str, ...]] = {
-    "terminal": (), "narrow": (), "colour": (), "full": ("--full",), "full-narrow": ("--full",),
-    "json": ("--json",), "md": ("--md",), "html": ("--html",),
-}  # fmt: skip
+    "terminal": (),
+    "narrow": (),
+    "colour": (),
+    "full": ("--full",),
+    "full-narrow": ("--full",),
+    "json": ("--json",),
+    "md": ("--md",),
+    "html": ("--html",),
+}
 
 
 def _in_forms(command: str, inputs: tuple[str, ...], forms: Iterable[str], *options: str) -> Iterator[Question]:
@@ -120,22 +127,29 @@ def _about_log(name: str, *, thoroughly: bool) -> Iterator[Question]:
     yield from _in_forms("advise", (name,), ("narrow", "colour", "html"), *card)
     yield Question("watch:pipe", ("watch", "-", *card), (name,), piped=True)
     for language in LANGUAGES:
-        yield from _in_forms("explain", (name,), ("terminal", "full", "md", "html", "json"), *card, "--lang", language)
+        yield from _in_forms("explain", (name,), ("terminal", "full", "md", "html"), *card, "--lang", language)
         yield from _in_forms("advise", (name,), ("terminal", "md", "html"), *card, "--lang", language)
         yield Question("watch:once", ("watch", name, "--once", "--lang", language), (name,))
         yield Question("watch:pipe", ("watch", "-", "--lang", language), (name,), piped=True)
-    for options in (
-        ("--run", "2"), ("--with-lines", "--full"), ("--md", "--front-matter"), ("--json", "--no-iterations"),
-        ("--set", "max_iters=20000", "--set", "batch_size=8"), ("--gpu", "2x a100-80gb", "--full"), ("--gpu", "cpu"),
-        ("--gpu", "no-such-card"), ("--config", "examples/train_gpt2_small.py", "--json"),
-    ):  # fmt: skip
-        yield Question("explain:options", ("explain", name, *options), (name,))
-    for options in (
-        (), ("--set", "max_iters=20000", "--gpu", "a100-80gb"), ("--gpu", "4090", "--set", "mtbf_hours=24"),
-        ("--gpu", "h100", "--gpus", "8", "--json"), ("--run", "2", "--gpu", "4070"),
-    ):  # fmt: skip
-        yield Question("advise:options", ("advise", name, *options), (name,))
-    yield Question("estimate:options", ("estimate", name, *card), (name,))
+    for line in (
+        "explain --run 2",
+        "explain --with-lines --full",
+        "explain --md --front-matter",
+        "explain --json --no-iterations",
+        "explain --set max_iters=20000 --set batch_size=8",
+        "explain --gpu 2xa100-80gb --full",
+        "explain --gpu cpu",
+        "explain --gpu no-such-card",
+        "explain --config examples/train_gpt2_small.py --json",
+        "advise",
+        "advise --set max_iters=20000 --gpu a100-80gb",
+        "advise --gpu 4090 --set mtbf_hours=24",
+        "advise --gpu h100 --gpus 8 --json",
+        "advise --run 2 --gpu 4070",
+        "estimate --gpu 4070",
+    ):
+        command, *options = line.split()
+        yield Question(f"{command}:options", (command, name, *options), (name,))
     yield Question("explain:pipe", ("explain", "-", *card), (name,), piped=True)
 
 
@@ -153,42 +167,39 @@ def _about_two(pair: tuple[str, str], *, thoroughly: bool) -> Iterator[Question]
 
 def _about_plans() -> Iterator[Question]:
     config = "examples/train_gpt2_small.py"
-    shape = ("--n_layer=8", "--n_head=8", "--n_embd=512", "--block_size=1024", "--tokens_per_iter=524288")
-    for inputs, options in (
-        ((config,), ()),
-        ((config,), ("--gpu", "4070")),
-        ((config,), ("--gpu", "4070", "--compile=False", "--dtype=float32")),
-        ((config,), ("--gpu", "2x4090", "--why")),
-        ((config,), ("--gpu", "a100-80gb", "--gpus", "8", "--link", "nvlink", "--why")),
-        ((config,), ("--gpu", "h100", "--gpus", "16", "--link", "infiniband", "--claim", "2M-tokens/s")),
-        ((config,), ("--gpu", "no-such-card",)),
-        ((), ("--gpu", "4070", "--set", "n_params=40e6", "--set", "tokens_per_iter=524288", "--claim", "100ms")),
-        ((), ("--gpu", "a100", "--model", "gpt2-xl", "--claim", "3h")),
-        ((), ("--gpu", "4090", "--model", "gpt2", "--claim", "1s")),
-        ((), ("--gpu", "h100", "--depth", "20", "--gpus", "8")),
-        ((), ("--gpu", "v100", "--model", "gpt2-medium", "--why")),
-        ((), ("--gpu", "cpu", "--model", "gpt2")),
-        ((), ("--gpu", "4070", "--batch_size=0")),
-        ((), ("--gpu", "t4", "--batch_size=64", "--why", *shape[:3])),
-    ):  # fmt: skip
-        forms = ("terminal", "narrow", "colour", "json", "md", "html")
-        yield from _in_forms("estimate", inputs, forms, *options)
+    shape = "--n_layer=8 --n_head=8 --n_embd=512"
+    for line in (
+        f"estimate {config}",
+        f"estimate {config} --gpu 4070",
+        f"estimate {config} --gpu 4070 --compile=False --dtype=float32",
+        f"estimate {config} --gpu 2x4090 --why",
+        f"estimate {config} --gpu a100-80gb --gpus 8 --link nvlink --why",
+        f"estimate {config} --gpu h100 --gpus 16 --link infiniband --claim 2M-tokens/s",
+        f"estimate {config} --gpu no-such-card",
+        "estimate --gpu 4070 --set n_params=40e6 --set tokens_per_iter=524288 --claim 100ms",
+        "estimate --gpu a100 --model gpt2-xl --claim 3h",
+        "estimate --gpu 4090 --model gpt2 --claim 1s",
+        "estimate --gpu h100 --depth 20 --gpus 8",
+        "estimate --gpu v100 --model gpt2-medium --why",
+        "estimate --gpu cpu --model gpt2",
+        "estimate --gpu 4070 --batch_size=0",
+        f"estimate --gpu t4 --batch_size=64 --why {shape}",
+        f"advise {config} --gpu 4070",
+        f"advise {config} --gpu 4070 --compile=False",
+        f"advise {config} --gpu a100-80gb --gpus 8 --set mtbf_hours=24",
+        "advise",
+        "advise --gpu 4070",
+        f"advise --gpu 4070-laptop {shape} --tokens_per_iter=524288",
+        f"advise --gpu 4090 {shape} --tokens_per_iter=524288",
+        "advise --gpu h100 --gpus 8 --model gpt2-xl",
+        "advise --gpu a100 --depth 20",
+    ):
+        command, *options = line.split()
+        inputs = tuple(option for option in options if option == config)
+        options = [option for option in options if option != config]
+        yield from _in_forms(command, inputs, ("terminal", "narrow", "colour", "json", "md", "html"), *options)
         for language in LANGUAGES:
-            yield from _in_forms("estimate", inputs, ("terminal", "md", "html"), *options, "--lang", language)
-    for inputs, options in (
-        ((config,), ("--gpu", "4070")),
-        ((config,), ("--gpu", "4070", "--compile=False")),
-        ((config,), ("--gpu", "a100-80gb", "--gpus", "8", "--set", "mtbf_hours=24")),
-        ((), ("--gpu", "4070")),
-        ((), ("--gpu", "4070-laptop", *shape)),
-        ((), ("--gpu", "4090", *shape)),
-        ((), ("--gpu", "h100", "--gpus", "8", "--model", "gpt2-xl")),
-        ((), ("--gpu", "a100", "--depth", "20")),
-        ((), ()),
-    ):  # fmt: skip
-        yield from _in_forms("advise", inputs, ("terminal", "narrow", "colour", "json", "md", "html"), *options)
-        for language in LANGUAGES:
-            yield from _in_forms("advise", inputs, ("terminal", "md", "html"), *options, "--lang", language)
+            yield from _in_forms(command, inputs, ("terminal", "md", "html"), *options, "--lang", language)
 
 
 def _about_cards() -> Iterator[Question]:
@@ -221,7 +232,7 @@ def _enter(source: str, place: str) -> None:
     assert os.path.samefile(found, source), f"{found} was imported, not {source}"
 
 
-def _no_drawing() -> types.ModuleType:
+def _no_drawing() -> Any:
     engine: Any = types.ModuleType("vl_convert")
 
     def digest(spec: Any, **_: object) -> str:
@@ -286,7 +297,8 @@ class Version:
 
     def __init__(self, source: Path) -> None:
         self.source = source
-        digest = hashlib.sha256(Path(__file__).read_bytes() + sys.version.encode())
+        asking = [inspect.getsource(part) for part in (_enter, _no_drawing, _Capture, ask)]
+        digest = hashlib.sha256(f"{sys.version} {ENVIRONMENT} {NOW_S} {asking}".encode())
         for path in sorted(source.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
                 digest.update(f"{path.relative_to(source)}\0".encode() + path.read_bytes())
@@ -375,10 +387,8 @@ def _lines(kind: str, answer: bytes) -> list[str]:
     elif kind.endswith(":json"):
         code, rest = text.split("\n", 1)
         body, _, errors = rest.rpartition("\nstandard error:\n")
-        try:
+        with suppress(ValueError):  # a complaint is no JSON
             text = f"{code}\n{json.dumps(json.loads(body), indent=1, ensure_ascii=False)}\n{errors}"
-        except ValueError:
-            pass  # not an answer but a complaint
     return text.splitlines()
 
 
@@ -421,8 +431,8 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     options = _options()
     repository = Path(options.new if Path(options.new).is_dir() else ".").resolve()
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stepwatch-differences-")))
+    with tempfile.TemporaryDirectory(prefix="stepwatch-differences-") as directory:
+        place = Path(directory)
         digests = _copy_logs(repository, place)
         asked = [one for one in dict.fromkeys(questions(place)) if _matches(one.kind, options.only.split(","))]
         if options.logs:

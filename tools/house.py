@@ -92,7 +92,7 @@ def _nodes(module: Module, references: Counter[str]) -> Iterator[tuple[str, ast.
     for statement in module.tree.body:
         for name in _numbers(statement):
             yield "constants", statement, name
-    lazy = set()
+    lazy: set[ast.stmt] = set()
     for node in ast.walk(module.tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):

@@ -17,7 +17,7 @@ from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
 from stepwatch.readers import read, reading
-from stepwatch.readers.formats import recorded
+from stepwatch.readers.formats import recorder_file
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
@@ -150,8 +150,8 @@ def test_columns_read_what_json_reads(rows: list[tuple[int, float, float | None]
         for place, (number, seconds, data) in enumerate(rows)
     ]  # fmt: skip
     fast, slow = Records(), Records()
-    recorded.parse("\n".join(lines).encode(), 0, fast)
-    recorded.parse("\n".join(json.dumps(json.loads(line)) for line in lines).encode(), 0, slow)
+    recorder_file.parse("\n".join(lines).encode(), 0, fast)
+    recorder_file.parse("\n".join(json.dumps(json.loads(line)) for line in lines).encode(), 0, slow)
     for name in ("number", "time_s", "stamp_s", "loss", "line"):
         assert np.array_equal(getattr(fast.iterations(), name), getattr(slow.iterations(), name))
     if any(data is not None for _, _, data in rows):

@@ -17,10 +17,9 @@ from typing import BinaryIO, NamedTuple, Protocol
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.sources import printable, unreadable
-from stepwatch.sources.packed import packing_of
+from stepwatch.sources.packed import READ_BYTES, packing_of
 from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
 
-READ_BYTES = 1 << 20
 LONGEST_HALF_LINE = 1 << 16
 _SNIFFED_BYTES = 64
 _MEMORY = 64  # bytes before the place read up to: other ones there mean another file under the same name

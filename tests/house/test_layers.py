@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.house.sentences import SOURCE
+from tools import SOURCE
 
 GROUND = {"patterns", "messages", "errors", "units"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.

@@ -125,6 +125,8 @@ def _numbers(tree: ast.Module) -> Iterator[tuple[str, ast.Constant]]:
                 scope = scope or ast.unparse(target)
             case ast.Subscript(value=value, slice=part):
                 parts = [value] if _is_index(part) else [value, part]
+            case ast.Dict(values=values):
+                parts = values  # a key names something
             case ast.BinOp(left=left, op=ast.Pow()):
                 parts = [left]
             case _:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
@@ -97,6 +97,27 @@ class Settings(Mapping[str, Setting]):
     def text(self, name: str) -> str | None:
         setting = self.entries.get(name)
         return setting.value if setting is not None and isinstance(setting.value, str) else None
+
+
+GPT2_VOCABULARY = 50304  # 50257 rounded up to a multiple of 64, which cards like better (nanoGPT)
+GPT2_TOKENS = 50257
+
+
+class Layers(Protocol):
+    """What the work of attention depends on."""
+
+    @property
+    def n_layer(self) -> int: ...
+    @property
+    def n_embd(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+
+
+def flops_per_token(n_params: float, shape: Layers | None = None) -> float:
+    """Forward and backward for one token: 6 N + 12 L H Q T (PaLM, appendix B); without a shape, 6 N."""
+    attention = 0.0 if shape is None else 12.0 * shape.n_layer * shape.n_embd * shape.block_size
+    return 6.0 * n_params + attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -306,7 +306,7 @@ def _share_of_fewer(share: Interval, evaluations: int) -> Interval:
 
 
 def case_of_plan(plan: Plan, *, cards: int | None = None, windows: bool = False) -> Case:
-    from stepwatch.estimator.total import loop_of, prices_of
+    from stepwatch.estimator.simulate import loop_of, prices_of
 
     case = Case(
         settings=plan.settings, prices=prices_of(plan.estimate), loop=loop_of(plan.settings), measured=frozenset(),

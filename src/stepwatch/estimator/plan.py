@@ -7,19 +7,31 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
-from stepwatch.estimator.estimate import Estimate, estimate, fits, flops_per_iteration, largest_batch_size
-from stepwatch.estimator.total import DEFAULT_MAX_ITERS, total
-from stepwatch.estimator.workload import DTYPES, MODELS, Workload, least_flops_per_iteration, nanochat
+from stepwatch.estimator.constants import LAYER_WEIGHTS
+from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.memory import fits, largest_batch_size
+from stepwatch.estimator.simulate import total
+from stepwatch.estimator.workload import (
+    DTYPES,
+    MODELS,
+    NANOGPT,
+    NANOGPT_DEFAULTS,
+    Workload,
+    flops_per_iteration,
+    least_flops_per_iteration,
+    nanochat,
+)
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.settings import PRIVATE, Origin, Settings, Value
+from stepwatch.settings import PRIVATE, Origin, Settings, Value, flops_per_token
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"
 MODEL_NAMES = tuple(MODELS)
-_USUAL_BATCH = 12  # nanoGPT's default
+WIDTH_PER_LAYER = 64  # GPT-2 small is 12 x 64 wide, and so is nanochat at every depth
+DEEPEST = 200
 _SHAPE = ("n_layer", "n_head", "n_embd")
 _LARGEST = {
     "n_layer": 1000, "n_head": 1000, "n_embd": 1_000_000, "block_size": 10_000_000, "vocab_size": 10_000_000,
@@ -78,10 +90,6 @@ class Plan:
         return _over(self.flops_per_iter / self.n_gpus / self.peak_flops, self.estimate.step_s)
 
 
-def _with_floor(found: Estimate, floor_s: float) -> Estimate:
-    return replace(found, floor_step_s=min(floor_s, found.step_s.low))
-
-
 def _over(amount: float, time_s: Interval) -> Interval:
     return Interval(amount / time_s.high, amount / time_s.mid, amount / time_s.low)
 
@@ -100,10 +108,11 @@ def plan(
     peak = gpu.peak_flops(workload.dtype).flops
     if found is None or not peak:
         raise _unknown_speed(gpu)
-    flops = _counted_flops(workload, guessed)
-    least = flops if guessed else least_flops_per_iteration(workload)
-    if guessed:
-        found = _with_floor(found, least / least_flops_per_iteration(workload) * found.floor_step_s)
+    flops, least = flops_per_iteration(workload), least_flops_per_iteration(workload)
+    if guessed:  # without a shape only what the parameters need, attention left out
+        flops = flops_per_token(workload.n_params) * workload.tokens_per_iteration
+        floor_s = flops / least * found.floor_step_s
+        least, found = flops, replace(found, floor_step_s=min(floor_s, found.step_s.low))
     whole = total(found, complete)
     result = Plan(
         settings=complete, workload=workload, gpu=gpu, gpu_origin=gpu_origin, n_gpus=workload.world_size,
@@ -154,14 +163,14 @@ def _with_shape(settings: Settings) -> tuple[Settings, bool]:
     n_params = settings.number("n_params")
     if n_params is None or any(name in settings for name in _SHAPE) or settings.text("init_from") in MODELS:
         return settings, False
-    vocabulary = settings.count("vocab_size") or 50304
+    vocabulary = settings.count("vocab_size") or NANOGPT.vocab_size
 
     def size(depth: int) -> float:
-        width = 64 * depth
-        return 12.0 * depth * width * width + vocabulary * width
+        width = WIDTH_PER_LAYER * depth
+        return float(LAYER_WEIGHTS * depth * width * width + vocabulary * width)
 
-    depth = min(range(2, 200), key=lambda layers: abs(size(layers) - n_params))
-    guess: dict[str, Value] = {"n_layer": depth, "n_head": depth, "n_embd": 64 * depth}
+    depth = min(range(2, DEEPEST), key=lambda layers: abs(size(layers) - n_params))
+    guess: dict[str, Value] = {"n_layer": depth, "n_head": depth, "n_embd": WIDTH_PER_LAYER * depth}
     return settings.beneath(Settings.of(Origin.INFERRED, guess)), True
 
 
@@ -190,9 +199,10 @@ def _with_batch(settings: Settings) -> Settings:
     tokens = settings.count("tokens_per_iter")
     if tokens is None or "batch_size" in settings or "gradient_accumulation_steps" in settings:
         return settings
-    sequences, cards = max(tokens // (settings.count("block_size") or 1024), 1), settings.count("world_size") or 1
-    shared = (size for size in range(_USUAL_BATCH, 0, -1) if sequences % size == 0 and sequences // size % cards == 0)
-    batch = next(shared, 1)
+    sequences = max(tokens // (settings.count("block_size") or NANOGPT.block_size), 1)
+    cards = settings.count("world_size") or 1
+    sizes = range(NANOGPT.batch_size, 0, -1)
+    batch = next((size for size in sizes if sequences % size == 0 and sequences // size % cards == 0), 1)
     guess: dict[str, Value] = {"batch_size": batch, "gradient_accumulation_steps": sequences // batch}
     return settings.beneath(Settings.of(Origin.INFERRED, guess))
 
@@ -212,7 +222,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
 def _check_agreement(settings: Settings, workload: Workload) -> None:
     """Figures that say the same thing twice, and differently. Only what was given by hand is refused for it."""
     stated = settings.number("n_params")
-    counted = replace(workload, stated_params=None).n_params
+    counted = workload.shape_params
     if stated and settings["n_params"].origin is not Origin.LOG and not 0.8 < counted / stated < 1.25:
         raise UsageError(
             Message(
@@ -253,7 +263,7 @@ def _check(settings: Settings) -> None:
 
 
 def _nonsense(settings: Settings, error: ValueError) -> UsageError:
-    width, heads = settings.count("n_embd") or 768, settings.count("n_head") or 12
+    width, heads = settings.count("n_embd") or NANOGPT.n_embd, settings.count("n_head") or NANOGPT.n_head
     if width % heads:
         return UsageError(
             Message(
@@ -264,13 +274,6 @@ def _nonsense(settings: Settings, error: ValueError) -> UsageError:
     return UsageError(
         Message("these settings make no sense: {reason:word}", {"reason": error}), Message("check the config")
     )
-
-
-def _counted_flops(workload: Workload, guessed: bool) -> float:
-    """As nanoGPT counts; without a shape only what the parameters need, attention left out."""
-    if guessed and workload.stated_params:
-        return 6.0 * workload.stated_params * workload.tokens_per_iteration
-    return flops_per_iteration(workload)
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
@@ -359,7 +362,7 @@ def _unit(name: str, text: str) -> float:
 
 
 def _iterations(of: Plan) -> int:
-    return (of.settings.count("max_iters") or DEFAULT_MAX_ITERS) + 1
+    return (of.settings.count("max_iters") or int(NANOGPT_DEFAULTS["max_iters"])) + 1
 
 
 def _is_of_whole_run(text: str) -> bool:

@@ -25,6 +25,8 @@ GIB = 2**30
 BOOST_SLACK = 1.25
 DATACENTRE_SLACK = 1.05
 
+A100_FLOPS = 312 * TERA  # bf16, dense: the peak that nanoGPT divides by on every card
+
 _DTYPES = {
     "bfloat16": "bfloat16", "bf16": "bfloat16",
     "float16": "float16", "fp16": "float16", "half": "float16",
@@ -108,9 +110,12 @@ class Gpu:
     def impossible_above_flops(self, dtype: str | None = None) -> float | None:
         """No honest measurement lies above this; None where the peak is unknown."""
         peak = self.peak_flops(dtype).flops
-        if peak is None:
-            return None
-        return peak * (DATACENTRE_SLACK if self.segment == "datacentre" else BOOST_SLACK)
+        return None if peak is None else peak * self.boost_slack
+
+    @property
+    def boost_slack(self) -> float:
+        """How far above its advertised peak such a card may be."""
+        return DATACENTRE_SLACK if self.segment == "datacentre" else BOOST_SLACK
 
     def _preferred_dtype(self) -> str:
         if self.has_bf16:

@@ -14,7 +14,7 @@ from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.statistics import block_medians, median
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import Run
-from stepwatch.units import Z90, Interval
+from stepwatch.units import Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
@@ -97,7 +97,7 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
     recent = median(times[-RECENT_ROWS:])
     mid = recent * costs.mean_ratio * max(_clock_factor(goodput), costs.device_ratio)
     wander = _wander(times)
-    statistical = Z90 * 1.2533 * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
+    statistical = 1.6449 * 1.2533 * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
     slack = math.hypot(wander, statistical)
     down = math.hypot(FASTER_DOUBT, slack) + max(doubt_down - BASE_DOUBT, 0.0)
     up = math.hypot(SLOWER_DOUBT, slack) + max(doubt_up - BASE_DOUBT, 0.0)

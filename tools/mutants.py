@@ -435,6 +435,8 @@ class Selection:
             for function in test["calls"]:
                 self._callers[function].add(nodeid)
         self._uses = Uses()
+        files = {nodeid.split("::")[0] for nodeid in tests}
+        self._mentioned = {file: _mentioned(ast.parse((ROOT / file).read_text(encoding="utf-8"))) for file in files}
         self.noticed: dict[tuple[str, str], int] = defaultdict(int)
 
     def of(self, move: Move) -> list[str]:
@@ -444,6 +446,8 @@ class Selection:
             names = [part.strip(" ()*") for part in name.replace(".", ",").split(",")]
             functions = self._uses.of(names)
             found = {nodeid for function in functions for nodeid in self._callers[function]}
+            direct = {file for file, mentioned in self._mentioned.items() if mentioned & set(names)}
+            found |= {nodeid for nodeid in self._seconds if nodeid.split("::")[0] in direct}
         if not found:
             inside = [function for function in self._callers if function.startswith(f"{move.path}::")]
             found = {nodeid for function in inside for nodeid in self._callers[function]}

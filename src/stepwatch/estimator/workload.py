@@ -34,8 +34,7 @@ _COUNTS = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_siz
 def nanochat(depth: int) -> dict[str, Value]:
     """The shape that nanochat's --depth means: width 64 per layer, heads of 128."""
     width = 64 * depth
-    heads = max(1, (width + 127) // 128)
-    return {"n_layer": depth, "n_head": heads, "n_embd": width, "block_size": 2048, "vocab_size": 32768}
+    return {"n_layer": depth, "n_head": -(-width // 128), "n_embd": width, "block_size": 2048, "vocab_size": 32768}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,6 +266,7 @@ def calls_of(file: str, target: Path) -> None:
 
 def run_tests(names: list[str], *options: str, plugins: list[object]) -> int:
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}"]
+    quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other plugin that happens to be installed
     early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest began
     return int(pytest.main([*quiet, *early, *options, *names], plugins=plugins))
 
@@ -526,6 +527,9 @@ def main() -> int:
     with contextlib.suppress(OSError, ValueError):
         kept = json.loads(options.cache.read_text(encoding="utf-8"))
     sys.path[:0] = [str(SRC), str(ROOT)]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    sys.dont_write_bytecode = False  # else every child compiles all modules again
+    sys.pycache_prefix = tempfile.mkdtemp(prefix="mutants-pyc-")
     children = Children(options.jobs, lambda: options.cache.write_text(json.dumps(kept), encoding="utf-8"))
     tests = find_calls(test_files(options.tests), kept, children)
     found = run(moves, tests, kept, children)

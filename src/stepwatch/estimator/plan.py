@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -24,7 +25,6 @@ from stepwatch.estimator.workload import (
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Origin, Settings, Value, flops_per_token
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
@@ -301,9 +301,9 @@ _UNITS = {
 }  # fmt: skip
 _PER_ITERATION = frozenset({"ms", *_SECONDS})
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "mio": 1e6, "g": 1e9}
-_RATE = Pattern(r"(?P<scale>k|m|mio|g)?-?(?:tokens?|tok|t)/(?:s|sec|second)")
-_PIECE = Pattern(r"(?P<value>\d[\d.,]*)(?P<unit>[^\d.,]*)")
-_THOUSANDS = Pattern(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3}){2,}")
+_RATE = re.compile(r"(?P<scale>k|m|mio|g)?-?(?:tokens?|tok|t)/(?:s|sec|second)")
+_PIECE = re.compile(r"(?P<value>\d[\d.,]*)(?P<unit>[^\d.,]*)")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3}){2,}")
 
 
 def judge(text: str, of: Plan) -> Claim:

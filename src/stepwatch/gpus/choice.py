@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.settings import Origin, Settings
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stepwatch.gpus.calibration import Calibration
 
 THIS, CPU = "this", "cpu"
-_COUNT = Pattern(r"^\s*(?P<before>\d{1,4})\s?[x×]\s?(?=\D|\d{4})|\s[x×]\s?(?P<after>\d{1,4})\s*$")
+_COUNT = re.compile(r"^\s*(?P<before>\d{1,4})\s?[x×]\s?(?=\D|\d{4})|\s[x×]\s?(?P<after>\d{1,4})\s*$")
 
 
 def named_card(name: str | None) -> tuple[Gpu, str] | None:

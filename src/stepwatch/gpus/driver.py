@@ -6,6 +6,7 @@ Every figure may fail by itself, on laptops, under WSL, in containers: then it i
 # ruff: noqa: N802, the functions bear NVIDIA's own names
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,7 +17,6 @@ from stepwatch.gpus.catalogue import BOOST_SLACK, Gpu
 from stepwatch.gpus.formula import FIRST_WITH_BF16, cores_per_sm, gpu_by_formula, plain_name, segment
 from stepwatch.gpus.names import find_gpu
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.units import MEGA
 
 _T = TypeVar("_T")
@@ -30,7 +30,7 @@ _NOT_AVAILABLE = 2**32 - 1  # NVML_VALUE_NOT_AVAILABLE
 _MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
 _VRAM_TOLERANCE = 0.1  # as in names.py: drivers report up to 7 % less than the nominal memory
 
-_MIG = Pattern(r" +MIG +(\S+)$")
+_MIG = re.compile(r" +MIG +(\S+)$")
 _PEAKS = (
     "fp32_flops", "tf32_flops", "fp16_flops", "fp16_accumulate16_flops", "bf16_flops", "fp8_flops",
     "fp8_accumulate16_flops", "int8_ops",

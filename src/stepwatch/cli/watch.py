@@ -33,7 +33,8 @@ from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.watch import DONE, Event, Live, Look
 
 if TYPE_CHECKING:
-    from stepwatch.gpus import Gpu, Reading
+    from stepwatch.gpus import Gpu
+    from stepwatch.gpus.driver import Reading
 
 PROGRESS_S = 60.0  # between two lines on progress where there is no screen
 INTERRUPTED = 130
@@ -342,7 +343,7 @@ def read_card() -> Reading | None:
 
 @cache
 def _sensors() -> Any:
-    from stepwatch.gpus import Sensors
+    from stepwatch.gpus.driver import Sensors
 
     try:
         return Sensors()

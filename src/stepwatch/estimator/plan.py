@@ -13,7 +13,6 @@ from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.memory import fits, largest_batch_size
 from stepwatch.estimator.simulate import total
 from stepwatch.estimator.workload import (
-    DTYPES,
     MODELS,
     NANOGPT,
     NANOGPT_DEFAULTS,
@@ -23,6 +22,7 @@ from stepwatch.estimator.workload import (
     nanochat,
 )
 from stepwatch.gpus import Gpu
+from stepwatch.gpus.catalogue import DTYPES
 from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.messages import Message
 from stepwatch.settings import PRIVATE, Origin, Settings, Value, flops_per_token
@@ -34,10 +34,20 @@ WIDTH_PER_LAYER = 64  # GPT-2 small is 12 x 64 wide, and so is nanochat at every
 DEEPEST = 200
 _SHAPE = ("n_layer", "n_head", "n_embd")
 _LARGEST = {
-    "n_layer": 1000, "n_head": 1000, "n_embd": 1_000_000, "block_size": 10_000_000, "vocab_size": 10_000_000,
-    "batch_size": 1_000_000, "gradient_accumulation_steps": 10_000_000, "max_iters": 10**12, "eval_iters": 10**9,
-    "eval_interval": 10**12, "world_size": 100_000, "tokens_per_iter": 10**12, "n_params": 10**14,
-}  # fmt: skip
+    "n_layer": 1000,
+    "n_head": 1000,
+    "n_embd": 1_000_000,
+    "block_size": 10_000_000,
+    "vocab_size": 10_000_000,
+    "batch_size": 1_000_000,
+    "gradient_accumulation_steps": 10_000_000,
+    "max_iters": 10**12,
+    "eval_iters": 10**9,
+    "eval_interval": 10**12,
+    "world_size": 100_000,
+    "tokens_per_iter": 10**12,
+    "n_params": 10**14,
+}
 
 Verdict = Literal["impossible", "implausible", "plausible"]
 
@@ -95,9 +105,14 @@ def _over(amount: float, time_s: Interval) -> Interval:
 
 
 def plan(
-    settings: Settings, gpu: Gpu, *, gpu_origin: str = "user", n_gpus: int | None = None,
-    link: str | float | None = None, claim: str | None = None,
-) -> Plan:  # fmt: skip
+    settings: Settings,
+    gpu: Gpu,
+    *,
+    gpu_origin: str = "user",
+    n_gpus: int | None = None,
+    link: str | float | None = None,
+    claim: str | None = None,
+) -> Plan:
     """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
     settings, notes = _with_vocabulary(_with_dtype(settings, gpu))
     if n_gpus is not None:
@@ -115,13 +130,26 @@ def plan(
         least, found = flops, replace(found, floor_step_s=min(floor_s, found.step_s.low))
     whole = total(found, complete)
     result = Plan(
-        settings=complete, workload=workload, gpu=gpu, gpu_origin=gpu_origin, n_gpus=workload.world_size,
-        estimate=found, total_s=whole.total_s, step_part_s=whole.step_part_s, evaluations=whole.evaluations,
-        saves=whole.saves, flops_per_iter=flops, least_flops_per_iter=least, peak_flops=peak,
-        fits=fits(workload, gpu), largest_batch_size=largest_batch_size(workload, gpu), shape_guessed=guessed,
-        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16, link=link,
+        settings=complete,
+        workload=workload,
+        gpu=gpu,
+        gpu_origin=gpu_origin,
+        n_gpus=workload.world_size,
+        estimate=found,
+        total_s=whole.total_s,
+        step_part_s=whole.step_part_s,
+        evaluations=whole.evaluations,
+        saves=whole.saves,
+        flops_per_iter=flops,
+        least_flops_per_iter=least,
+        peak_flops=peak,
+        fits=fits(workload, gpu),
+        largest_batch_size=largest_batch_size(workload, gpu),
+        shape_guessed=guessed,
+        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
+        link=link,
         notes=(*notes, *_notes_on_cards(workload, gpu, link)),
-    )  # fmt: skip
+    )
     return result if claim is None else replace(result, claim=judge(claim, result))
 
 
@@ -296,9 +324,13 @@ _HOURS = ("h", "hr", "hrs", "hour", "hours", "stunde", "stunden", "heure", "heur
 _DAYS = ("d", "j", "day", "days", "tag", "tage", "tagen", "jour", "jours", "día", "días", "dia", "dias")
 _WEEKS = ("w", "week", "weeks", "woche", "wochen", "semaine", "semaines", "semana", "semanas")
 _UNITS = {
-    "ms": 1e-3, **dict.fromkeys(_SECONDS, 1.0), **dict.fromkeys(_MINUTES, MINUTE_S), **dict.fromkeys(_HOURS, HOUR_S),
-    **dict.fromkeys(_DAYS, DAY_S), **dict.fromkeys(_WEEKS, 7 * DAY_S),
-}  # fmt: skip
+    "ms": 1e-3,
+    **dict.fromkeys(_SECONDS, 1.0),
+    **dict.fromkeys(_MINUTES, MINUTE_S),
+    **dict.fromkeys(_HOURS, HOUR_S),
+    **dict.fromkeys(_DAYS, DAY_S),
+    **dict.fromkeys(_WEEKS, 7 * DAY_S),
+}
 _PER_ITERATION = frozenset({"ms", *_SECONDS})
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "mio": 1e6, "g": 1e9}
 _RATE = re.compile(r"(?P<scale>k|m|mio|g)?-?(?:tokens?|tok|t)/(?:s|sec|second)")
@@ -383,26 +415,45 @@ def _unreadable(text: str) -> UsageError:
 def plan_json(of: Plan) -> dict[str, Any]:
     found, claim = of.estimate, of.claim
     return {
-        "schema": SCHEMA, "gpu": of.gpu.name, "gpu_origin": of.gpu_origin, "n_gpus": of.n_gpus,
+        "schema": SCHEMA,
+        "gpu": of.gpu.name,
+        "gpu_origin": of.gpu_origin,
+        "n_gpus": of.n_gpus,
         "settings": {name: setting.value for name, setting in of.settings.items() if name not in PRIVATE},
         "origins": {name: setting.origin.value for name, setting in of.settings.items() if name not in PRIVATE},
-        "n_params": of.workload.n_params, "tokens_per_iter": of.workload.tokens_per_iteration,
-        "flops_per_iter": of.flops_per_iter, "step_s": _json(found.step_s), "eval_s": _json(found.eval_s),
-        "checkpoint_s": _json(found.checkpoint_s), "compile_s": _json(found.compile_s), "total_s": _json(of.total_s),
-        "step_part_s": _json(of.step_part_s), "evaluations": of.evaluations, "saves": _json(of.saves),
-        "floor_step_s": found.floor_step_s, "tokens_per_s": _json(of.tokens_per_s), "mfu": _json(of.mfu),
-        "peak_tflops": of.peak_flops / TERA, "bound": found.bound, "vram_bytes": _json(found.vram_bytes),
-        "fits": of.fits, "largest_batch_size": of.largest_batch_size,
+        "n_params": of.workload.n_params,
+        "tokens_per_iter": of.workload.tokens_per_iteration,
+        "flops_per_iter": of.flops_per_iter,
+        "step_s": _json(found.step_s),
+        "eval_s": _json(found.eval_s),
+        "checkpoint_s": _json(found.checkpoint_s),
+        "compile_s": _json(found.compile_s),
+        "total_s": _json(of.total_s),
+        "step_part_s": _json(of.step_part_s),
+        "evaluations": of.evaluations,
+        "saves": _json(of.saves),
+        "floor_step_s": found.floor_step_s,
+        "tokens_per_s": _json(of.tokens_per_s),
+        "mfu": _json(of.mfu),
+        "peak_tflops": of.peak_flops / TERA,
+        "bound": found.bound,
+        "vram_bytes": _json(found.vram_bytes),
+        "fits": of.fits,
+        "largest_batch_size": of.largest_batch_size,
         "claim": None if claim is None else _claim_json(claim),
-        "terms_s": {term.name: term.seconds for term in found.terms}, "advice": [],
-    }  # fmt: skip
+        "terms_s": {term.name: term.seconds for term in found.terms},
+        "advice": [],
+    }
 
 
 def _claim_json(claim: Claim) -> Mapping[str, Any]:
     return {
-        "text": claim.text, "step_s": claim.step_s, "needs_tflops": claim.needs_flops / TERA, "of_peak": claim.of_peak,
+        "text": claim.text,
+        "step_s": claim.step_s,
+        "needs_tflops": claim.needs_flops / TERA,
+        "of_peak": claim.of_peak,
         "verdict": claim.verdict,
-    }  # fmt: skip
+    }
 
 
 def _json(interval: Interval) -> dict[str, float]:

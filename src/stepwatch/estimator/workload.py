@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwatch.estimator.constants import ADAM_BYTES_PER_PARAM, FORWARD_AND_BACKWARD, LAYER_WEIGHTS
+from stepwatch.gpus.catalogue import DTYPES
 from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, Settings, Value, flops_per_token
 
 # OpenAI's four, as nanoGPT's `init_from` gives them: bias on, vocabulary not padded.
@@ -16,17 +17,6 @@ MODELS: Mapping[str, Mapping[str, Value]] = {
     "gpt2-medium": {"n_layer": 24, "n_head": 16, "n_embd": 1024, **_GPT2},
     "gpt2-large": {"n_layer": 36, "n_head": 20, "n_embd": 1280, **_GPT2},
     "gpt2-xl": {"n_layer": 48, "n_head": 25, "n_embd": 1600, **_GPT2},
-}
-DTYPES = {
-    "bfloat16": "bfloat16",
-    "bf16": "bfloat16",
-    "float16": "float16",
-    "fp16": "float16",
-    "half": "float16",
-    "float32": "float32",
-    "fp32": "float32",
-    "float": "float32",
-    "tf32": "tf32",
 }
 _COUNTS = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "grad_accum", "world_size")
 

@@ -89,9 +89,15 @@ _OWN_BRAND = re.compile(r"^nvidia (?=geforce|titan|quadro|tesla)")
 
 
 def gpu_by_formula(
-    name: str, *, compute_capability: tuple[int, int], sm_count: int, sm_clock_hz: float, vram_bytes: float | None,
-    bandwidth_bytes_per_s: float | None = None, tdp_w: float | None = None,
-) -> Gpu | None:  # fmt: skip
+    name: str,
+    *,
+    compute_capability: tuple[int, int],
+    sm_count: int,
+    sm_clock_hz: float,
+    vram_bytes: float | None,
+    bandwidth_bytes_per_s: float | None = None,
+    tdp_w: float | None = None,
+) -> Gpu | None:
     """The card with computed peaks; None for a compute capability whose rates are not known."""
     rates = _rates(name, compute_capability)
     if rates is None:

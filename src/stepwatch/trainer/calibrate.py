@@ -148,7 +148,7 @@ def _driver(device: str) -> str | None:
     if device == "cpu":
         return None
     from stepwatch.errors import UnknownGpu
-    from stepwatch.gpus import this_card
+    from stepwatch.gpus.driver import this_card
 
     try:
         return this_card().driver_version

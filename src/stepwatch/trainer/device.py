@@ -96,7 +96,8 @@ def _device(asked: str | None, local_rank: int | None) -> torch.device:
 
 
 def _peak(name: str, vram_bytes: float, sm_count: int, dtype: str) -> float | None:
-    from stepwatch.gpus import find_gpu, this_card
+    from stepwatch.gpus import find_gpu
+    from stepwatch.gpus.driver import this_card
 
     try:
         return find_gpu(name, vram_bytes=vram_bytes, sm_count=sm_count).peak_flops(dtype).flops

@@ -134,7 +134,7 @@ def _card_names() -> tuple[str, ...]:
 def _own_card() -> str | None:
     """What the driver knows; asked once, since cards do not come and go."""
     from stepwatch.errors import UnknownGpu
-    from stepwatch.gpus import this_card
+    from stepwatch.gpus.driver import this_card
 
     try:
         return this_card().gpu.name

@@ -83,8 +83,6 @@ EAGER_START = Interval(0.2, 1.0, 4.0)
 
 ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
 SAVED_BYTES_PER_PARAM = 12.0  # of these all but the gradient
-# nanochat: embeddings and their moments in bf16 (8 bytes), the matrices under Muon with one momentum (12).
-NANOCHAT_BYTES_PER_PARAM = 10.0
 AUTOCAST_BYTES_PER_PARAM = 2.0  # a two-byte copy of each weight while the graph needs it
 # Per token, layer and unit of width, autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8.
 LAYER_BYTES, LAYER_BYTES_FP32 = 36.0, 56.0

@@ -31,23 +31,11 @@ from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 SCHEMA = "stepwatch.plan/1"
 MODEL_NAMES = tuple(MODELS)
 WIDTH_PER_LAYER = 64  # GPT-2 small is 12 x 64 wide, and so is nanochat at every depth
-DEEPEST = 200
 _SHAPE = ("n_layer", "n_head", "n_embd")
-_LARGEST = {
-    "n_layer": 1000,
-    "n_head": 1000,
-    "n_embd": 1_000_000,
-    "block_size": 10_000_000,
-    "vocab_size": 10_000_000,
-    "batch_size": 1_000_000,
-    "gradient_accumulation_steps": 10_000_000,
-    "max_iters": 10**12,
-    "eval_iters": 10**9,
-    "eval_interval": 10**12,
-    "world_size": 100_000,
-    "tokens_per_iter": 10**12,
-    "n_params": 10**14,
-}
+# Larger than anything that was ever trained: a slip of the keyboard.
+_SIZES = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "gradient_accumulation_steps")
+_COUNTS = ("max_iters", "eval_iters", "eval_interval", "tokens_per_iter", "n_params")
+_LARGEST = dict.fromkeys((*_SIZES, "world_size"), 10**7) | dict.fromkeys(_COUNTS, 10**14)
 
 Verdict = Literal["impossible", "implausible", "plausible"]
 
@@ -197,7 +185,8 @@ def _with_shape(settings: Settings) -> tuple[Settings, bool]:
         width = WIDTH_PER_LAYER * depth
         return float(LAYER_WEIGHTS * depth * width * width + vocabulary * width)
 
-    depth = min(range(2, DEEPEST), key=lambda layers: abs(size(layers) - n_params))
+    deepest = int((n_params / LAYER_WEIGHTS / WIDTH_PER_LAYER**2) ** (1 / 3))  # without an embedding
+    depth = min(range(2, 2 + max(deepest, 1)), key=lambda layers: abs(size(layers) - n_params))
     guess: dict[str, Value] = {"n_layer": depth, "n_head": depth, "n_embd": WIDTH_PER_LAYER * depth}
     return settings.beneath(Settings.of(Origin.INFERRED, guess)), True
 
@@ -207,12 +196,16 @@ def _with_vocabulary(settings: Settings) -> tuple[Settings, tuple[Message, ...]]
     dataset = settings.text("dataset") or ""
     if "vocab_size" in settings or not dataset.endswith("_char"):
         return settings, ()
-    size = 65 if dataset == "shakespeare_char" else 128
-    guess = Settings.of(Origin.INFERRED, {"vocab_size": size})
-    if size == 65:
-        return settings.beneath(guess), ()
-    told = Message("A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size})
-    return settings.beneath(guess), (told,)
+    size = 65
+    notes: tuple[Message, ...] = ()
+    if dataset != "shakespeare_char":
+        size = 128  # ASCII
+        notes = (
+            Message(
+                "A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size}
+            ),
+        )
+    return settings.beneath(Settings.of(Origin.INFERRED, {"vocab_size": size})), notes
 
 
 def _with_dtype(settings: Settings, gpu: Gpu) -> Settings:

@@ -5,7 +5,9 @@
     │   ├── UnreadableInput   missing, a directory, no permission, binary
     │   │   └── TooLarge      larger than the limit
     │   ├── NoIterations      read, but no iteration found
-    │   └── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
+    │   │   └── NothingRead   of several logs none could be read
+    │   ├── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
+    │   └── DataError, CheckpointError   what a training run is given
     └── UsageError            wrong usage (exit code 2)
 
 Each carries its sentences as Messages, so that the command line can say them in any language.
@@ -13,7 +15,17 @@ Each carries its sentences as Messages, so that the command line can say them in
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from stepwatch.messages import Message
+
+
+class Notice(NamedTuple):
+    """What should be said beside an answer: a log among several that cannot be read, files that are none."""
+
+    what: Message
+    remedy: Message | None = None
+    is_failure: bool = False
 
 
 class StepwatchError(Exception):
@@ -24,6 +36,7 @@ class StepwatchError(Exception):
         self.what = what
         self.remedy = remedy
         self.language: str | None = None  # the reader's, where the command knows it
+        self.notices: tuple[Notice, ...] = ()  # what should be said before
 
 
 class InputError(StepwatchError):
@@ -42,8 +55,20 @@ class NoIterations(InputError):
     """Text was read, yet nothing in it is a timed iteration."""
 
 
+class NothingRead(NoIterations):
+    """None of several logs could be read: the notices say why, and nothing else is to be said."""
+
+
 class UnknownGpu(InputError):
     """No card of that name in the catalogue."""
+
+
+class DataError(InputError):
+    """train.bin, val.bin or meta.pkl is missing, too short, or does not fit the vocabulary."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint that is missing, damaged, of another shape, or asks for more than numbers."""
 
 
 class UsageError(StepwatchError):

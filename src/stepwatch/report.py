@@ -12,6 +12,7 @@ from stepwatch.advice.recommended import Recommended
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
+from stepwatch.errors import Notice
 from stepwatch.estimator.plan import Plan
 from stepwatch.messages import Message
 from stepwatch.run import Run
@@ -52,6 +53,7 @@ class Report:
     """Runs among the others that never came to an iteration; numbered after them."""
     inputs: tuple[str, ...] = ()
     """What was handed in, as it may be shown: names and relative paths, never a place in somebody's home."""
+    notices: tuple[Notice, ...] = ()
 
     @property
     def count(self) -> int:
@@ -61,6 +63,17 @@ class Report:
     @property
     def analyses(self) -> tuple[Analysis, ...]:
         return tuple(run.analysis for run in self.runs)
+
+    @property
+    def longest(self) -> int:
+        """The position of the run that took longest."""
+        walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in self.analyses]
+        return walls.index(max(walls))
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Some of the input could not be read."""
+        return any(notice.is_failure for notice in self.notices)
 
     def advice_of(self, analysis: Analysis) -> AdviceList | None:
         return next(run.advice for run in self.runs if run.analysis is analysis)
@@ -73,6 +86,7 @@ class PlanReport:
     plan: Plan
     advice: AdviceList
     remarks: tuple[Message, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +98,7 @@ class AdviceReport:
     config: str | None = None
     """The config that the run was started with, as it may be shown."""
     remarks: tuple[Message, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 def _number(value: float | None) -> float | None:

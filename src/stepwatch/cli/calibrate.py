@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.commands import format_options, options_of, speaking, write
 from stepwatch.errors import InputError
 from stepwatch.gpus.calibration import calibration_json, save_calibration
 from stepwatch.i18n import say
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stepwatch.gpus.calibration import Calibration
 
 
-@click.command(name="calibrate", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="calibrate")
 @click.option(
     "--device", type=click.Choice(("cpu", "cuda")), help="What to measure (default: the card, if there is one)."
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Where checkpoints will be written (default: the current directory).",
 )
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out, which takes longest.")
-@language_option()
+@options_of("calibrate")
 @format_options("terminal", "json")
 def command(
     device: str | None, directory: str, no_compile: bool, lang: str | None, form: str, output: str | None

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import click
 
-from stepwatch.cli.options import language_option, speaking, write
+from stepwatch.cli.commands import options_of, speaking, write
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.trainer.prepare import KINDS, Prepared, prepare
 
 
-@click.command(name="prepare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="prepare")
 @click.argument("text", metavar="FILE.txt")
 @click.option("--out", metavar="DIR", help="Where the data goes (default: data/ and the name of the file).")
 @click.option(
     "--tokens", type=click.Choice(KINDS), default="char", show_default=True, help="What one token stands for."
 )
 @click.option("--val", type=float, default=0.1, show_default=True, help="Share of the text kept for validation.")
-@language_option()
+@options_of("prepare")
 def command(text: str, out: str | None, tokens: str, val: float, lang: str | None) -> None:
     """Make data for training from a text: train.bin, val.bin and meta.pkl, as nanoGPT has them.
 

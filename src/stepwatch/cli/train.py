@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from stepwatch.cli.options import language_option, speaking
+from stepwatch.answers import text_of
+from stepwatch.cli.commands import options_of, speaking
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.sources import from_file
 from stepwatch.trainer.config import TrainConfig, config_from_file, config_from_flags, train_config
 
 if TYPE_CHECKING:
     from stepwatch.trainer.log import Log
 
 
-@click.command(name="train", context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
+@click.command(name="train", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
-@language_option()
+@options_of("train")
 def command(arguments: tuple[str, ...], lang: str | None) -> None:
     """Train a GPT as nanoGPT does, with the time of every part on a line of its own.
 
@@ -81,17 +81,14 @@ def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
     flags = config_from_flags([argument for argument in arguments if argument.startswith("-")])
     if not files:
         return train_config(flags)
-    told, left_out = config_from_file(_text_of(files[0]))
+    try:
+        text = text_of(files[0])
+    except UnreadableInput as error:
+        raise UnreadableInput(error.what, Message("check the path of the config")) from error
+    told, left_out = config_from_file(text)
     if left_out:
         log.say(f"note: left out of {Path(files[0]).name}, since it is read and not executed: {', '.join(left_out)}")
     return train_config(told, flags)
-
-
-def _text_of(name: str) -> str:
-    try:
-        return from_file(name).text.decode("utf-8", "replace")
-    except UnreadableInput as error:
-        raise UnreadableInput(error.what, Message("check the path of the config")) from error
 
 
 def _as_stepwatch_error(error: Exception) -> StepwatchError | None:

@@ -4,62 +4,59 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from stepwatch.analysis import Analysis, analyse
+from stepwatch.answers import Known, explain_runs, shown
 from stepwatch.cli.alerts import Alert, arguments_of
-from stepwatch.cli.explain import config_given, shown
-from stepwatch.cli.options import language_option, speaking
-from stepwatch.errors import NoIterations, UnknownGpu, UsageError
-from stepwatch.explanation import card_of, explain, laid_over
-from stepwatch.gpus.choice import card_of_this_machine, named_card
+from stepwatch.cli.commands import options_of, speaking
+from stepwatch.errors import NoIterations, UnknownGpu
+from stepwatch.gpus import Sensors
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import lines
+from stepwatch.presenters import View, lines, render
 from stepwatch.presenters.live import event_line, progress_line, screen, waiting
-from stepwatch.run import Run
-from stepwatch.settings import Origin, Settings, parse_assignment
-from stepwatch.sources import unreadable
-from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
-from stepwatch.watch import DONE, Event, Live, Look
+from stepwatch.watch import DONE, Event, Growing, Live, Look, open_log
 
 if TYPE_CHECKING:
-    from stepwatch.gpus import Gpu, Reading
+    from stepwatch.gpus import Reading
 
 PROGRESS_S = 60.0  # between two lines on progress where there is no screen
 INTERRUPTED = 130
 
 
-@click.command(name="watch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="watch")
 @click.argument("log", default="-", metavar="[LOG]")
-@click.option("--gpu", metavar="NAME", help="The card: 4070, …; else the log's, else this machine's, else unknown.")
-@language_option()
-@click.option("--config", metavar="FILE.py", help="The nanoGPT config of the run; read, never executed.")
-@click.option(
-    "--set", "assignments", multiple=True, metavar="KEY=VALUE",
-    help="A setting the log does not tell, such as max_iters=6000.",
-)  # fmt: skip
+@options_of("watch")
 @click.option("--tee", is_flag=True, help="Pass the lines of a pipe on to standard output; the rest goes to the other.")
 @click.option(
-    "--interval", type=click.FloatRange(0.05, 3600), default=1.0, show_default=True, metavar="SECONDS",
+    "--interval",
+    type=click.FloatRange(0.05, 3600),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
     help="How often to look.",
-)  # fmt: skip
+)
 @click.option("--on-stall", metavar="CMD", help="Run this when the run stalls, slows down or prints nothing any more.")
 @click.option("--on-done", metavar="CMD", help="Run this when the run has reached its last iteration.")
 @click.option("--once", is_flag=True, help="Show how the run stands and leave.")
 def command(
-    log: str, gpu: str | None, lang: str | None, config: str | None, assignments: tuple[str, ...], tee: bool,
-    interval: float, on_stall: str | None, on_done: str | None, once: bool,
-) -> None:  # fmt: skip
+    log: str,
+    lang: str | None,
+    tee: bool,
+    interval: float,
+    on_stall: str | None,
+    on_done: str | None,
+    once: bool,
+    **given: Any,
+) -> None:
     """Watch a run while it goes on.
 
     Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows how far the run is and when it
@@ -71,69 +68,15 @@ def command(
     STEPWATCH_ITERATION, STEPWATCH_TIME_S, STEPWATCH_RATIO and STEPWATCH_ETA_S are in their environment.
     """
     with speaking(lang) as language:
-        given = _Given(gpu, config, assignments)
-        out = sys.stderr if tee else sys.stdout
-        view = _view(out, language, once=once)
-        alerts = _Alerts(on_stall, on_done, log, view)
-        source = _source(log, tee and not view.shares_terminal, once=once)
-        watching = Watching(source, given, view, alerts, interval_s=interval, name=shown(log))
-        try:
+        known = Known(**given, or_this_machine=True)
+        display = _display(sys.stderr if tee else sys.stdout, language, once=once)
+        alerts = _Alerts(on_stall, on_done, log, display)
+        with closing(open_log(log, tee=_pass_on if tee and not display.shares_terminal else None, once=once)) as source:
+            watching = Watching(source, known, display, alerts, interval_s=interval, name=shown(log))
             if once:
                 watching.once()
             else:
                 watching.to_the_end()
-        finally:
-            source.close()
-
-
-class _Given:
-    """What the user knows of the run, and the report with it."""
-
-    def __init__(self, gpu: str | None, config: str | None, assignments: tuple[str, ...]) -> None:
-        self._card = named_card(gpu)
-        self._config, self._remarks = config_given(config)
-        self._user = Settings.of(Origin.USER, dict(parse_assignment(text) for text in assignments))
-
-    def explain(self, run: Run) -> Analysis:
-        gpu, origin = card_of(run, self._card)
-        if gpu is None:
-            gpu, origin = _machine_card() or (None, None)
-        return analyse(replace(run, settings=laid_over(run.settings, self._config, self._user)), gpu, origin)
-
-    def report(self, runs: tuple[Run, ...], name: str, language: str, *, colour: bool | None) -> str:
-        from stepwatch.presenters.terminal import TerminalPresenter
-
-        told = any(card_of(run, self._card)[0] is not None for run in runs)
-        card = self._card if told else _machine_card()
-        report = explain(runs, card, config=self._config, user=self._user, remarks=self._remarks)
-        return TerminalPresenter(colour=colour).render(replace(report, inputs=(name,)), language)
-
-
-@cache
-def _machine_card() -> tuple[Gpu, str] | None:
-    """A log is watched on a laptop too: that its processor was measured does not mean that the run is there."""
-    try:
-        card, origin = card_of_this_machine()
-    except UnknownGpu:
-        return None
-    return None if card.segment == "cpu" else (card, origin)
-
-
-def _source(log: str, tee: bool, *, once: bool) -> Growing:
-    if log == "-":
-        if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError(
-                Message("there is no log to watch"),
-                Message("name it: stepwatch watch train.log, or pipe it: python train.py … | stepwatch watch -"),
-            )
-        return GrowingPipe(sys.stdin.buffer, tee=_pass_on if tee else None)
-    try:
-        if stat.S_ISFIFO(os.stat(log).st_mode):
-            return GrowingPipe(open(log, "rb", buffering=0), name=os.path.basename(log), tee=_pass_on if tee else None)
-    except OSError as error:
-        if once or not isinstance(error, FileNotFoundError):
-            raise unreadable(log, error) from error
-    return GrowingFile(log)
 
 
 def _pass_on(data: bytes) -> None:
@@ -145,19 +88,26 @@ class Watching:
     """The loop: what is new, what it means, what is shown, whom to call."""
 
     def __init__(
-        self, source: Growing, given: _Given, view: View, alerts: _Alerts, *, interval_s: float, name: str,
+        self,
+        source: Growing,
+        known: Known,
+        display: Display,
+        alerts: _Alerts,
+        *,
+        interval_s: float,
+        name: str,
         clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
-        self._source, self._given, self._view, self._alerts = source, given, view, alerts
+    ) -> None:
+        self._source, self._known, self._display, self._alerts = source, known, display, alerts
         self._interval_s, self._name, self._clock = interval_s, name, clock
-        self._live = Live(source.name, given.explain)
+        self._live = Live(source.name, known.analyse)
 
     def once(self) -> None:
         while not (piece := self._feed(0.0)).ended and (piece.more or self._name == "-"):
             pass
         self._feed_rest()
-        self._view.show(self._live.look(self._clock(), thoroughly=True))
-        self._view.close()
+        self._display.show(self._live.look(self._clock(), thoroughly=True))
+        self._display.close()
 
     def to_the_end(self) -> None:
         interrupted = False
@@ -167,13 +117,15 @@ class Watching:
             except KeyboardInterrupt:
                 interrupted = True
         self._feed_rest()
-        self._view.close()
+        self._display.close()
         runs = self._live.runs()
         if not runs and interrupted:
             sys.exit(INTERRUPTED)
         if not runs:
             raise NoIterations(Message("no iteration found in the log"))
-        self._view.write(self._given.report(runs, self._name, self._view.language, colour=self._view.colour))
+        report = replace(explain_runs(runs, self._known), inputs=(self._name,))
+        view = View(colour=self._display.colour)
+        self._display.write(str(render(report, "terminal", self._display.language, view)))
         self._alerts.close()
 
     def _follow(self) -> None:
@@ -190,9 +142,9 @@ class Watching:
                 begun = True
             look = self._live.look(now, thoroughly=piece.ended)
             news = self._live.news()
-            self._view.show(look, news)
+            self._display.show(look, news)
             self._alerts.tell(news, look)
-            if piece.ended or (look.done and not isinstance(self._source, GrowingPipe)):
+            if piece.ended or (look.done and not self._source.has_end):
                 return
 
     def _feed(self, wait_s: float) -> Any:
@@ -202,7 +154,7 @@ class Watching:
             self._live.tell_anew(now)
         if piece.text:
             self._live.feed(piece.text, now - piece.age_s)
-            self._view.pass_on(piece.text)
+            self._display.pass_on(piece.text)
         if not piece.more:
             self._live.settle()
         return piece
@@ -231,10 +183,10 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Alerts:
-    def __init__(self, on_stall: str | None, on_done: str | None, log: str, view: View) -> None:
+    def __init__(self, on_stall: str | None, on_done: str | None, log: str, display: Display) -> None:
         self._log = log
-        self._stall = Alert(arguments_of(on_stall, "--on-stall"), "--on-stall", view.warn)
-        self._done = Alert(arguments_of(on_done, "--on-done"), "--on-done", view.warn)
+        self._stall = Alert(arguments_of(on_stall, "--on-stall"), "--on-stall", display.warn)
+        self._done = Alert(arguments_of(on_done, "--on-done"), "--on-done", display.warn)
 
     def tell(self, news: list[Event], look: Look) -> None:
         for event in news:
@@ -252,9 +204,13 @@ class _Alerts:
     def _facts(self, event: Event, look: Look) -> Mapping[str, object]:
         left = look.remaining_s
         return {
-            "EVENT": event.kind, "LOG": self._log, "ITERATION": event.iteration, "TIME_S": _figure(event.time_s),
-            "RATIO": _figure(event.ratio), "ETA_S": _figure(left.mid if left is not None else None),
-        }  # fmt: skip
+            "EVENT": event.kind,
+            "LOG": self._log,
+            "ITERATION": event.iteration,
+            "TIME_S": _figure(event.time_s),
+            "RATIO": _figure(event.ratio),
+            "ETA_S": _figure(left.mid if left is not None else None),
+        }
 
 
 def _figure(value: float | None) -> str | None:
@@ -264,7 +220,7 @@ def _figure(value: float | None) -> str | None:
 # --- what is shown ----------------------------------------------------------------------------------------------
 
 
-class View(Protocol):
+class Display(Protocol):
     language: str
     colour: bool | None
     shares_terminal: bool
@@ -277,7 +233,7 @@ class View(Protocol):
     def close(self) -> None: ...
 
 
-def _view(out: Any, language: str, *, once: bool) -> View:
+def _display(out: Any, language: str, *, once: bool) -> Display:
     if once:
         return _Snapshot(out, language)
     terminal = out is not None and out.isatty() and os.environ.get("TERM") != "dumb"
@@ -342,8 +298,6 @@ def read_card() -> Reading | None:
 
 @cache
 def _sensors() -> Any:
-    from stepwatch.gpus import Sensors
-
     try:
         return Sensors()
     except UnknownGpu:

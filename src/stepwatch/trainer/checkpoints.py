@@ -24,8 +24,8 @@ from typing import IO, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from stepwatch.errors import CheckpointError
 from stepwatch.messages import Message
-from stepwatch.trainer.errors import CheckpointError
 from stepwatch.trainer.snapshot import Copy, Snapshot, size_of
 
 __all__ = ["CheckpointError", "Keeper", "Saved", "check_shape", "load", "model_state"]

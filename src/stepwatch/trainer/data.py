@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stepwatch.errors import DataError
 from stepwatch.messages import Message
-from stepwatch.trainer.errors import DataError
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
 
 __all__ = ["Batches", "Data", "DataError", "open_data"]

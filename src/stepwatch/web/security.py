@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from stepwatch.messages import Message
-from stepwatch.web.options import Options, may_be_called
-from stepwatch.web.wire import Answer, complaint, spoken
+from stepwatch.web.limits import ServerOptions, may_be_called
+from stepwatch.web.wire import Reply, complaint, spoken
 
 COOKIE = "stepwatch"
 POLICY = (
@@ -37,7 +37,7 @@ _OWN_SITE = ("same-origin", "none")  # none: typed into the address bar, or a bo
 class Guard:
     """Around everything else, so that nothing is answered without it."""
 
-    def __init__(self, app: ASGIApp, options: Options) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app = app
         self._options = options
         self._session = secrets.token_urlsafe(32)  # what the cookie holds, so that it does not hold the token
@@ -101,12 +101,12 @@ class Guard:
     def _is_token(self, given: str) -> bool:
         return _same(given, self._options.token or "")
 
-    def _complaint(self, request: Request, status: int, what: Message, remedy: Message | None = None) -> Answer:
+    def _complaint(self, request: Request, status: int, what: Message, remedy: Message | None = None) -> Reply:
         return complaint(status, what, remedy, spoken(request.query_params.get("lang"), self._options.language))
 
 
-def sent(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, media_type=answer.media)
+def sent(reply: Reply) -> Response:
+    return Response(reply.body, reply.status, media_type=reply.media)
 
 
 def _same(given: str, known: str) -> bool:

@@ -12,9 +12,9 @@ import sys
 from typing import Any, BinaryIO
 
 from stepwatch.messages import Message
-from stepwatch.web.answers import answer
-from stepwatch.web.memory import give_large_blocks_back
-from stepwatch.web.wire import LENGTHS, Answer, Wire, complaint, packed
+from stepwatch.web.limits import give_large_blocks_back
+from stepwatch.web.questions import reply_to
+from stepwatch.web.wire import LENGTHS, Asked, Reply, complaint, packed
 
 _MOST_MEMORY_BYTES = 4 * 10**9
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
@@ -27,7 +27,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
     for media in ("json", "page"):  # the first question should not wait for what loads when first used
-        answer(Wire("explain", "text/plain", [["format", media]], _WARMING, len(_WARMING), "en"))
+        reply_to(Asked("explain", "text/plain", [["format", media]], _WARMING, len(_WARMING), "en"))
     replies.write(LENGTHS.pack(0, 0))  # ready
     replies.flush()
     while (frame := _frame(sys.stdin.buffer)) is not None:
@@ -39,16 +39,13 @@ def main() -> None:
         del frame, found  # not to be held until the next question
 
 
-def _answered(head: dict[str, Any], body: bytes) -> Answer:
-    wire = Wire(body=body, **head)
+def _answered(head: dict[str, Any], body: bytes) -> Reply:
+    asked = Asked(body=body, **head)
     try:
-        return answer(wire)
+        return reply_to(asked)
     except Exception:  # a fault of ours: said as such, without the text that brought it about
-        what, remedy = (
-            Message("stepwatch failed on this input"),
-            Message("please report it: this is a fault of stepwatch"),
-        )
-        return complaint(500, what, remedy, wire.spoken())
+        what = Message("stepwatch failed on this input")
+        return complaint(500, what, Message("please report it: this is a fault of stepwatch"), asked.spoken())
 
 
 def _frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from stepwatch.errors import StepwatchError
-from stepwatch.web.api import Api, Refused, busy, refusal
-from stepwatch.web.options import Options
+from stepwatch.web.api import Api, Refusal, busy, refusal_of
+from stepwatch.web.limits import ServerOptions
 from stepwatch.web.places import Forbidden, Grown, grown
 from stepwatch.web.security import sent
-from stepwatch.web.wire import Wire
+from stepwatch.web.wire import Asked
 
 _SHORTEST_S = 1.0
 _REST = 2.0  # times as long as the last analysis took: a long log must not keep a worker to itself
@@ -24,7 +24,7 @@ _SIGN_OF_LIFE_S = 15.0
 
 
 class LiveViews:
-    def __init__(self, options: Options, api: Api, leaving: asyncio.Event) -> None:
+    def __init__(self, options: ServerOptions, api: Api, leaving: asyncio.Event) -> None:
         self._options = options
         self._api = api
         self._leaving = leaving
@@ -37,8 +37,8 @@ class LiveViews:
             if self._open >= self._options.limits.live_views:
                 raise busy(language)
             await self._forbidding(path, language)
-        except Refused as refused:
-            return sent(refused.answer)
+        except Refusal as refusal:
+            return sent(refusal.reply)
         query = [[name, value] for name, value in request.query_params.multi_items() if name not in ("path", "format")]
         events = self._events(path, [*query, ["format", "page"]], language)
         return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -48,7 +48,7 @@ class LiveViews:
         try:
             await asyncio.to_thread(grown, path, self._options.allowed)
         except Forbidden as error:
-            raise refusal(error, self._options.limits.body_bytes, language) from error
+            raise refusal_of(error, self._options.limits.body_bytes, language) from error
         except StepwatchError:
             pass
 
@@ -67,8 +67,8 @@ class LiveViews:
         while not self._leaving.is_set():
             begun = time.monotonic()
             state = await self._state(path, language)
-            if (state if isinstance(state, Grown) else state.answer.body.decode()) != last:
-                last = state if isinstance(state, Grown) else state.answer.body.decode()
+            if (state if isinstance(state, Grown) else state.reply.body.decode()) != last:
+                last = state if isinstance(state, Grown) else state.reply.body.decode()
                 yield await self._event(path, query, language, state)
                 said = time.monotonic()
             elif begun - said > _SIGN_OF_LIFE_S:
@@ -76,23 +76,23 @@ class LiveViews:
                 said = begun
             await self._pause(max(_SHORTEST_S, _REST * (time.monotonic() - begun)))
 
-    async def _state(self, path: str, language: str) -> Grown | Refused:
+    async def _state(self, path: str, language: str) -> Grown | Refusal:
         try:
             return await asyncio.to_thread(grown, path, self._options.allowed)
         except StepwatchError as error:
-            return refusal(error, self._options.limits.body_bytes, language)
+            return refusal_of(error, self._options.limits.body_bytes, language)
 
-    async def _event(self, path: str, query: list[list[str]], language: str, state: Grown | Refused) -> str:
-        if isinstance(state, Refused):
-            return _event("problem", json.loads(state.answer.body))
+    async def _event(self, path: str, query: list[list[str]], language: str, state: Grown | Refusal) -> str:
+        if isinstance(state, Refusal):
+            return _event("problem", json.loads(state.reply.body))
         try:
             text = await self._api.log(path, language)
-            wire = Wire("explain", "text/plain", query, text, self._options.limits.body_bytes, language)
-            answer = await self._api.put(wire)
-        except Refused as refused:
-            answer = refused.answer
-        found = json.loads(answer.body)
-        return _event("report", {**found, "size": state.size}) if answer.status == 200 else _event("problem", found)
+            asked = Asked("explain", "text/plain", query, text, self._options.limits.body_bytes, language)
+            reply = await self._api.put(asked)
+        except Refusal as refusal:
+            reply = refusal.reply
+        found = json.loads(reply.body)
+        return _event("report", {**found, "size": state.size}) if reply.status == 200 else _event("problem", found)
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -177,16 +177,18 @@ def _value(settings: object, name: str) -> Value | None:
 
 # What a printed time is, by `Timing`: those of one sentence mean the same.
 _TIMES = {
-    "iteration": "In “{name:word}” a time is that of a whole iteration.",
-    "step": "In “{name:word}” a time is that of the training step alone.",
-    "log interval": "In “{name:word}” a time is a mean over several steps.",
-    "cumulative": "In “{name:word}” a time is a mean over several steps.",
-    "run": "In “{name:word}” a time is the mean of a whole run or epoch.",
+    "iteration": Message("In “{name:word}” a time is that of a whole iteration."),
+    "step": Message("In “{name:word}” a time is that of the training step alone."),
+    "log interval": Message("In “{name:word}” a time is a mean over several steps."),
+    "cumulative": Message("In “{name:word}” a time is a mean over several steps."),
+    "run": Message("In “{name:word}” a time is the mean of a whole run or epoch."),
 }
 _HELD = {
-    frozenset({"eval"}): "The times of “{name:word}” include evaluations, those of “{other:word}” do not.",
-    frozenset({"checkpoint"}): "The times of “{name:word}” include checkpoints, those of “{other:word}” do not.",
-    frozenset({"eval", "checkpoint"}): (
+    frozenset({"eval"}): Message("The times of “{name:word}” include evaluations, those of “{other:word}” do not."),
+    frozenset({"checkpoint"}): Message(
+        "The times of “{name:word}” include checkpoints, those of “{other:word}” do not."
+    ),
+    frozenset({"eval", "checkpoint"}): Message(
         "The times of “{name:word}” include evaluations and checkpoints, those of “{other:word}” do not."
     ),
 }
@@ -238,10 +240,10 @@ def _of_meaning(c: Comparison) -> Iterator[Message]:
         return
     yield Message("The printed times of the two logs do not mean the same.")
     for name, a in c.named if kinds_differ else ():
-        yield Message(_TIMES[a.run.timing], {"name": name})
+        yield _TIMES[a.run.timing]._replace(params={"name": name})
     for (name, a), (another, b) in (c.named, c.named[::-1]):
         if a.run.holds - b.run.holds in _HELD:
-            yield Message(_HELD[a.run.holds - b.run.holds], {"name": name, "other": another})
+            yield _HELD[a.run.holds - b.run.holds]._replace(params={"name": name, "other": another})
 
 
 def _notes(c: Comparison) -> Iterator[Message]:

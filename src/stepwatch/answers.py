@@ -45,7 +45,6 @@ __all__ = [
     "ExplainRequest",
     "Known",
     "NoSuchRun",
-    "SIDES",
     "advise",
     "cards",
     "compare",

@@ -9,6 +9,8 @@ from stepwatch.estimator.plan import MODEL_NAMES
 from stepwatch.i18n import LANGUAGES
 from stepwatch.sources import LARGEST_EXPANSION_BYTES
 
+SIDES = ("A", "B")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
@@ -30,7 +32,7 @@ class Option:
     """The same for the API, where there is no `most`: digits are not read without end."""
     repeated: bool = False
     for_each_run: bool = False
-    """Of `compare`: it may be given for A and for B, and is text until it is known for which."""
+    """Of `compare`: it may be given for one of SIDES, as in A:4070, and is text until it is known for which."""
 
 
 _ALL = (

@@ -33,8 +33,6 @@ from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import Interval
 
-__all__ = ["Ahead", "DONE", "Event", "Growing", "Live", "Look", "open_log"]
-
 MOST_ROWS = 16_384  # kept before normal ones are thinned to half of it
 MOST_TOLD = 2_048  # rows at and beside evaluations and saves
 MOST_STALLS = 8_192

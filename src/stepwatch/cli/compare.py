@@ -6,10 +6,11 @@ import sys
 
 import click
 
-from stepwatch.answers import SIDES, CompareRequest, ExplainRequest, compare
+from stepwatch.answers import CompareRequest, ExplainRequest, compare
 from stepwatch.cli.commands import ask_for_paste, deliver, format_options, options_of, speaking
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
+from stepwatch.options import SIDES
 
 REGRESSION = 3
 

@@ -23,7 +23,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, lines, render
 from stepwatch.presenters.live import event_line, progress_line, screen, waiting
-from stepwatch.watch import DONE, Event, Growing, Live, Look, open_log
+from stepwatch.watch import DONE, Event, Live, Look, open_log
 
 if TYPE_CHECKING:
     from stepwatch.gpus import Reading
@@ -71,8 +71,8 @@ def command(
         known = Known(**given, or_this_machine=True)
         display = _display(sys.stderr if tee else sys.stdout, language, once=once)
         alerts = _Alerts(on_stall, on_done, log, display)
-        with closing(open_log(log, tee=_pass_on if tee and not display.shares_terminal else None, once=once)) as source:
-            watching = Watching(source, known, display, alerts, interval_s=interval, name=shown(log))
+        tee = tee and not display.shares_terminal
+        with closing(Watching(log, known, display, alerts, interval_s=interval, tee=tee, once=once)) as watching:
             if once:
                 watching.once()
             else:
@@ -89,18 +89,20 @@ class Watching:
 
     def __init__(
         self,
-        source: Growing,
+        log: str,
         known: Known,
         display: Display,
         alerts: _Alerts,
         *,
         interval_s: float,
-        name: str,
+        tee: bool = False,
+        once: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._source, self._known, self._display, self._alerts = source, known, display, alerts
-        self._interval_s, self._name, self._clock = interval_s, name, clock
-        self._live = Live(source.name, known.analyse)
+        self._source = open_log(log, tee=_pass_on if tee else None, once=once)
+        self._known, self._display, self._alerts = known, display, alerts
+        self._interval_s, self._name, self._clock = interval_s, shown(log), clock
+        self._live = Live(self._source.name, known.analyse)
 
     def once(self) -> None:
         while not (piece := self._feed(0.0)).ended and (piece.more or self._name == "-"):
@@ -127,6 +129,9 @@ class Watching:
         view = View(colour=self._display.colour)
         self._display.write(str(render(report, "terminal", self._display.language, view)))
         self._alerts.close()
+
+    def close(self) -> None:
+        self._source.close()
 
     def _follow(self) -> None:
         wait = 0.0

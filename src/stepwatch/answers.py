@@ -37,28 +37,6 @@ from stepwatch.settings import Origin, Settings, Value, config_settings, parse_a
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, expanded, from_bytes, from_file, from_stdin, from_text
 from stepwatch.sources.directories import event_files, wandb_files
 
-__all__ = [
-    "AdviseRequest",
-    "Answer",
-    "CompareRequest",
-    "EstimateRequest",
-    "ExplainRequest",
-    "Known",
-    "NoSuchRun",
-    "advise",
-    "cards",
-    "compare",
-    "estimate",
-    "expanded",
-    "explain",
-    "explain_runs",
-    "is_log",
-    "own_card",
-    "pasted",
-    "shown",
-    "text_of",
-]
-
 Answer = Report | PlanReport | AdviceReport | Comparison
 _ON_WINDOWS = sys.platform == "win32"
 _NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted
@@ -133,6 +111,11 @@ class NoSuchRun(UsageError):
 def pasted(text: str | bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """A log or config that is at hand; bytes may be packed."""
     return from_text(text, name) if isinstance(text, str) else from_bytes(text, name, limit=limit)
+
+
+def unpacked(data: bytes, *, limit: int) -> bytes:
+    """What gzip and its like hold; anything else as it is."""
+    return expanded(data, limit=limit)
 
 
 def text_of(config: str | Source) -> str:
@@ -215,7 +198,11 @@ class Known:
     def analyse(self, run: Run) -> Analysis:
         """The card is the one that is named, else the log's. What was inferred yields to the config, the config to
         what the log says, and all to the user's settings."""
-        gpu, origin = self._card or _card_in(run) or (self._or_this_machine and _graphics_card_here()) or (None, None)
+        gpu, origin = self._card or (None, None)
+        if gpu is None and run.gpu_text and (found := find_gpu_in_text(run.gpu_text)) is not None:
+            gpu, origin = found, Origin.LOG.value
+        if gpu is None and self._or_this_machine:
+            gpu, origin = _graphics_card_here() or (None, None)
         logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
         settings = run.settings.beneath(self.config).beneath(logged).beneath(self.user)
         return analyse(replace(run, settings=settings), gpu, origin)
@@ -304,11 +291,17 @@ def advise(request: AdviseRequest) -> AdviceReport:
     if config is not None and os.path.isabs(config):
         config = os.path.basename(config)  # a path in somebody's home is nobody else's business
     if request.log is not None:
-        asked = ExplainRequest(
-            logs=(request.log,), gpu=request.gpu, gpus=request.gpus, config=request.config,
-            settings=request.settings, run=request.run, log_format=request.log_format,
-        )  # fmt: skip
-        report = explain(asked)
+        report = explain(
+            ExplainRequest(
+                logs=(request.log,),
+                gpu=request.gpu,
+                gpus=request.gpus,
+                config=request.config,
+                settings=request.settings,
+                run=request.run,
+                log_format=request.log_format,
+            )
+        )
         chosen = report.runs[report.longest]
         card = chosen.analysis.throughput.gpu
         if len(chosen.analysis.run.iterations) or card is None:
@@ -407,11 +400,6 @@ def own_card() -> Gpu | None:
         return this_card().gpu
     except UnknownGpu:
         return None
-
-
-def _card_in(run: Run) -> tuple[Gpu, str] | None:
-    found = find_gpu_in_text(run.gpu_text) if run.gpu_text else None
-    return (found, Origin.LOG.value) if found is not None else None
 
 
 def _card_before(name: str | None, settings: Settings) -> tuple[Gpu, str]:

@@ -56,9 +56,7 @@ _ALL = (
         api="Language of all that is said.",
     ),
     Option(
-        name="format",
-        choices=("json", "md", "html", "page"),
-        api="Form of the answer; `page` is what the page shows.",
+        name="format", choices=("json", "md", "html", "page"), api="Form of the answer; `page` is what the page shows."
     ),
     Option(name="name", api="Name of the log, as it may be shown."),
     Option(
@@ -190,9 +188,6 @@ COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
 API: Mapping[str, tuple[str, ...]] = {
     "explain": ("gpu", "lang", "format", "name", "config", "log_format", "run", "iterations"),
     "estimate": ("gpu", "lang", "format", "gpus", "link", "claim", "model", "depth", "why"),
-    "advise": (
-        *("gpu", "lang", "format", "name", "config", "log_format", "run"),
-        *("gpus", "link", "model", "depth"),
-    ),
+    "advise": ("gpu", "lang", "format", "name", "config", "log_format", "run", "gpus", "link", "model", "depth"),
 }
 API_INPUT = {"explain": "log", "estimate": "config", "advise": "log"}

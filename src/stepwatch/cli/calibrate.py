@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,6 @@ from stepwatch.gpus.calibration import calibration_json, save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.calibrations import calibration_table
-
-if TYPE_CHECKING:
-    from stepwatch.gpus.calibration import Calibration
 
 
 @click.command(name="calibrate")
@@ -42,24 +38,20 @@ def command(
     `--gpu this` in estimate, advise and explain then means them. Measure while the machine is at rest.
     """
     with speaking(lang) as language:
-        found = _measured(device, directory, not no_compile, language)
+        try:
+            from stepwatch.trainer.calibrate import calibrate
+        except ImportError as error:
+            raise InputError(
+                Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+            ) from error
+
+        def report(part: Message) -> None:
+            if sys.stderr is not None and sys.stderr.isatty():
+                click.echo(say(Message("measuring: {part:word}", {"part": part}), language), err=True)
+
+        found = calibrate(device, directory, compiles=not no_compile, told=report)
         save_calibration(found)
         if form == "json":
             write(json.dumps(calibration_json(found), ensure_ascii=False) + "\n", output)
         else:
             write(calibration_table(found, language), output)
-
-
-def _measured(device: str | None, directory: str, compiles: bool, language: str) -> Calibration:
-    try:
-        from stepwatch.trainer.calibrate import calibrate
-    except ImportError as error:
-        raise InputError(
-            Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
-        ) from error
-
-    def told(part: Message) -> None:
-        if sys.stderr is not None and sys.stderr.isatty():
-            click.echo(say(Message("measuring: {part:word}", {"part": say(part, language)}), language), err=True)
-
-    return calibrate(device, directory, compiles=compiles, told=told)

@@ -74,7 +74,6 @@ def _request(log: str, side: str, for_runs: dict[str, tuple[str, ...]]) -> Expla
         raise UsageError(
             Message("“{text:word}” is no number of a run", {"text": run}), Message("for example: --run 2, --run B:2")
         )
-    return ExplainRequest(
-        logs=(log,), gpu=gpu, settings=tuple(own["settings"]), run=int(run) if run is not None else None,
-        log_format=log_format, like=like,
-    )  # fmt: skip
+    number = int(run) if run is not None else None
+    settings = tuple(own["settings"])
+    return ExplainRequest(logs=(log,), gpu=gpu, settings=settings, run=number, log_format=log_format, like=like)

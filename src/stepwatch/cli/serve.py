@@ -28,9 +28,13 @@ _PARTING_S = 2
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
 @click.option("--token", metavar="TOKEN", help="What one must know to use the page.")
 @click.option(
-    "--allow", "allowed", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False),
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
     help="A directory whose logs may be watched; none unless told.",
-)  # fmt: skip
+)
 @options_of("serve")
 def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], lang: str | None) -> None:
     """Serve the page: paste a log or drop a file, get the report.
@@ -40,7 +44,17 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
     or sent anywhere. Ctrl-C ends it.
     """
     with speaking(lang) as language:
-        _check_token(host, token)
+        example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
+        if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
+            raise UsageError(
+                Message("a token has at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
+                Message("for example: --token {token:word}", example),
+            )
+        if token is None and not is_loopback(host):
+            raise UsageError(
+                Message("others can reach “{host:word}”: it needs a token", {"host": host}),
+                Message("for example: --token {token:word}", example),
+            )
         listener = _listener(host, port)
         options = ServerOptions(
             host=host,
@@ -51,21 +65,18 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
             language_asked=lang is not None,
         )
         click.echo(say(Message("The page is here; Ctrl-C ends it:"), language) + "\n  " + _address(options))
-        _serve(options, listener)
-
-
-def _check_token(host: str, token: str | None) -> None:
-    example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
-    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise UsageError(
-            Message("a token has at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
-            Message("for example: --token {token:word}", example),
+        give_large_blocks_back()
+        config = uvicorn.Config(
+            create_app(options),
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_PARTING_S,
         )
-    if token is None and not is_loopback(host):
-        raise UsageError(
-            Message("others can reach “{host:word}”: it needs a token", {"host": host}),
-            Message("for example: --token {token:word}", example),
-        )
+        with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
+            _Server(config).run(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -98,13 +109,3 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.config.app.state.leaving.set()  # type: ignore[union-attr]
         super().handle_exit(sig, frame)
-
-
-def _serve(options: ServerOptions, listener: socket.socket) -> None:
-    give_large_blocks_back()
-    config = uvicorn.Config(
-        create_app(options), log_level="critical", access_log=False, server_header=False, lifespan="on",
-        limit_concurrency=_CONNECTIONS, timeout_graceful_shutdown=_PARTING_S,
-    )  # fmt: skip
-    with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
-        _Server(config).run(sockets=[listener])

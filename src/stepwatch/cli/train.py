@@ -34,7 +34,12 @@ def command(arguments: tuple[str, ...], lang: str | None) -> None:
     torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py
     """
     with speaking(lang) as language, _without_collector():
-        _require_torch()
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                Message("to train, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+            ) from error
         from stepwatch.trainer.distributed import ranks_from_environment
         from stepwatch.trainer.log import Log
         from stepwatch.trainer.loop import train
@@ -60,15 +65,6 @@ def _without_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _require_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            Message("to train, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
-        ) from error
 
 
 def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
@@ -113,17 +109,16 @@ def _as_stepwatch_error(error: Exception) -> StepwatchError | None:
 
 def _leave(rank: int, error: Exception, language: str) -> NoReturn:
     """Says which rank ends and why, and is gone at once, so that the others notice instead of waiting for it."""
-    told = say(error.what, language) if isinstance(error, StepwatchError) else _plainly(error)
-    click.echo(f"stepwatch: rank {rank}: {told}", err=True)
+    lost = ("Connection closed by peer", "Connection reset", "Broken pipe", "connection was closed", "Socket closed")
+    if isinstance(error, StepwatchError):
+        reason = say(error.what, language)
+    elif any(words in str(error) for words in lost):
+        reason = "another rank is gone"
+    else:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        reason = f"{type(error).__name__}: {first[:200]}"
+    click.echo(f"stepwatch: rank {rank}: {reason}", err=True)
     if isinstance(error, StepwatchError) and error.remedy is not None:
         click.echo("  " + say(error.remedy, language), err=True)
     sys.stdout.flush()
     os._exit(error.exit_code if isinstance(error, StepwatchError) else 1)
-
-
-def _plainly(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    lost = ("Connection closed by peer", "Connection reset", "Broken pipe", "connection was closed", "Socket closed")
-    if any(words in str(error) for words in lost):
-        return "another rank is gone"
-    return f"{type(error).__name__}: {lines[0][:200]}"

@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -148,7 +148,7 @@ class Watching:
             look = self._live.look(now, thoroughly=piece.ended)
             news = self._live.news()
             self._display.show(look, news)
-            self._alerts.tell(news, look)
+            self._alerts.raise_for(news, look)
             if piece.ended or (look.done and not self._source.has_end):
                 return
 
@@ -193,12 +193,16 @@ class _Alerts:
         self._stall = Alert(arguments_of(on_stall, "--on-stall"), "--on-stall", display.warn)
         self._done = Alert(arguments_of(on_done, "--on-done"), "--on-done", display.warn)
 
-    def tell(self, news: list[Event], look: Look) -> None:
+    def raise_for(self, news: list[Event], look: Look) -> None:
         for event in news:
-            if event.is_alarm:
-                self._stall.call(event.kind, self._facts(event, look), event.at_s)
-            elif event.kind == DONE:
-                self._done.call(event.kind, self._facts(event, look), event.at_s)
+            alert = self._stall if event.is_alarm else self._done if event.kind == DONE else None
+            if alert is None:
+                continue
+            eta_s = look.remaining_s.mid if look.remaining_s is not None else None
+            figures = {"TIME_S": event.time_s, "RATIO": event.ratio, "ETA_S": eta_s}
+            facts = {"EVENT": event.kind, "LOG": self._log, "ITERATION": event.iteration}
+            facts |= {name: f"{value:.6g}" for name, value in figures.items() if value is not None}
+            alert.call(event.kind, facts, event.at_s)
         self._stall.check()
         self._done.check()
 
@@ -206,54 +210,25 @@ class _Alerts:
         self._stall.close()
         self._done.close()
 
-    def _facts(self, event: Event, look: Look) -> Mapping[str, object]:
-        left = look.remaining_s
-        return {
-            "EVENT": event.kind,
-            "LOG": self._log,
-            "ITERATION": event.iteration,
-            "TIME_S": _figure(event.time_s),
-            "RATIO": _figure(event.ratio),
-            "ETA_S": _figure(left.mid if left is not None else None),
-        }
-
-
-def _figure(value: float | None) -> str | None:
-    return None if value is None else f"{value:.6g}"
-
 
 # --- what is shown ----------------------------------------------------------------------------------------------
-
-
-class Display(Protocol):
-    language: str
-    colour: bool | None
-    shares_terminal: bool
-    """What is passed on and what is drawn go to the same terminal: the screen must make room."""
-
-    def show(self, look: Look, news: list[Event] | None = None) -> None: ...
-    def pass_on(self, text: bytes) -> None: ...
-    def warn(self, message: Message) -> None: ...
-    def write(self, text: str) -> None: ...
-    def close(self) -> None: ...
 
 
 def _display(out: Any, language: str, *, once: bool) -> Display:
     if once:
         return _Snapshot(out, language)
-    terminal = out is not None and out.isatty() and os.environ.get("TERM") != "dumb"
-    if not terminal:
-        return _Plain(out, language)
+    if out is None or not out.isatty() or os.environ.get("TERM") == "dumb":
+        return Display(out, language)
     from stepwatch.cli.live_screen import LiveScreen
 
-    both = out is sys.stderr and sys.stdout is not None and sys.stdout.isatty()
-    return LiveScreen(out, language, shares_terminal=both)
+    return LiveScreen(out, language)
 
 
-class _Plain:
+class Display:
     """A line for each event, and one on progress now and then."""
 
     shares_terminal = False
+    """What is passed on and what is drawn go to the same terminal: the screen must make room."""
     colour: bool | None = False
 
     def __init__(self, out: Any, language: str) -> None:
@@ -262,8 +237,8 @@ class _Plain:
         self._waiting = False
         self._last = -1
 
-    def show(self, look: Look, news: list[Event] | None = None) -> None:
-        for event in news or ():
+    def show(self, look: Look, news: Sequence[Event] = ()) -> None:
+        for event in news:
             self.write(event_line(event, self.language) + "\n")
         if look.analysis is None and not self._waiting:
             self._waiting = True
@@ -287,10 +262,10 @@ class _Plain:
     def close(self) -> None: ...
 
 
-class _Snapshot(_Plain):
+class _Snapshot(Display):
     """The screen once, as text."""
 
-    def show(self, look: Look, news: list[Event] | None = None) -> None:
+    def show(self, look: Look, news: Sequence[Event] = ()) -> None:
         width = lines.width_of_output()
         drawn = screen(look, self.language, width=width, height=lines.SCREEN_LINES, card=read_card())
         self.write(lines.shown(drawn, width, None if self._out is sys.stdout else False))

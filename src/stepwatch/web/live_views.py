@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from stepwatch.errors import StepwatchError
 from stepwatch.web.api import Api, Refusal, busy, refusal_of
 from stepwatch.web.limits import ServerOptions
-from stepwatch.web.places import Forbidden, Grown, grown
+from stepwatch.web.places import Grown, grown
 from stepwatch.web.security import sent
 from stepwatch.web.wire import Asked
 
@@ -33,48 +33,37 @@ class LiveViews:
     async def respond(self, request: Request) -> Response:
         language = self._api.language(request)
         path = request.query_params.get("path", "")
-        try:
-            if self._open >= self._options.limits.live_views:
-                raise busy(language)
-            await self._forbidding(path, language)
-        except Refusal as refusal:
-            return sent(refusal.reply)
+        state = await self._state(path, language)
+        if self._open >= self._options.limits.live_views:
+            return sent(busy(language).reply)
+        if isinstance(state, Refusal) and state.reply.status == 403:  # a log that is not there yet may still come
+            return sent(state.reply)
         query = [[name, value] for name, value in request.query_params.multi_items() if name not in ("path", "format")]
         events = self._events(path, [*query, ["format", "page"]], language)
         return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    async def _forbidding(self, path: str, language: str) -> None:
-        """A log that is not there yet may still come; one that may not be read is refused at once."""
-        try:
-            await asyncio.to_thread(grown, path, self._options.allowed)
-        except Forbidden as error:
-            raise refusal_of(error, self._options.limits.body_bytes, language) from error
-        except StepwatchError:
-            pass
-
     async def _events(self, path: str, query: list[list[str]], language: str) -> AsyncIterator[str]:
         self._open += 1
         try:
-            async for event in self._reports(path, query, language):
-                yield event
+            yield f"retry: {int(_SHORTEST_S * 1000)}\n\n"
+            last: Grown | bytes | None = None
+            said = time.monotonic()
+            while not self._leaving.is_set():
+                begun = time.monotonic()
+                state = await self._state(path, language)
+                seen = state if isinstance(state, Grown) else state.reply.body
+                if seen != last:
+                    last = seen
+                    yield await self._event(path, query, language, state)
+                    said = time.monotonic()
+                elif begun - said > _SIGN_OF_LIFE_S:
+                    yield ": still here\n\n"
+                    said = begun
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(_SHORTEST_S, _REST * (time.monotonic() - begun))):
+                        await self._leaving.wait()
         finally:
             self._open -= 1
-
-    async def _reports(self, path: str, query: list[list[str]], language: str) -> AsyncIterator[str]:
-        yield f"retry: {int(_SHORTEST_S * 1000)}\n\n"
-        last: Grown | str | None = None
-        said = time.monotonic()
-        while not self._leaving.is_set():
-            begun = time.monotonic()
-            state = await self._state(path, language)
-            if (state if isinstance(state, Grown) else state.reply.body.decode()) != last:
-                last = state if isinstance(state, Grown) else state.reply.body.decode()
-                yield await self._event(path, query, language, state)
-                said = time.monotonic()
-            elif begun - said > _SIGN_OF_LIFE_S:
-                yield ": still here\n\n"
-                said = begun
-            await self._pause(max(_SHORTEST_S, _REST * (time.monotonic() - begun)))
 
     async def _state(self, path: str, language: str) -> Grown | Refusal:
         try:
@@ -83,24 +72,15 @@ class LiveViews:
             return refusal_of(error, self._options.limits.body_bytes, language)
 
     async def _event(self, path: str, query: list[list[str]], language: str, state: Grown | Refusal) -> str:
-        if isinstance(state, Refusal):
-            return _event("problem", json.loads(state.reply.body))
         try:
+            if isinstance(state, Refusal):
+                raise state
             text = await self._api.log(path, language)
             asked = Asked("explain", "text/plain", query, text, self._options.limits.body_bytes, language)
             reply = await self._api.put(asked)
         except Refusal as refusal:
             reply = refusal.reply
-        found = json.loads(reply.body)
-        return _event("report", {**found, "size": state.size}) if reply.status == 200 else _event("problem", found)
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._leaving.wait()
-        except TimeoutError:
-            pass
-
-
-def _event(name: str, data: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+        name, found = "problem", json.loads(reply.body)
+        if reply.status == 200 and isinstance(state, Grown):
+            name, found = "report", {**found, "size": state.size}
+        return f"event: {name}\ndata: {json.dumps(found, ensure_ascii=False)}\n\n"

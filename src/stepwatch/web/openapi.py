@@ -67,10 +67,7 @@ def document() -> Schema:
             "/api/gpus": {"get": _get("listGpus", "The cards that stepwatch knows.", "Gpus")},
             "/api/openapi.json": {"get": _get("openapi", "This document.", "Document")},
         },
-        "components": {
-            "schemas": _schemas(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 

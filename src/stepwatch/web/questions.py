@@ -17,10 +17,10 @@ from stepwatch.answers import (
     NoSuchRun,
     advise,
     estimate,
-    expanded,
     explain,
     is_log,
     pasted,
+    unpacked,
 )
 from stepwatch.errors import StepwatchError, TooLarge, UsageError
 from stepwatch.messages import Message
@@ -102,7 +102,7 @@ def _from_query(asked: Asked) -> dict[str, Any]:
 
 def _from_json(asked: Asked) -> dict[str, Any]:
     try:
-        given = json.loads(expanded(asked.body, limit=asked.limit))
+        given = json.loads(unpacked(asked.body, limit=asked.limit))
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):

@@ -362,9 +362,13 @@ def compare(request: CompareRequest) -> Comparison:
         with _saying_first(notices):
             try:
                 report = explain(asked)
-            except NoIterations as error:  # of two logs it must be said which
-                error.what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})
+            except NothingRead:
                 raise
+            except NoIterations as error:  # of two logs it must be said which
+                what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})
+                named = NoIterations(what, error.remedy)
+                named.notices = error.notices
+                raise named from error
         place = report.longest
         runs.append(report.analyses[place])
         notices += report.notices

@@ -56,7 +56,11 @@ class Workers:
             return await self._ask(asked, keep=False)  # the memory that a large log took goes with its worker
 
     async def _ask(self, asked: Asked, *, keep: bool) -> Reply:
-        worker = await self._free()
+        try:
+            async with asyncio.timeout(self._queue_s):
+                worker = await self._idle.get()
+        except TimeoutError:
+            raise Overdue from None
         answered = False
         try:
             async with asyncio.timeout(self._time_s):
@@ -72,13 +76,6 @@ class Workers:
                 self._idle.put_nowait(worker)
             else:
                 self._later(self._replace(worker))
-
-    async def _free(self) -> _Worker:
-        try:
-            async with asyncio.timeout(self._queue_s):
-                return await self._idle.get()
-        except TimeoutError:
-            raise Overdue from None
 
     async def _start(self) -> None:
         while not self._closing:

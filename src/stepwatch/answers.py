@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
@@ -23,23 +23,21 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.comparison import SIDES, Comparison, limit_of
 from stepwatch.analysis.comparison import compare as compare_runs
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
-from stepwatch.collection import MOST_FILES, Log, Wanted, logs_among, runs_in
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.estimator.plan import Plan, named_shape, plan
 from stepwatch.gpus import Gpu, find_gpu, find_gpu_in_text, gpus, this_card
 from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
 from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
-from stepwatch.readers import detect, joined_ranks, settings_of
+from stepwatch.readers import detect, read_all, settings_of
 from stepwatch.report import AdviceReport, PlanReport, Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value, config_settings, parse_assignment
-from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, expanded, from_bytes, from_file, from_stdin, from_text
-from stepwatch.sources.directories import event_files, wandb_files
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, expanded, from_bytes, from_file, from_text
+from stepwatch.sources.directories import is_collection
 
 Answer = Report | PlanReport | AdviceReport | Comparison
 _ON_WINDOWS = sys.platform == "win32"
-_NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted
 
 
 # --- what can be asked ------------------------------------------------------------------------------------------
@@ -147,22 +145,23 @@ def explain(request: ExplainRequest) -> Report:
             Message("--like and --log-format exclude each other"),
             Message("--log-format names a format that is known, --like shows a line of one that is not"),
         )
-    reading = _Reading(request)
-    runs = reading.all()
-    with _saying_first(reading.notices):
+    found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    runs = found.runs
+    with _saying_first(found.notices):
         if request.run is not None:
             if request.run > len(runs):
                 raise NoSuchRun(request.run, len(runs))
-            runs = [sorted(runs, key=lambda run: not len(run.iterations))[request.run - 1]]  # as the report has them
+            runs = (sorted(runs, key=lambda run: not len(run.iterations))[request.run - 1],)  # as the report has them
         cards = request.gpus or count_in(request.gpu)
-        report = explain_runs(runs, known, remarks=reading.remarks, cards=cards)
+        gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
+        report = explain_runs(runs, known, remarks=gaps, cards=cards)
     command = "stepwatch explain" + (f" --like {shlex.quote(request.like)}" if request.like is not None else "")
     return replace(
         report,
         inputs=tuple(map(shown, request.logs)),
-        directory=request.run is None and any(map(_is_collection, request.logs)),
+        directory=request.run is None and any(isinstance(log, str) and is_collection(log) for log in request.logs),
         command=command + (f" --run {request.run}" if request.run is not None else ""),
-        notices=tuple(reading.notices),
+        notices=found.notices,
     )
 
 
@@ -426,82 +425,3 @@ def _assigned(settings: Sequence[str]) -> Settings:
 
 def _config(config: str | Source | None) -> tuple[Settings, tuple[Message, ...]]:
     return config_settings(text_of(config)) if config is not None else (Settings({}), ())
-
-
-def _is_collection(log: str | Source) -> bool:
-    """A directory that is not itself one run."""
-    if isinstance(log, Source) or not os.path.isdir(log):
-        return False
-    return wandb_files(log) is None and not event_files(log)
-
-
-@dataclass(slots=True)
-class _Reading:
-    """Reads all logs of a request. One bad log among several is a notice; alone it is the answer."""
-
-    request: ExplainRequest
-    remarks: list[Finding] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-
-    def all(self) -> list[Run]:
-        logs = self.request.logs
-        named = [log for log in logs if isinstance(log, str)]
-        if len(logs) == 1 or len(named) < len(logs):
-            found = [log if isinstance(log, Source) else Log((log,)) for log in logs]
-        else:
-            found = [*logs_among(named, self._wanted)]
-        runs = [run for log in found for run in self._read(log)]
-        if not runs:
-            failure = next(notice for notice in self.notices if notice.is_failure)
-            error = NothingRead(failure.what, failure.remedy)
-            error.notices = tuple(self.notices)
-            raise error
-        return list(joined_ranks(runs))
-
-    @property
-    def _wanted(self) -> Wanted:
-        return Wanted(self.request.log_format, self.request.like, self.request.max_size)
-
-    def _read(self, log: Log | Source) -> Sequence[Run]:
-        try:
-            if isinstance(log, Source):
-                return self._wanted.read(log)
-            name = log.paths[-1]
-            if _is_collection(name):
-                return self._directory(name)
-            if name == "-":
-                return self._wanted.read(from_stdin(limit=self.request.max_size))
-            runs = log.runs(self._wanted)
-        except StepwatchError as error:
-            if len(self.request.logs) < 2:
-                raise
-            self.notices.append(Notice(error.what, error.remedy, is_failure=True))
-            return ()
-        self._note_gap(name, log.missing)
-        return runs
-
-    def _directory(self, name: str) -> Sequence[Run]:
-        found = runs_in(name, self._wanted)
-        for log, error in found.failed[:_NAMED_FAILURES]:
-            text = Message("{name:word}: {what:word}", {"name": log, "what": error.what})
-            self.notices.append(Notice(text, is_failure=True))
-        if len(found.failed) > _NAMED_FAILURES:
-            count = {"count": len(found.failed) - _NAMED_FAILURES}
-            self.notices.append(Notice(Message("… and {count:n} more.", count)))
-        if found.passed_over:
-            count = {"count": found.passed_over}
-            text = Message(
-                "{count:n} other file is no log", count, "{count:n} other files are no logs", found.passed_over
-            )
-            self.notices.append(Notice(text))
-        if found.more:
-            self.notices.append(Notice(Message("only the first {count:n} files were looked at", {"count": MOST_FILES})))
-        for log, missing in found.gaps:
-            self._note_gap(log, missing)
-        return found.runs
-
-    def _note_gap(self, name: str, missing: int) -> None:
-        if missing:
-            facts = {"name": os.path.basename(name), "count": missing}
-            text = Message("Of “{name:word}” a piece is missing, and {count:n} iterations with it.", facts)
-            self.remarks.append(Finding("piece_missing", WARNING, text))

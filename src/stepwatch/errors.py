@@ -6,8 +6,7 @@
     │   │   └── TooLarge      larger than the limit
     │   ├── NoIterations      read, but no iteration found
     │   │   └── NothingRead   of several logs none could be read
-    │   ├── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
-    │   └── DataError, CheckpointError   what a training run is given
+    │   └── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
     └── UsageError            wrong usage (exit code 2)
 
 Each carries its sentences as Messages, so that the command line can say them in any language.
@@ -61,14 +60,6 @@ class NothingRead(NoIterations):
 
 class UnknownGpu(InputError):
     """No card of that name in the catalogue."""
-
-
-class DataError(InputError):
-    """train.bin, val.bin or meta.pkl is missing, too short, or does not fit the vocabulary."""
-
-
-class CheckpointError(InputError):
-    """A checkpoint that is missing, damaged, of another shape, or asks for more than numbers."""
 
 
 class UsageError(StepwatchError):

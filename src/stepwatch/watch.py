@@ -27,7 +27,7 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.statistics import median
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
-from stepwatch.readers.live import LiveReader
+from stepwatch.readers.following import LiveReader
 from stepwatch.run import Ints, Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe

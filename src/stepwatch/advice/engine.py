@@ -63,7 +63,7 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 def advice_on_case(case: Case) -> AdviceList:
     rules = _MACHINE
-    if case.analysis is None or case.analysis.run.format == "nanogpt":
+    if case.analysis is None or case.analysis.run.traits.has_nanogpt_settings:
         rules = (*_SETTINGS, *_MACHINE)
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
@@ -159,7 +159,7 @@ def _joined(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect]:
 
 def _missing(case: Case) -> Iterator[Message]:
     a = case.analysis
-    if a is None or a.run.format != "nanogpt":
+    if a is None or not a.run.traits.has_nanogpt_settings:
         return
     if case.gpu is None:
         yield Message("Name the card with --gpu to hear about micro-batch, compilation and arithmetic.")

@@ -39,7 +39,7 @@ def command(
     """
     with speaking(lang) as language:
         try:
-            from stepwatch.trainer.calibrate import calibrate
+            from stepwatch.trainer.measuring import calibrate
         except ImportError as error:
             raise InputError(
                 Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stepwatch.errors import DataError
 from stepwatch.messages import Message
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
+from stepwatch.trainer.input_errors import DataError
 
 __all__ = ["Batches", "Data", "DataError", "open_data"]
 

@@ -14,8 +14,9 @@ from typing import Any, AnyStr, BinaryIO, NamedTuple
 
 import numpy as np
 
-from stepwatch.errors import DataError, UsageError
+from stepwatch.errors import UsageError
 from stepwatch.messages import Message
+from stepwatch.trainer.input_errors import DataError
 
 KINDS = ("char", "byte", "gpt2")
 Tokens = np.ndarray[Any, np.dtype[np.uint16]]

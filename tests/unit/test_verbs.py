@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders import Truth, a_log
-from tests.house.sentences import ROOT
+from tools import ROOT
 
 import stepwatch
 

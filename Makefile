@@ -75,13 +75,11 @@ accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and do
 	$(BIN)/python -m benchmarks.write_docs
 
 catalogues: setup  ## Compile the catalogues (.po to .mo).
-	$(BIN)/python -m tests.house.catalogues
+	$(BIN)/python -m tools.catalogues compile
 
 catalogues-extract: setup  ## Bring new sentences into the catalogues.
-	$(BIN)/python -m tests.house.extract
+	$(BIN)/python -m tools.catalogues extract
 
 pages: setup  ## Rewrite the help texts and outputs in README.md and docs/, and the example logs.
 	$(BIN)/python -m examples.make_logs
-	$(BIN)/python -m tests.house.write_help
-	$(BIN)/python -m tests.house.recommended
-	$(BIN)/python -m tests.house.formats
+	$(BIN)/python -m tools.pages

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.house import recommended
-from tests.house.pages import answer, page_path
-from tests.house.sentences import SOURCE
+from tools import SOURCE
+from tools import recommended_page as recommended
+from tools.pages import answer, page_path
 
 from stepwatch.advice.gains import PUBLISHED_GAINS, TINY_COMPILE_GAINS
 from stepwatch.gpus import find_gpu, gpus

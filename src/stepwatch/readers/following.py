@@ -1,0 +1,145 @@
+"""Reading a log that still grows: piece by piece into the run that is going on, in bounded memory.
+
+The same readers and the same rules for what a run is as for a whole log; only what has been read is kept in Records
+that are tidied, so that neither chatter nor length makes them grow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from stepwatch.readers import READERS, Reader, detect
+from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
+from stepwatch.readers.records import Records
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
+from stepwatch.settings import Origin, Settings
+from stepwatch.sources import Source
+
+MOST_PAST_RUNS = 8
+MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
+_MOST_UNDETECTED = 1 << 18
+
+
+class LiveReader:
+    """The run that is going on, and the ones before it in the same log."""
+
+    def __init__(self, name: str, format_name: str | None = None) -> None:
+        self.name = name
+        self.past: list[Run] = []
+        self._reader: Reader | None = READERS[format_name] if format_name is not None else None
+        self._undetected = b""
+        self._line = 0
+        self._records = Records()
+        self._unread = 0
+        self._left_out = 0
+        self._inferred = Settings({})
+
+    def feed(self, text: bytes) -> None:
+        """Whole lines, as they come."""
+        if self._reader is None:
+            text = self._detected(text)
+        if self._reader is not None and text:
+            self._reader.parse(text, self._line, self._records)
+            self._line += text.count(b"\n")
+
+    def settle(self) -> None:
+        """No more lines for now: what was held back for the next ones is read as it stands."""
+        if self._reader is not None:
+            self._reader.finish(self._line, self._records)
+
+    def run(self) -> Run | None:
+        """The run that is going on, or None before its header."""
+        if self._reader is None:
+            return None
+        records = self._records
+        whole = records.iterations()
+        records.replace_rows(whole)
+        records.events = list(_bounded(records.sorted_events()))
+        self._unread += len(records.unread_lines)
+        records.unread_lines.clear()
+        start = starts_of_runs(whole, records.events, of_kind(records.events, Fact))[-1]
+        if len(whole) and start > max(whole.line[0], 0):
+            self._divide(start, self._reader)
+        run = assemble(self._records, self._reader, self.name)[-1]
+        return self._as_known(run) if len(run.iterations) or run.has_header else None
+
+    @property
+    def begins_anew(self) -> bool:
+        """A header stands after the last iteration: a new run has started and has not yet printed one."""
+        lines = [event.line for event in self._records.events if isinstance(event, Fact) and event.header]
+        rows = self._records.columns["line"]
+        last = max((int(part[-1]) for part in rows if len(part)), default=-1)
+        return bool(lines) and max(lines) > last
+
+    def keep(self, run: Run, rows: np.ndarray, forgotten: Iterable[int] = ()) -> None:
+        """Of the run as it was given out only these rows; and no events of the forgotten iterations."""
+        whole = self._records.iterations()
+        kept = np.isin(whole.line, run.iterations.line[rows])
+        self._left_out += len(run.iterations) - int(np.count_nonzero(rows))
+        self._inferred = Settings({name: setting for name, setting in run.settings.items() if name == "log_interval"})
+        self._records.replace_rows(whole.take(kept))
+        self._records.keep_beside(run.iterations.line[rows], run.iterations.number[rows])
+        # Saves as they were placed: with their evaluation forgotten, nothing would tell whose they were.
+        gone = set(forgotten)
+        kept_events: list[Event] = [e for e in self._records.events if not isinstance(e, (Evaluation, Checkpoint))]
+        kept_events += [evaluation for evaluation in run.evaluations if evaluation.at not in gone]
+        kept_events += [save for save in run.checkpoints if save.at not in gone]
+        self._records.events = sorted(kept_events, key=lambda event: event.line)
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _detected(self, text: bytes) -> bytes:
+        """All that was read so far, once it is clear what it is."""
+        text = self._undetected + text
+        name = detect(Source(self.name, text))
+        if name is not None:
+            self._reader, self._undetected = READERS[name], b""
+            return text
+        cut = text.find(b"\n", len(text) - _MOST_UNDETECTED) + 1 if len(text) > _MOST_UNDETECTED else 0
+        self._line += text.count(b"\n", 0, cut)
+        self._undetected = text[cut:]
+        return b""
+
+    def _divide(self, start: float, reader: Reader) -> None:
+        """Runs that are over go to the past; the last one, from this line on, goes on."""
+        whole, events = self._records.iterations(), self._records.events
+        before, now = Records(), Records()
+        before.replace_rows(whole.take(whole.line < start))
+        now.replace_rows(whole.take(whole.line >= start))
+        before.events = [event for event in events if event.line < start]
+        now.events = [event for event in events if event.line >= start]
+        now.held = self._records.held
+        before.tables, now.tables = self._records.split_beside(start)
+        # One piece may hold several runs, as when a log is first read.
+        *others, last = assemble(before, reader, self.name)
+        over = [*(run for run in others if len(run.iterations)), self._as_known(last)]
+        self.past = [*self.past, *over][-MOST_PAST_RUNS:]
+        self._records, self._unread, self._left_out, self._inferred = now, 0, 0, Settings({})
+
+    def _as_known(self, run: Run) -> Run:
+        """With what the rows that were let go had told."""
+        told = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
+        settings = run.settings.beneath(self._inferred).beneath(Settings(told))
+        return replace(run, settings=settings, left_out=self._left_out, unread_count=self._unread)
+
+
+def _bounded(events: Iterable[Event]) -> Iterable[Event]:
+    """All evaluations and checkpoints; of facts and faults the first ones of each name, and the last."""
+    counts: Counter[str] = Counter()
+    latest: dict[str, Event] = {}
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, (Evaluation, Checkpoint)):
+            kept.append(event)
+            continue
+        name = event.name if isinstance(event, Fact) else event.kind if isinstance(event, Fault) else ""
+        counts[name] += 1
+        if counts[name] < MOST_ALIKE:
+            kept.append(event)
+        else:
+            latest[name] = event
+    return sorted((*kept, *latest.values()), key=lambda event: event.line) if latest else kept

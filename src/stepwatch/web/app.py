@@ -20,6 +20,7 @@ from starlette.routing import Route
 from stepwatch.estimator.plan import MODEL_NAMES
 from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, cards, openapi
@@ -31,7 +32,7 @@ from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.words import words
 from stepwatch.web.workers import Workers
 
-_LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
+_LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _MEDIA = {".css": "text/css", ".js": "text/javascript"}
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 

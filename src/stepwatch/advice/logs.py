@@ -59,7 +59,7 @@ def _settings(a: Analysis) -> Settings:
     found = a.run.settings
     if a.phases.eval_interval and "eval_interval" not in found:
         found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": a.phases.eval_interval}))
-    if a.run.format != "nanogpt":
+    if not a.run.traits.has_nanogpt_settings:
         return found
     if "always_save_checkpoint" not in found and len(a.run.checkpoints) < a.evaluations_done - 1:
         found = found.beneath(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))

@@ -88,7 +88,7 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
 def slow_stretch(case: Case) -> Iterator[Proposal]:
     """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
     a = case.analysis
-    if a is None or a.run.schedules or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
+    if a is None or a.run.traits.schedules or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
         return
     lengths = [regime.to_iteration - regime.from_iteration + 1 for regime in a.regimes.regimes]
     steps_s = [regime.step_s for regime in a.regimes.regimes]
@@ -108,7 +108,7 @@ def slow_stretch(case: Case) -> Iterator[Proposal]:
 def heat(case: Case) -> Iterator[Proposal]:
     """The steps became longer little by little, as when a card warms up; a schedule makes them so too."""
     a = case.analysis
-    if a is None or a.run.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
+    if a is None or a.run.traits.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
         return
     if a.regimes.drift < CLEAR_DRIFT:
         return

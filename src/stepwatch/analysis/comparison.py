@@ -13,7 +13,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES
 from stepwatch.analysis.statistics import spread
 from stepwatch.analysis.throughput import tokens_per_iteration
-from stepwatch.errors import InputError, UsageError
+from stepwatch.errors import InputError, Notice, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Value
@@ -71,6 +71,7 @@ class Comparison(NamedTuple):
     notes: tuple[Message, ...]
     """What was taken for granted, left out or chosen."""
     limit: float | None = None
+    notices: tuple[Notice, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -120,7 +121,8 @@ def _as_printed(a: Analysis) -> Interval:
     """What a step takes. Keras rounds it to whole seconds or milliseconds, so that all rows may be wrong alike."""
     step, times = a.costs.step_s, a.run.iterations.time_s[a.phases.normal]
     digit = 1.0 if step.mid >= 1 else MS
-    rounded = a.run.format == "keras" and spread(times) < digit and np.allclose(times, digit * np.round(times / digit))
+    rounded = a.run.traits.rounds_times and spread(times) < digit
+    rounded = rounded and np.allclose(times, digit * np.round(times / digit))
     half = digit / 2 / step.mid if rounded else 0.0
     return step.widened(down=half, up=half)
 
@@ -227,7 +229,7 @@ def _of_sizes(c: Comparison) -> Iterator[Message]:
 
 
 def _sizes_seem_equal(c: Comparison) -> bool:
-    return c.before.run.format == c.after.run.format and not any(changed.name in _SIZES for changed in c.changed)
+    return c.before.run.same_format(c.after.run) and not any(changed.name in _SIZES for changed in c.changed)
 
 
 def _of_meaning(c: Comparison) -> Iterator[Message]:

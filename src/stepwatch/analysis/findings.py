@@ -14,7 +14,7 @@ from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing, UnreadLines
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
         "slow": slowest.step_s, "fast": fastest.step_s, "begin": slowest.from_iteration, "end": slowest.to_iteration,
         "ratio": slowest.step_s / fastest.step_s, "count": len(regimes),
     }  # fmt: skip
-    if a.run.schedules:
+    if a.run.traits.schedules:
         yield Finding("schedule", INFO, Message(
             "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.",
             facts))  # fmt: skip
@@ -286,7 +286,7 @@ def drift(a: Analysis) -> Iterator[Finding]:
     text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up.", {"change": abs(change)})
     if change < 0:
         text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", {"change": abs(change)})
-    elif a.run.schedules:
+    elif a.run.traits.schedules:
         text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", {"change": abs(change)})
     yield Finding("drift", INFO, text)
 
@@ -321,7 +321,7 @@ def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
 
 def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
     t = a.throughput
-    if t.reported_mfu is None or a.run.format != "nanogpt":
+    if t.reported_mfu is None or not a.run.traits.mfu_of_a100:
         return
     facts = {
         "printed": t.reported_mfu,
@@ -348,7 +348,7 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
 def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
     """Trainers that look the card up: their peak may be another card's, or none."""
     t, peak = a.throughput, a.run.mfu_peak_flops
-    if a.run.format == "nanogpt" or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
+    if a.run.traits.mfu_of_a100 or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
         return
     if abs(peak / t.peak_flops - 1) > 0.02 and t.possible:
         facts = {
@@ -430,7 +430,7 @@ def few_iterations(a: Analysis) -> Iterator[Finding]:
 
 def figures_disagree(a: Analysis) -> Iterator[Finding]:
     """The work that the settings make of an iteration, against the work behind the printed MFU."""
-    behind = flops_behind_mfu(a.run) if a.run.format == "nanogpt" else None
+    behind = flops_behind_mfu(a.run) if a.run.traits.mfu_of_a100 else None
     t = a.throughput
     if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
         return
@@ -498,11 +498,11 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
 def lines_without_time(a: Analysis) -> Iterator[Finding]:
     """A stage that prints no times, or lines that were cut: what is missing from the figures."""
     unread, count = a.run.unread, a.run.unread_count
-    if unread and a.run.format == "tensorboard":
+    if unread and a.run.traits.unread_lines is UnreadLines.CUT:
         yield Finding("lines_without_time", NOTICE, Message(
             "The file ends in the middle of a record: the rest is not written yet, or was lost.", {}))  # fmt: skip
         return
-    if a.run.format == "nanogpt":  # its reader keeps every line that it does not know
+    if a.run.traits.unread_lines is UnreadLines.ALL:
         unread = tuple(line for line in unread if _NUMBERED.search(line.text))
         count = len(unread)
     if not unread:

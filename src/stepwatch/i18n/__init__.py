@@ -66,7 +66,7 @@ def clean(text: object) -> str:
 
 
 def _word(value: object, language: str) -> str:
-    return clean(value)
+    return clean(say(value, language) if isinstance(value, Message) else value)
 
 
 def _ints(values: Sequence[int], language: str) -> str:

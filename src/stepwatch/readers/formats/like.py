@@ -24,7 +24,7 @@ from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step
 from stepwatch.readers.lines import LOSS, LineFormat
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.stamps import strip_prefix
+from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Iterations, Timing
 
 NAME = "like"
@@ -108,7 +108,7 @@ class _Claim(NamedTuple):
         return "time" if self.name.startswith(("time_", "per_s")) else self.name
 
 
-def like(example: str) -> Reader:
+def reader_like(example: str) -> Reader:
     """A reader for lines like the example. Raises UsageError where that has no number and time."""
     whole = example.strip()[:_LONGEST]
     stripped, prefix = strip_prefix(whole)

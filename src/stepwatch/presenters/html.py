@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.i18n import LANGUAGES, say
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.blocks import Block, Bullets, Code, Section, Table, Text, Typed, text_and_code
@@ -31,7 +32,7 @@ MOST_CHARTED_RUNS, MOST_RUNS = 4, 20
 """The longest get charts, and of many only these are written out; a page with all of fifty runs would help nobody."""
 STILL_POINTS = 500
 """In the drawing for paper, which is there in every language."""
-LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
+LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _PLACES = {"anatomy": "slow", "throughput": "speed", "parts": "time", "forecast": "forecast", "changes": "changes"}
 _PLAN_PLACES = {"parts": "parts", "memory": "memory"}
 _ADVICE_PLACES = {"changes": "compared"}

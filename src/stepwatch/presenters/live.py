@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from stepwatch.analysis import Analysis
-from stepwatch.gpus import Reading
+from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters import sentences

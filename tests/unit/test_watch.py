@@ -11,7 +11,8 @@ from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
 
 from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
-from stepwatch.presenters.live import event_line, progress_line, screen
+from stepwatch.presenters.look_answer import event_line, progress_line
+from stepwatch.presenters.terminal import live_lines
 from stepwatch.watch import (
     DONE,
     LINES_AGAIN,
@@ -325,7 +326,7 @@ def test_the_screen_never_overflows(width: int, height: int) -> None:
     then(live, range(201, 240), seconds=1.4)
     look = live.look(400.0)._replace(name="a-very-long-name-of-a-log-file-" * 4 + ".log")
     for at in (look, a_live().look(0.0), a_watched_run(0).look(1.0), a_watched_run(1).look(1.0)):
-        drawn = screen(at, "en", width=width, height=height)
+        drawn = live_lines(at, "en", width=width, height=height)
         assert len(drawn) <= height
         assert max(len(line.text) for line in drawn) <= width
 

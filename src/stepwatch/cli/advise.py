@@ -67,7 +67,7 @@ def _of_log(
     assignments: tuple[str, ...], config: str | None, chosen: int | None, language: str,
 ) -> AdviceReport:  # fmt: skip
     from stepwatch.cli.explain import report_on
-    from stepwatch.presenters.sentences import longest
+    from stepwatch.presenters.run_sentences import longest
 
     own = tuple(argument for argument in arguments if argument.startswith("--"))
     report, _ = report_on((log,), gpu, config, (*own, *assignments), language, chosen=chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,10 +9,10 @@ import click
 
 from stepwatch.cli.options import format_options, language_option, speaking, write
 from stepwatch.errors import InputError
-from stepwatch.gpus.calibration import calibration_json, save_calibration
+from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.calibrations import calibration_table
+from stepwatch.presenters import View, render
 
 if TYPE_CHECKING:
     from stepwatch.gpus.calibration import Calibration
@@ -44,10 +43,7 @@ def command(
     with speaking(lang) as language:
         found = _measured(device, directory, not no_compile, language)
         save_calibration(found)
-        if form == "json":
-            write(json.dumps(calibration_json(found), ensure_ascii=False) + "\n", output)
-        else:
-            write(calibration_table(found, language), output)
+        write(render(found, form, language, View(colour=False if output is not None else None)), output)
 
 
 def _measured(device: str | None, directory: str, compiles: bool, language: str) -> Calibration:

@@ -15,7 +15,7 @@ from stepwatch.errors import NoIterations, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, render
-from stepwatch.presenters.sentences import longest
+from stepwatch.presenters.run_sentences import longest
 from stepwatch.report import Report
 
 REGRESSION = 3

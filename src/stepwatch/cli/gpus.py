@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from stepwatch.cli.options import format_options, language_option, speaking, write
-from stepwatch.gpus import Gpu, find_gpu, gpus
-from stepwatch.presenters.cards import card_details, cards_json, cards_table
+from stepwatch.gpus import find_gpu, gpus
+from stepwatch.presenters import View, render
 
 
 @click.command(name="gpus", context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,12 +20,5 @@ def command(name: str | None, lang: str | None, form: str, output: str | None) -
     GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.
     """
     with speaking(lang) as language:
-        write(_answer(find_gpu(name) if name is not None else None, form, language), output)
-
-
-def _answer(card: Gpu | None, form: str, language: str) -> str:
-    if form == "json":
-        return cards_json(gpus() if card is None else [card])
-    if card is None:
-        return cards_table(gpus(), language, markdown=form == "md")
-    return card_details(card, language, markdown=form == "md")
+        cards = find_gpu(name) if name is not None else gpus()
+        write(render(cards, form, language, View(colour=False if output is not None else None)), output)

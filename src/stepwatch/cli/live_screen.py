@@ -11,8 +11,8 @@ from rich.text import Text
 from stepwatch.cli.watch import read_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.lines import NARROWEST, WIDEST, Line, printable
-from stepwatch.presenters.live import screen
+from stepwatch.presenters.screen import NARROWEST, WIDEST, Line, printable
+from stepwatch.presenters.terminal import live_lines
 from stepwatch.watch import Event, Look
 
 _SENSORS_S = 2.0
@@ -38,7 +38,7 @@ class LiveScreen:
             self._card_at, self._card = look.now_s, read_card()
         size = self._console.size
         width = max(NARROWEST, min(size.width, WIDEST))
-        self._draw(screen(look, self.language, width=width, height=size.height - 1, card=self._card))
+        self._draw(live_lines(look, self.language, width=width, height=size.height - 1, card=self._card))
 
     def pass_on(self, text: bytes) -> None:
         """Above the screen, where both are on one terminal."""

@@ -24,8 +24,12 @@ from stepwatch.explanation import card_of, explain, laid_over
 from stepwatch.gpus.choice import card_of_this_machine, named_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import lines
-from stepwatch.presenters.live import event_line, progress_line, screen, waiting
+from stepwatch.presenters import View as Shown
+from stepwatch.presenters import render
+from stepwatch.presenters.look_answer import event_line, progress_line, waiting
+from stepwatch.presenters.screen import SCREEN_LINES, width_of_output
+from stepwatch.presenters.screen import shown as painted
+from stepwatch.presenters.terminal import live_lines
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, parse_assignment
 from stepwatch.sources import unreadable
@@ -101,12 +105,10 @@ class _Given:
         return analyse(replace(run, settings=laid_over(run.settings, self._config, self._user)), gpu, origin)
 
     def report(self, runs: tuple[Run, ...], name: str, language: str, *, colour: bool | None) -> str:
-        from stepwatch.presenters.terminal import TerminalPresenter
-
         told = any(card_of(run, self._card)[0] is not None for run in runs)
         card = self._card if told else _machine_card()
         report = explain(runs, card, config=self._config, user=self._user, remarks=self._remarks)
-        return TerminalPresenter(colour=colour).render(replace(report, inputs=(name,)), language)
+        return str(render(replace(report, inputs=(name,)), "terminal", language, Shown(colour=colour)))
 
 
 @cache
@@ -330,9 +332,9 @@ class _Snapshot(_Plain):
     """The screen once, as text."""
 
     def show(self, look: Look, news: list[Event] | None = None) -> None:
-        width = lines.width_of_output()
-        drawn = screen(look, self.language, width=width, height=lines.SCREEN_LINES, card=read_card())
-        self.write(lines.shown(drawn, width, None if self._out is sys.stdout else False))
+        width = width_of_output()
+        drawn = live_lines(look, self.language, width=width, height=SCREEN_LINES, card=read_card())
+        self.write(painted(drawn, width, None if self._out is sys.stdout else False))
 
 
 def read_card() -> Reading | None:

@@ -10,10 +10,11 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.throughput import tokens_per_iteration
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
-from stepwatch.presenters import sentences, vega
-from stepwatch.presenters.blocks import Table
+from stepwatch.presenters import vega
+from stepwatch.presenters.document import Table, cells, count, time, time_range
+from stepwatch.presenters.run_sentences import rows_between, step_known
 from stepwatch.presenters.thinning import stretches
-from stepwatch.presenters.vega import Chart, Spec, rounded
+from stepwatch.presenters.vega import Plot, Spec, rounded
 from stepwatch.run import Ints
 from stepwatch.units import Interval
 
@@ -30,7 +31,7 @@ _TOUCHED = {"type": "point", "filled": True, "size": 90, "opacity": vega.UNSEEN}
 # --- speed ------------------------------------------------------------------------------------------------------
 
 
-def throughput(a: Analysis, language: str) -> Chart | None:
+def throughput(a: Analysis, language: str) -> Plot | None:
     """Tokens a second where the log tells how many an iteration holds, else iterations a second."""
     normal = np.flatnonzero(a.phases.normal & (a.run.iterations.time_s > 0))
     if len(normal) < 2:
@@ -47,7 +48,7 @@ def throughput(a: Analysis, language: str) -> Chart | None:
     if levels:
         about.append(Message("The dashed lines are the levels of speed that were found."))
     table = _rate_table(a, normal, tokens)
-    return vega.chart("throughput", Message("Speed over the run"), about, spec, table, language)
+    return vega.plot("throughput", Message("Speed over the run"), about, spec, table, language)
 
 
 _PER_SECOND = Message("iterations/s")
@@ -96,15 +97,15 @@ def _rate_table(a: Analysis, normal: Ints, tokens: float | None) -> Table:
     for part in stretches(normal, _MOST_TABLE_ROWS):
         step = float(np.median(a.run.iterations.time_s[part]))
         rate = Message("{rate:rate}", {"rate": tokens / step}) if tokens else Message("{rate:x}", {"rate": 1 / step})
-        rows.append(((sentences.span(a, part[0], part[-1]),), (rate,), (Message("{time:time}", {"time": step}),)))
+        rows.append((rows_between(a, part[0], part[-1]), rate, time(step)))
     head = (Message("Iterations"), Message("Speed") if tokens else _PER_SECOND, Message("Normal iteration"))
-    return Table(head, "lrr", tuple(rows))
+    return Table(head, "lrr", cells(rows))
 
 
 # --- the forecast -----------------------------------------------------------------------------------------------
 
 
-def forecast(a: Analysis, language: str) -> Chart | None:
+def forecast(a: Analysis, language: str) -> Plot | None:
     """The time that has passed at each iteration, and how it will go on; None where nothing is ahead or can be told."""
     ahead = _ahead(a)
     if ahead is None:
@@ -123,18 +124,15 @@ def forecast(a: Analysis, language: str) -> Chart | None:
         language, {"elapsed": past, "ahead": band}, height=240, layer=_course_layers(whole, end, language)
     )
     about = (Message("The line is the time so far; the band is where it leads in nine of ten cases."),)
-    rows = (
-        ((Message("{iteration:n}", {"iteration": last}),), (Message("{time:time}", {"time": now}),)),
-        ((Message("{iteration:n}", {"iteration": end}),), (Message("{cost:range}", {"cost": whole}),)),
-    )
+    rows = cells(((count(last), time(now)), (count(end), time_range(whole))))
     title = Message("Time since the start")
-    return vega.chart("forecast", title, about, spec, Table((Message("Iteration"), title), "rr", rows), language)
+    return vega.plot("forecast", title, about, spec, Table((Message("Iteration"), title), "rr", rows), language)
 
 
 def _ahead(a: Analysis) -> tuple[int, int, Interval] | None:
     """From which iteration to which, and the time between; a thousand of them where the end is not known."""
     f = a.forecast
-    if f.done or not (sentences.step_known(a) or f.basis == "estimate"):
+    if f.done or not (step_known(a) or f.basis == "estimate"):
         return None
     if f.max_iters is not None and f.remaining_s is not None and f.max_iters > f.last_iteration:
         return f.last_iteration, f.max_iters, f.remaining_s
@@ -164,9 +162,9 @@ def _course_layers(whole: Interval, end: int, language: str) -> list[Spec]:
         "type": "quantitative", "scale": {"domain": [0, rounded(high)], "nice": False},
         "axis": vega.time_axis(vega.linear_times(high), language),
     }  # fmt: skip
-    time, title = say(Message("Time"), language), vega.iteration_title(language)
-    hover = vega.tooltip(title, [(time, vega.duration("datum.s", language))])
-    at_end = vega.tooltip(title, [(time, vega.text(numbers.duration_range(whole, language)))])
+    name, title = say(Message("Time"), language), vega.iteration_title(language)
+    hover = vega.tooltip(title, [(name, vega.duration("datum.s", language))])
+    at_end = vega.tooltip(title, [(name, vega.text(numbers.duration_range(whole, language)))])
     passed, middle = {"x": x, "y": {"field": "s", **y}}, {"x": x, "y": {"field": "mid", **y}}
     ahead = {"data": {"name": "ahead"}}
     return [

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
-from stepwatch.presenters.blocks import Table
+from stepwatch.presenters.document import Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 Spec = dict[str, Any]
@@ -37,7 +37,7 @@ UNSEEN = 0.001
 """The opacity of what only the pointer finds; of nothing at all it would not."""
 
 
-class Chart(NamedTuple):
+class Plot(NamedTuple):
     """A picture as data, what it shows in words, and the table behind it."""
 
     name: str
@@ -79,11 +79,11 @@ def _config(language: str) -> Spec:
     }  # fmt: skip
 
 
-def chart(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Chart:
+def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Plot:
     said, description = say(title, language), " ".join(say(message, language) for message in about)
     rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in table.rows)
     head = tuple(say(cell, language) for cell in table.head)
-    return Chart(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
+    return Plot(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
 
 
 def text(value: str) -> str:

@@ -18,7 +18,7 @@ from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
 from stepwatch.presenters import View, page_body, render
 from stepwatch.presenters.html import Body
-from stepwatch.presenters.sentences import longest
+from stepwatch.presenters.run_sentences import longest
 from stepwatch.readers import detect, read, settings_of
 from stepwatch.report import AdviceReport, PlanReport, Report
 from stepwatch.settings import Origin, Settings, config_settings

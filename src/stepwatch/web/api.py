@@ -187,9 +187,9 @@ class _Incoming:
 
 async def cards(request: Request) -> Response:
     from stepwatch.gpus import gpus
-    from stepwatch.presenters.cards import cards_json
+    from stepwatch.presenters import render
 
-    return Response(cards_json(gpus()), media_type=JSON)
+    return Response(render(gpus(), "json", "en"), media_type=JSON)
 
 
 async def openapi(request: Request) -> Response:

@@ -11,12 +11,23 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
-from stepwatch.presenters import outline, sentences, vega
-from stepwatch.presenters.blocks import Table
+from stepwatch.presenters import vega
+from stepwatch.presenters.bar_charts import changes
+from stepwatch.presenters.document import Table, cells, count, time
 from stepwatch.presenters.progress_charts import forecast, throughput
-from stepwatch.presenters.sentences import PART_NAMES
-from stepwatch.presenters.thinning import MOST_POINTS, Drawn, drawn_rows, stretches
-from stepwatch.presenters.vega import Chart, Spec, one_of, rounded
+from stepwatch.presenters.run_sentences import (
+    PART_NAMES,
+    part_rows,
+    rows_between,
+    share_text,
+    slow_parts,
+    slow_row,
+    step_known,
+    time_by_part,
+)
+from stepwatch.presenters.thinning import MOST_POINTS, STILL_POINTS, Drawn, drawn_rows, stretches
+from stepwatch.presenters.vega import Plot, Spec, one_of, rounded
+from stepwatch.report import RunReport
 from stepwatch.run import Floats, Ints
 
 _FEW_POINTS = 300
@@ -39,22 +50,30 @@ _PHASE_MARKS = {
     "first": (vega.OCHRE, "triangle-right"),
     "stall": (vega.SLATE, "cross"),
 }
-_SPLIT = ("step", "eval", "checkpoint", "compile", "unexplained")
+_TOOLTIP_PARTS = ("step", "eval", "checkpoint", "pair", "compile", "stall", "unexplained")
 
 
-def charts_of(a: Analysis, language: str, *, most: int = MOST_POINTS) -> tuple[Chart, ...]:
-    """All that the run can fill; `most` is the number of points that one of them may have."""
-    charts = (
-        _times(a, language, most), _anatomy(a, language), throughput(a, language), _parts(a, language),
-        forecast(a, language),
-    )  # fmt: skip
-    return tuple(chart for chart in charts if chart is not None)
+def plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -> Plot | None:
+    """One of the charts, None where the run cannot fill it; the runs of a page share the points that it may have."""
+    a = run.analysis
+    match name:
+        case "times":
+            return times(a, language, (STILL_POINTS if still else MOST_POINTS) // sharing)
+        case "anatomy":
+            return _anatomy(a, language)
+        case "throughput":
+            return throughput(a, language)
+        case "parts":
+            return _parts(a, language)
+        case "forecast":
+            return forecast(a, language)
+    return changes(run.advice, language)
 
 
 # --- the time of every iteration --------------------------------------------------------------------------------
 
 
-def _times(a: Analysis, language: str, most: int) -> Chart | None:
+def times(a: Analysis, language: str, most: int) -> Plot | None:
     drawn = drawn_rows(a, most)
     if not len(drawn.rows):
         return None
@@ -77,7 +96,7 @@ def _times(a: Analysis, language: str, most: int) -> Chart | None:
         },
     )  # fmt: skip
     title = Message("Time of each logged iteration")
-    return vega.chart("times", title, _about_points(a, drawn), spec, _stretch_table(a), language)
+    return vega.plot("times", title, _about_points(a, drawn), spec, _stretch_table(a), language)
 
 
 def _log_scale(times: Floats, language: str) -> Spec:
@@ -105,28 +124,17 @@ def _by_phase(titles: dict[str, str], *, few: bool) -> Spec:
 def _points(a: Analysis, rows: Ints) -> Iterator[dict[str, Any]]:
     """Normal iterations first, so that the slow ones are drawn over them; a part is there where it is not nothing."""
     order = rows[np.argsort(a.phases.phase[rows] != Phase.STEP, kind="stable")]
-    numbers_, times, phases = a.run.iterations.number, a.run.iterations.time_s, a.phases.phase
+    numbers_, taken, phases = a.run.iterations.number, a.run.iterations.time_s, a.phases.phase
     for row in order.tolist():
-        point = {"i": int(numbers_[row]), "t": rounded(float(times[row])), "p": PHASE_NAMES[int(phases[row])]}
-        if phases[row] != Phase.STEP and sentences.step_known(a):
-            point |= {part: rounded(seconds) for part, seconds in _parts_of(a, row).items()}
+        point = {"i": int(numbers_[row]), "t": rounded(float(taken[row])), "p": PHASE_NAMES[int(phases[row])]}
+        if phases[row] != Phase.STEP and step_known(a):
+            point |= {part: rounded(seconds) for part, seconds in slow_parts(a, row).items()}
         yield point
-
-
-def _parts_of(a: Analysis, row: int) -> dict[str, float]:
-    """The parts of a slow iteration that are worth a word, as the table of slow iterations names them."""
-    values = {part: float(column[row]) for part, column in zip(_SPLIT, a.split, strict=True)}
-    if not sentences.told_apart(a) and values["checkpoint"] > 0:
-        values["pair"] = values.pop("eval") + values.pop("checkpoint")
-    if a.phases.phase[row] == Phase.STALL:
-        values["stall"] = values.pop("unexplained")
-    shown = sentences.SMALLEST_SHOWN * float(a.run.iterations.time_s[row])
-    return {part: seconds for part, seconds in values.items() if seconds > shown}
 
 
 def _point_tooltip(a: Analysis, titles: dict[str, str], language: str) -> str:
     rows = [(say(Message("Time"), language), vega.duration("datum.t", language))]
-    for part in (*_SPLIT[:3], "pair", "compile", "stall", "unexplained"):
+    for part in _TOOLTIP_PARTS:
         field = f"datum[{part!r}]"
         rows.append((_part_name(a, part, language), f"{field} ? {vega.duration(field, language)} : datum.none"))
     title = f"{vega.iteration_title(language)} + ' · ' + {one_of(titles, 'datum.p')}"
@@ -160,21 +168,17 @@ def _stretch_table(a: Analysis) -> Table:
     head = (Message("Iterations"), Message("Fastest"), Message("Median"), Message("Slowest"))
     rows = []
     for part in stretches(np.arange(len(a.run.iterations)), _MOST_TABLE_ROWS):
-        times = a.run.iterations.time_s[part]
-        figures = (float(times.min()), float(np.median(times)), float(times.max()))
-        rows.append(((sentences.span(a, part[0], part[-1]),), *((_time(seconds),) for seconds in figures)))
-    return Table(head, "lrrr", tuple(rows))
-
-
-def _time(seconds: float) -> Message:
-    return Message("{time:time}", {"time": seconds})
+        taken = a.run.iterations.time_s[part]
+        figures = (float(taken.min()), float(np.median(taken)), float(taken.max()))
+        rows.append((rows_between(a, part[0], part[-1]), *map(time, figures)))
+    return Table(head, "lrrr", cells(rows))
 
 
 # --- the anatomy of a slow iteration ----------------------------------------------------------------------------
 
 
-def _anatomy(a: Analysis, language: str) -> Chart | None:
-    typical = _typical_rows(a) if sentences.step_known(a) else {}
+def _anatomy(a: Analysis, language: str) -> Plot | None:
+    typical = _typical_rows(a) if step_known(a) else {}
     if not typical:
         return None
     names: dict[str, str] = {}
@@ -184,14 +188,14 @@ def _anatomy(a: Analysis, language: str) -> Chart | None:
         code, number = PHASE_NAMES[phase], int(a.run.iterations.number[row])
         names[code] = f"{say(PHASE_TITLES[phase], language)} ({numbers.integer(number, language)})"
         figures[code] = numbers.duration(float(a.run.iterations.time_s[row]), language)
-        data += [{"k": code, "part": part, "s": rounded(seconds)} for part, seconds in _parts_of(a, row).items()]
+        data += [{"k": code, "part": part, "s": rounded(seconds)} for part, seconds in slow_parts(a, row).items()]
     used = [part for part in vega.PART_COLOURS if any(piece["part"] == part for piece in data)]
     data = [{**piece, "order": used.index(piece["part"])} for piece in data]
     bar = _stacked(names, {part: _part_name(a, part, language) for part in used}, language)
     spec = vega.spec_of(language, {"anatomy": data}, **vega.bars(names, figures, bar))
     about = (Message("A typical one of each kind, with its number; the whole bar is its time."),)
     title = Message("What a slow iteration is made of")
-    return vega.chart("anatomy", title, about, spec, _anatomy_table(a, typical), language)
+    return vega.plot("anatomy", title, about, spec, _anatomy_table(a, typical), language)
 
 
 def _stacked(names: dict[str, str], titles: dict[str, str], language: str) -> Spec:
@@ -223,28 +227,25 @@ def _typical_rows(a: Analysis) -> dict[Phase, int]:
 
 
 def _anatomy_table(a: Analysis, typical: dict[Phase, int]) -> Table:
-    head = (Message("Iteration"), Message("Time"), Message("What it includes"))
-    rows = []
-    for row in typical.values():
-        slow = sentences.slow_row(a, row)
-        rows.append(((Message("{iteration:n}", {"iteration": slow.iteration}),), (_time(slow.time_s),), slow.holds))
-    return Table(head, "rrl", tuple(rows))
+    slow = [slow_row(a, row) for row in typical.values()]
+    rows = tuple(((count(row.iteration),), (time(row.time_s),), row.holds) for row in slow)
+    return Table((Message("Iteration"), Message("Time"), Message("What it includes")), "rrl", rows)
 
 
 # --- where the time went ----------------------------------------------------------------------------------------
 
 
-def _parts(a: Analysis, language: str) -> Chart | None:
-    found = sentences.part_rows(a) if a.goodput.iterations else ()
+def _parts(a: Analysis, language: str) -> Plot | None:
+    found = part_rows(a) if a.goodput.iterations else ()
     if not found:
         return None
     names = {row.part: say(row.name, language) for row in found}
     figures = {
-        row.part: f"{numbers.duration(row.seconds, language)} · {say(sentences.share_text(row.share), language)}"
+        row.part: f"{numbers.duration(row.seconds, language)} · {say(share_text(row.share), language)}"
         for row in found
     }
     data = [{"k": row.part, "s": rounded(row.seconds)} for row in found]
     bar = vega.plain_bar("s", names, figures, {row.part: vega.PART_COLOURS[row.part] for row in found})
     spec = vega.spec_of(language, {"parts": data}, **vega.bars(names, figures, bar))
     about = (Message("Each bar is the time of one part over the whole log."),)
-    return vega.chart("parts", Message("The time by part"), about, spec, outline.time_by_part(a), language)
+    return vega.plot("parts", Message("The time by part"), about, spec, time_by_part(a), language)

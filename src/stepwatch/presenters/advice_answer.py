@@ -9,22 +9,8 @@ from stepwatch.advice import AdviceList
 from stepwatch.advice.recommended import Recommended
 from stepwatch.messages import Message
 from stepwatch.presenters import bar_charts, plan_sentences
-from stepwatch.presenters.document import (
-    Block,
-    Bullets,
-    Chart,
-    Code,
-    Command,
-    Document,
-    Headline,
-    Section,
-    Table,
-    Text,
-    bullets,
-    cells,
-    sections,
-    time_range,
-)
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.document import bullets, cells, sections, time_range
 from stepwatch.report import AdviceReport
 from stepwatch.settings import Value
 from stepwatch.units import Interval
@@ -41,45 +27,45 @@ SHORTER = 0.99
 # --- the document -----------------------------------------------------------------------------------------------
 
 
-def advice_document(answer: AdviceReport) -> Document:
+def advice_document(answer: AdviceReport) -> doc.Document:
     if answer.recommended is not None:
         return _recommended_document(answer, answer.recommended)
     advised = answer.advice
-    lead: list[Block] = [Headline(((headline(advised),),), priority=None)]
-    lead += [Text((message,)) for message in nothing(advised)]
+    lead: list[doc.Block] = [doc.Headline(((headline(advised),),), priority=None)]
+    lead += [doc.Text((message,)) for message in nothing(advised)]
     notes: list[Message | None] = []
-    parts: list[Section] = []
+    parts: list[doc.Section] = []
     if advised is not None:
         parts += _sections_of_changes(advised)
         notes += [span(advised), *advised.missing]
     if advised is not None and any(advised.chosen):
-        diff = Code("\n".join(config_diff(advised.change)), "diff")
+        diff = doc.Code("\n".join(config_diff(advised.change)), "diff")
         head = (Message("Part"), Message("Before"), Message("After"))
-        compared = (Table(head, "lrr", cells(before_after(advised))), _chart(advised))
+        compared = (doc.Table(head, "lrr", cells(before_after(advised))), _chart(advised))
         parts += [
-            Section("compared", Message("Before and after"), compared),
-            Section("config", Message("In the config"), (diff,)),
-            Section("command", Message("On the command line"), (Command(command_of(answer)),)),
+            doc.Section("compared", Message("Before and after"), compared),
+            doc.Section("config", Message("In the config"), (diff,)),
+            doc.Section("command", Message("On the command line"), (doc.Command(command_of(answer), priority=None),)),
         ]
-    told = Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
-    parts.append(Section("noticed", Message("What else to know"), (told,)))
-    return Document(Message("What to change"), tuple(lead), sections(*parts))
+    told = doc.Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
+    parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
+    return doc.Document(Message("What to change"), tuple(lead), sections(*parts))
 
 
-def _chart(advised: AdviceList) -> Chart:
-    return Chart(name="changes", draw=lambda language, still: bar_charts.changes(advised, language))
+def _chart(advised: AdviceList) -> doc.Chart:
+    return doc.Chart(name="changes", draw=lambda language, still: bar_charts.changes(advised, language))
 
 
-def _sections_of_changes(advised: AdviceList) -> Iterator[Section]:
+def _sections_of_changes(advised: AdviceList) -> Iterator[doc.Section]:
     for position, advice in enumerate(advised.advice):
-        blocks: list[Block] = [Text((saves(advised, position), *together(advised, position)))]
-        blocks += [Text((advice.because,)), Text((Message("Price:"), advice.price))]
+        blocks: list[doc.Block] = [doc.Text((saves(advised, position), *together(advised, position)))]
+        blocks += [doc.Text((advice.because,)), doc.Text((Message("Price:"), advice.price))]
         if advice.patch is not None and advice.where is not None:
-            blocks += [Text((advice.where,)), Code(advice.patch, "python" if advice.remedy else "sh")]
-        yield Section(f"change-{position + 1}", advice.what, tuple(blocks), number=position + 1)
+            blocks += [doc.Text((advice.where,)), doc.Code(advice.patch, "python" if advice.remedy else "sh")]
+        yield doc.Section(f"change-{position + 1}", advice.what, tuple(blocks), number=position + 1)
 
 
-def _recommended_document(answer: AdviceReport, found: Recommended) -> Document:
+def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:
     plan = found.plan
     facts = {
         "gpu": plan.gpu.name,
@@ -93,14 +79,18 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> Document:
         said = (
             "For {params:big} parameters on {cards:n} × {gpu:word}: {step:range} per iteration, {total:range} in all."
         )
-    reasons = (*bullets(recommended_reasons(found)).items, *bullets(answer.remarks, "notice").items)
-    return Document(
+    reasons = (
+        *bullets(recommended_reasons(found)).items,
+        *bullets(answer.remarks, "notice").items,
+        doc.Text(plan_sentences.speed(plan)),
+    )
+    return doc.Document(
         Message("Recommended settings"),
-        (Headline(((Message(said, facts),),), priority=None),),
+        (doc.Headline(((Message(said, facts),),), priority=None),),
         sections(
-            Section("config", Message("In the config"), (Code("\n".join(config_lines(found)), "python"),)),
-            Section("reasons", Message("Why these"), (Bullets((*reasons, Text(plan_sentences.speed(plan)))),)),
-            Section("command", Message("On the command line"), (Command(command_of(answer)),)),
+            doc.Section("config", Message("In the config"), (doc.Code("\n".join(config_lines(found)), "python"),)),
+            doc.Section("reasons", Message("Why these"), (doc.Bullets(reasons),)),
+            doc.Section("command", Message("On the command line"), (doc.Command(command_of(answer), priority=None),)),
         ),
     )
 
@@ -140,19 +130,16 @@ def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
         return ()
     run = advised.before
     share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
-    why = (
-        "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % "
-        "of it."
-    )
+    why = "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it."
     return (Message(why, {"share": share}),)
 
 
-def changes(advised: AdviceList) -> Iterator[Text]:
+def changes(advised: AdviceList) -> Iterator[doc.Text]:
     """Each advice as one paragraph; in short what, and what it saves."""
     for position, advice in enumerate(advised.advice):
         saved = saves(advised, position)
         whole = (advice.what, advice.because, saved, Message("Price:"), advice.price)
-        yield Text(whole, "change", brief=(advice.what, saved))
+        yield doc.Text(whole, "change", brief=(advice.what, saved))
 
 
 def saves(advised: AdviceList, position: int) -> Message:
@@ -273,8 +260,7 @@ def recommended_reasons(found: Recommended) -> Iterator[Message]:
         "time": found.enough_s,
     }
     yield Message(
-        "batch_size = {batch:n} with gradient_accumulation_steps = {accumulation:n} keeps {tokens:n} tokens per "
-        "iteration and takes {low:size} to {high:size} of the card's {has:size}.",
+        "batch_size = {batch:n} with gradient_accumulation_steps = {accumulation:n} keeps {tokens:n} tokens per iteration and takes {low:size} to {high:size} of the card's {has:size}.",
         facts,
     )
     if work.dtype == "bfloat16":
@@ -288,13 +274,11 @@ def recommended_reasons(found: Recommended) -> Iterator[Message]:
     else:
         yield Message("Not compiled: in a run this short compilation does not pay back.")
     yield Message(
-        "An evaluation and a checkpoint every {interval:n} iterations, about every {every:time}: together "
-        "{share:pct} of the run.",
+        "An evaluation and a checkpoint every {interval:n} iterations, about every {every:time}: together {share:pct} of the run.",
         facts,
     )
     yield Message(
-        "Twenty tokens per parameter, beyond which a larger model would learn more in the same time, are {enough:n} "
-        "iterations: {time:range}.",
+        "Twenty tokens per parameter, beyond which a larger model would learn more in the same time, are {enough:n} iterations: {time:range}.",
         facts,
     )
     usual = found.usual

@@ -7,49 +7,39 @@ from collections.abc import Iterator
 from stepwatch.analysis.comparison import Comparison
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
-from stepwatch.presenters.document import (
-    ALWAYS,
-    Bullets,
-    Document,
-    Headline,
-    Section,
-    Table,
-    Text,
-    cells,
-    sections,
-    time_range,
-    word,
-)
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.document import cells, sections, time_range, word
 from stepwatch.presenters.run_sentences import PART_NAMES
 
 
-def comparison_document(c: Comparison) -> Document:
+def comparison_document(c: Comparison) -> doc.Document:
     """All of it belongs on the first screen."""
     head = (Message("Part"), Message("Before"), Message("After"), Message("Ratio"))
     settings = tuple(tuple(map(word, row)) for row in settings_rows(c))
     settings_head = (Message("Setting"), Message("Before"), Message("After"))
-    return Document(
+    changed = doc.Table(settings_head, "lll", cells(settings), doc.ALWAYS)
+    return doc.Document(
         Message("Two runs side by side"),
-        (Headline(((headline(c),),), alarm=c.failed),),
+        (doc.Headline(((headline(c),),), alarm=c.failed),),
         sections(
-            Section(
+            doc.Section(
                 "parts",
                 Message("What differs"),
                 (
                     _bullets(c.doubts),
-                    Text(certainty(c), priority=ALWAYS),
-                    Table(head, "lrrr", cells(rows(c)), ALWAYS),
+                    doc.Text(certainty(c), priority=doc.ALWAYS),
+                    doc.Table(head, "lrrr", cells(rows(c)), doc.ALWAYS),
                 ),
             ),
-            Section("settings", Message("Settings"), (Table(settings_head, "lll", cells(settings), ALWAYS),)),
-            Section("reasons", Message("Why, as far as the logs tell"), (_bullets(c.reasons),)),
-            Section("noticed", Message("What else was noticed"), (_bullets(c.notes),)),
+            doc.Section("settings", Message("Settings"), (changed,)),
+            doc.Section("reasons", Message("Why, as far as the logs tell"), (_bullets(c.reasons),)),
+            doc.Section("noticed", Message("What else was noticed"), (_bullets(c.notes),)),
         ),
     )
 
 
-def _bullets(messages: tuple[Message, ...]) -> Bullets:
-    return Bullets(tuple(Text((message,), priority=ALWAYS) for message in messages))
+def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:
+    return doc.Bullets(tuple(doc.Text((message,), priority=doc.ALWAYS) for message in messages))
 
 
 def headline(c: Comparison) -> Message:
@@ -67,14 +57,14 @@ def headline(c: Comparison) -> Message:
 
 # By the verdict, and whether the time is that of a token.
 _DECIDED = {
-    ("same", False): (
-        "No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more "
-        "than one of “{before:word}”."
-    ),
-    ("same", True): (
-        "No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more "
-        "than one of “{before:word}”."
-    ),
+    (
+        "same",
+        False,
+    ): "No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”.",
+    (
+        "same",
+        True,
+    ): "No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”.",
     ("slower", False): "“{after:word}” is slower: {more:pct} more time per step than “{before:word}”.",
     ("slower", True): "“{after:word}” is slower: {more:pct} more time per token than “{before:word}”.",
     ("faster", False): "“{after:word}” is faster: {more:pct} less time per step than “{before:word}”.",
@@ -82,22 +72,22 @@ _DECIDED = {
 }
 # By whether it is more time, and whether that of a token.
 _UNDECIDED = {
-    (True, False): (
-        "Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean "
-        "that it is slower."
-    ),
-    (True, True): (
-        "Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean "
-        "that it is slower."
-    ),
-    (False, False): (
-        "Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean "
-        "that it is faster."
-    ),
-    (False, True): (
-        "Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean "
-        "that it is faster."
-    ),
+    (
+        True,
+        False,
+    ): "Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean that it is slower.",
+    (
+        True,
+        True,
+    ): "Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean that it is slower.",
+    (
+        False,
+        False,
+    ): "Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean that it is faster.",
+    (
+        False,
+        True,
+    ): "Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean that it is faster.",
 }
 
 

@@ -130,7 +130,7 @@ class Command:
 
     arguments: tuple[str, ...]
     why: Message | None = None
-    priority: int | None = None
+    priority: int | None = ALWAYS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,24 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
+from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
-from stepwatch.presenters.document import (
-    Block,
-    Bullets,
-    Chart,
-    Code,
-    Command,
-    Document,
-    Figures,
-    Headline,
-    Labelled,
-    Progress,
-    Quoted,
-    Section,
-    Table,
-    Text,
-    text_and_code,
-)
+from stepwatch.presenters.document import text_and_code
 from stepwatch.presenters.screen import held, printable
 from stepwatch.presenters.vega import Plot, Spec
 
@@ -51,25 +36,29 @@ class Body(NamedTuple):
     specs: dict[str, Spec]
 
 
-def body_of(document: Document, language: str, *, static: bool = True) -> Body:
+def body_of(document: doc.Document, language: str, *, static: bool = True) -> Body:
     """`static` False leaves the drawings for paper out: a page with the engine may do without."""
     writer = _Writer(language, static)
     left_out = sum(section.place >= MOST_SECTIONS_ALIKE for section in document.sections)
     more = (Message("… and {count:n} more.", {"count": left_out}),) if left_out else ()
-    html = _templates().get_template("body.html").render(
-        language=language,
-        title=writer.said([document.title] if document.title is not None else []),
-        blocks=list(writer.blocks(document.blocks)),
-        sections=list(writer.sections(document.sections)),
-        more=writer.said(more),
-        texts={
-            "warning": writer.said([Message("Warning")]),
-            "table": writer.said([Message("The figures as a table")]),
-            "zoom_in": writer.said([Message("Zoom in")]),
-            "zoom_out": writer.said([Message("Zoom out")]),
-            "zoom_all": writer.said([Message("Whole run")]),
-            "zoom_hint": writer.said([Message("Drag to move; Ctrl and the wheel zoom.")]),
-        },
+    html = (
+        _templates()
+        .get_template("body.html")
+        .render(
+            language=language,
+            title=writer.said([document.title] if document.title is not None else []),
+            blocks=list(writer.blocks(document.blocks)),
+            sections=list(writer.sections(document.sections)),
+            more=writer.said(more),
+            texts={
+                "warning": writer.said([Message("Warning")]),
+                "table": writer.said([Message("The figures as a table")]),
+                "zoom_in": writer.said([Message("Zoom in")]),
+                "zoom_out": writer.said([Message("Zoom out")]),
+                "zoom_all": writer.said([Message("Whole run")]),
+                "zoom_hint": writer.said([Message("Drag to move; Ctrl and the wheel zoom.")]),
+            },
+        )
     )
     return Body(printable(html), writer.specs)
 
@@ -82,7 +71,7 @@ class _Writer:
     static: bool
     specs: dict[str, Spec] = field(default_factory=dict)
 
-    def sections(self, sections: Iterable[Section]) -> Iterator[dict[str, Any]]:
+    def sections(self, sections: Iterable[doc.Section]) -> Iterator[dict[str, Any]]:
         for section in sections:
             if section.prompt or section.place >= MOST_SECTIONS_ALIKE:
                 continue
@@ -94,47 +83,47 @@ class _Writer:
                 "sections": list(self.sections(section.sections)),
             }
 
-    def blocks(self, blocks: Iterable[Block]) -> Iterator[dict[str, Any]]:
+    def blocks(self, blocks: Iterable[doc.Block]) -> Iterator[dict[str, Any]]:
         for block in blocks:
             found = self.block(block)
             if found is not None:
                 yield found
 
-    def block(self, block: Block) -> dict[str, Any] | None:
+    def block(self, block: doc.Block) -> dict[str, Any] | None:
         match block:
-            case Headline():
+            case doc.Headline():
                 return {"kind": "answer", "rows": [self.said(messages) for messages in block.paragraphs]}
-            case Figures():
+            case doc.Figures():
                 rows = [(self.said([label]), self.said([value])) for label, value in block.items]
                 return {"kind": "figures", "rows": rows} if rows else None
-            case Text():
+            case doc.Text():
                 style = _STYLES.get(block.kind)
                 return {"kind": "text", "style": style, **self.text(block)} if block.messages else None
-            case Bullets():
+            case doc.Bullets():
                 return {"kind": "bullets", "rows": [self.text(item) for item in block.items]}
-            case Table():
+            case doc.Table():
                 return self.table(block)
-            case Code():
+            case doc.Code():
                 return {"kind": "lines", "text": block.text}
-            case Quoted():
+            case doc.Quoted():
                 return {"kind": "lines", "text": "\n".join(f"{number}: {text}" for number, text in block.lines)}
-            case Command():
+            case doc.Command():
                 command = " ".join(block.arguments)
                 if block.why is None:
                     return {"kind": "lines", "text": command}
                 return {"kind": "typed", "text": self.said([block.why]), "command": command}
-            case Labelled():
+            case doc.Labelled():
                 rows = [(self.said([label]), self.said(texts)) for label, texts, _ in block.items]
                 return {"kind": "labelled", "rows": rows}
-            case Chart():
+            case doc.Chart():
                 drawn = block.draw(self.language, False) if block.draw is not None else None
                 if drawn is not None:
                     return self.chart(block, drawn)
                 return self.table(block.table) if block.table is not None else None
-            case Progress():
+            case doc.Progress():
                 return {"kind": "text", "style": None, "text": self.said([block.where]), "warning": False}
 
-    def chart(self, chart: Chart, drawn: Plot) -> dict[str, Any]:
+    def chart(self, chart: doc.Chart, drawn: Plot) -> dict[str, Any]:
         self.specs[chart.name] = drawn.spec
         still = None
         if self.static and chart.draw is not None:
@@ -155,14 +144,14 @@ class _Writer:
             "still": still,
         }
 
-    def table(self, table: Table) -> dict[str, Any] | None:
+    def table(self, table: doc.Table) -> dict[str, Any] | None:
         if not table.rows:
             return None
         head = [self.said([cell]) for cell in table.head]
         rows = [[self.said(cell, " + ") for cell in row] for row in table.rows]
         return {"kind": "table", "head": head, "align": table.align, "rows": rows}
 
-    def text(self, text: Text) -> dict[str, Any]:
+    def text(self, text: doc.Text) -> dict[str, Any]:
         return {"text": self.said(text.messages), "warning": text.kind == "warning"}
 
     def said(self, messages: Iterable[Message], between: str = " ") -> str:
@@ -198,7 +187,7 @@ def drawing() -> str:
 # --- the whole page ---------------------------------------------------------------------------------------------
 
 
-def as_page(document: Document, language: str) -> str:
+def as_page(document: doc.Document, language: str) -> str:
     """One file with everything in it, in every language."""
     from markupsafe import Markup
 
@@ -206,19 +195,23 @@ def as_page(document: Document, language: str) -> str:
     scripts = (engine(), drawing(), _file("switching.js"))
     chosen = "body:has(#language-{code}:checked) .report[lang={code}] {{ display: block; }}\n"  # without a script too
     sheet = style() + "".join(chosen.format(code=code) for code in LANGUAGES)
-    return _templates().get_template("page.html").render(
-        language=language,
-        texts={"skip": say(Message("To the content"), language), "language": say(Message("Language"), language)},
-        version=version("stepwatch"),
-        languages=list(LANGUAGE_NAMES.items()),
-        title=say(document.title, language) if document.title is not None else "stepwatch",
-        bodies={spoken: Markup(found.html) for spoken, found in bodies.items()},
-        policy=_policy(scripts, sheet),
-        style=Markup(sheet),
-        charts=Markup(_charts_json(bodies)),
-        engine=Markup(scripts[0]),
-        drawing=Markup(scripts[1]),
-        switching=Markup(scripts[2]),
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            language=language,
+            texts={"skip": say(Message("To the content"), language), "language": say(Message("Language"), language)},
+            version=version("stepwatch"),
+            languages=list(LANGUAGE_NAMES.items()),
+            title=say(document.title, language) if document.title is not None else "stepwatch",
+            bodies={spoken: Markup(found.html) for spoken, found in bodies.items()},
+            policy=_policy(scripts, sheet),
+            style=Markup(sheet),
+            charts=Markup(_charts_json(bodies)),
+            engine=Markup(scripts[0]),
+            drawing=Markup(scripts[1]),
+            switching=Markup(scripts[2]),
+        )
     )
 
 

@@ -9,29 +9,14 @@ from dataclasses import dataclass
 
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.document import (
-    Block,
-    Bullets,
-    Chart,
-    Code,
-    Command,
-    Document,
-    Figures,
-    Headline,
-    Labelled,
-    Progress,
-    Quoted,
-    Section,
-    Table,
-    Text,
-    text_and_code,
-)
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.document import text_and_code
 from stepwatch.presenters.screen import printable
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&!$])")
 
 
-def as_markdown(document: Document, language: str, *, front_matter: bool = False) -> str:
+def as_markdown(document: doc.Document, language: str, *, front_matter: bool = False) -> str:
     writer = _Writer(language)
     start = ""
     if front_matter and document.title is not None:
@@ -48,7 +33,7 @@ class _Writer:
 
     language: str
 
-    def sections(self, sections: Iterable[Section], level: str) -> Iterator[str]:
+    def sections(self, sections: Iterable[doc.Section], level: str) -> Iterator[str]:
         for section in sections:
             if section.prompt:
                 continue
@@ -57,41 +42,41 @@ class _Writer:
             yield from self.blocks(section.blocks)
             yield from self.sections(section.sections, level + "#")
 
-    def blocks(self, blocks: Iterable[Block]) -> Iterator[str]:
+    def blocks(self, blocks: Iterable[doc.Block]) -> Iterator[str]:
         yield from filter(None, map(self.block, blocks))
 
-    def block(self, block: Block) -> str:
+    def block(self, block: doc.Block) -> str:
         match block:
-            case Headline():
+            case doc.Headline():
                 return "\n\n".join(f"**{self.said(messages)}**" for messages in block.paragraphs)
-            case Text():
+            case doc.Text():
                 return self.text(block)
-            case Bullets():
+            case doc.Bullets():
                 return "\n".join("- " + self.text(item) for item in block.items)
-            case Table():
+            case doc.Table():
                 return self.table(block)
-            case Command() if block.why is not None:
+            case doc.Command() if block.why is not None:
                 return f"{self.said([block.why])} `{' '.join(block.arguments)}`"
-            case Command():
+            case doc.Command():
                 return fenced(" ".join(block.arguments), "sh")
-            case Code():
+            case doc.Code():
                 return fenced(block.text, block.language)
-            case Quoted():
+            case doc.Quoted():
                 return fenced("\n".join(f"{number}: {text}" for number, text in block.lines), "text")
-            case Labelled():
+            case doc.Labelled():
                 return "\n".join(f"- **{self.said([label])}:** {self.said(texts)}" for label, texts, _ in block.items)
-            case Chart():
+            case doc.Chart():
                 return self.table(block.table) if block.table is not None else ""
-            case Progress():
+            case doc.Progress():
                 return f"**{escaped(block.name)}:** {self.said([block.where])}"
-            case Figures():
+            case doc.Figures():
                 return ""
 
-    def text(self, text: Text) -> str:
+    def text(self, text: doc.Text) -> str:
         said = self.said(text.messages)
         return f"**{self.said([Message('Warning')])}:** {said}" if text.kind == "warning" else said
 
-    def table(self, table: Table) -> str:
+    def table(self, table: doc.Table) -> str:
         if not table.rows:
             return ""
         heads = [self.said([head]) for head in table.head] or [""] * len(table.align)

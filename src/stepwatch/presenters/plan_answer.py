@@ -10,94 +10,44 @@ from stepwatch.advice import AdviceList
 from stepwatch.estimator.plan import Plan
 from stepwatch.messages import Message
 from stepwatch.presenters import advice_answer, bar_charts
-from stepwatch.presenters.document import (
-    ALWAYS,
-    ASSUMED,
-    EXTRA,
-    MAIN,
-    PRESSING,
-    REMARK,
-    Block,
-    Bullets,
-    Chart,
-    Document,
-    Figures,
-    Headline,
-    Labelled,
-    Section,
-    Table,
-    Text,
-    bullets,
-    cells,
-    sections,
-    time_range,
-)
-from stepwatch.presenters.plan_sentences import (
-    RANGES,
-    assumed,
-    headline,
-    known_settings,
-    memory,
-    next_option,
-    notices,
-    part_rows,
-    reckoning,
-    speed,
-    term_rows,
-    verdict,
-    warnings,
-)
+from stepwatch.presenters import document as doc
+from stepwatch.presenters import plan_sentences as sentences
+from stepwatch.presenters.document import bullets, cells, sections, time_range
 from stepwatch.report import PlanReport
 
 
-def plan_document(report: PlanReport, *, why: bool = False) -> Document:
+def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     """With `why` also how the figures come about."""
     plan = report.plan
-    rows = tuple(part_rows(plan))
+    rows = tuple(sentences.part_rows(plan))
     head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
-    parts = Table(head, "lrrr", cells(rows), ALWAYS, strong=len(rows) - 1)
-    guesses = tuple(assumed(plan))
+    parts = doc.Table(head, "lrrr", cells(rows), doc.ALWAYS, strong=len(rows) - 1)
+    guesses = tuple(sentences.assumed(plan))
     told = (
-        *(Text((message,), "warning", priority=PRESSING) for message in warnings(plan)),
-        *(Text((message,), "notice", priority=REMARK) for message in report.remarks),
-        *(Text((message,), "notice", priority=EXTRA) for message in notices(plan)),
+        *(doc.Text((message,), "warning", priority=doc.PRESSING) for message in sentences.warnings(plan)),
+        *(doc.Text((message,), "notice", priority=doc.REMARK) for message in report.remarks),
+        *(doc.Text((message,), "notice", priority=doc.EXTRA) for message in sentences.notices(plan)),
     )
-    ask = next_option(plan, why=why)
-    return Document(
+    ask = sentences.next_option(plan, why=why)
+    speed = doc.Text(sentences.speed(plan), label=Message("Speed"), priority=doc.MAIN)
+    memory = doc.Text(sentences.memory(plan), label=Message("Memory"), priority=doc.MAIN)
+    assumed = doc.Text((), label=Message("Assumed"), brief=guesses, priority=doc.ASSUMED)
+    time_chart = doc.Chart(name="parts", draw=partial(bar_charts.plan_parts, plan))
+    memory_chart = doc.Chart(name="memory", draw=partial(bar_charts.plan_memory, plan))
+    answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
+    return doc.Document(
         Message("How long this run will take"),
-        (
-            Headline(tuple(said for said in (verdict(plan), (headline(plan),)) if said)),
-            Figures(tuple(_figures(plan))),
-        ),
+        (doc.Headline(tuple(filter(None, answers))), doc.Figures(tuple(_figures(plan)))),
         sections(
-            Section(
-                "parts",
-                Message("What it takes"),
-                (parts, Text((RANGES,)), Chart(name="parts", draw=partial(bar_charts.plan_parts, plan))),
-            ),
-            Section(
-                "speed",
-                Message("How fast it is"),
-                (Text(speed(plan), label=Message("Speed"), priority=MAIN),),
-            ),
-            Section(
-                "memory",
-                Message("Whether it fits"),
-                (
-                    Text(memory(plan), label=Message("Memory"), priority=MAIN),
-                    Chart(name="memory", draw=partial(bar_charts.plan_memory, plan)),
-                ),
-            ),
-            Section(
-                "assumed",
-                Message("What was assumed"),
-                (Text((), label=Message("Assumed"), brief=guesses, priority=ASSUMED), bullets(guesses)),
-            ),
-            Section("noticed", Message("What else to know"), (Bullets(told),)),
-            Section("sum", Message("The sum behind one iteration"), tuple(_sum(plan)) if why else ()),
-            Section("settings", Message("Settings"), (_settings(plan),) if why else ()),
-            Section("changes", Message("What to change"), (Bullets(tuple(_changes(report.advice))),)),
-            Section("next", Message("What to ask next"), (replace(ask, priority=ALWAYS),) if ask is not None else ()),
+            doc.Section("parts", Message("What it takes"), (parts, doc.Text((sentences.RANGES,)), time_chart)),
+            doc.Section("speed", Message("How fast it is"), (speed,)),
+            doc.Section("memory", Message("Whether it fits"), (memory, memory_chart)),
+            doc.Section("assumed", Message("What was assumed"), (assumed, bullets(guesses))),
+            doc.Section("noticed", Message("What else to know"), (doc.Bullets(told),)),
+            doc.Section("sum", Message("The sum behind one iteration"), tuple(_sum(plan)) if why else ()),
+            doc.Section("settings", Message("Settings"), (_settings(plan),) if why else ()),
+            doc.Section("changes", Message("What to change"), (doc.Bullets(tuple(_changes(report.advice))),)),
+            doc.Section("next", Message("What to ask next"), (ask,) if ask is not None else ()),
         ),
     )
 
@@ -110,15 +60,16 @@ def _figures(plan: Plan) -> Iterator[tuple[Message, Message]]:
     yield Message("Memory"), Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})
 
 
-def _sum(plan: Plan) -> Iterator[Block]:
-    yield Table((Message("Term"), Message("Time"), Message("Share")), "lrr", cells(term_rows(plan)))
-    yield Labelled(tuple((label, said, False) for label, said in reckoning(plan)))
+def _sum(plan: Plan) -> Iterator[doc.Block]:
+    yield doc.Table((Message("Term"), Message("Time"), Message("Share")), "lrr", cells(sentences.term_rows(plan)))
+    yield doc.Labelled(tuple((label, said, False) for label, said in sentences.reckoning(plan)))
 
 
-def _settings(plan: Plan) -> Table:
-    return Table((Message("Setting"), Message("Value"), Message("Origin")), "lld", cells(known_settings(plan)))
+def _settings(plan: Plan) -> doc.Table:
+    head = (Message("Setting"), Message("Value"), Message("Origin"))
+    return doc.Table(head, "lld", cells(sentences.known_settings(plan)))
 
 
-def _changes(advised: AdviceList) -> Iterator[Text]:
+def _changes(advised: AdviceList) -> Iterator[doc.Text]:
     for place, text in enumerate(advice_answer.changes(advised)):
-        yield text if place else replace(text, priority=PRESSING)
+        yield text if place else replace(text, priority=doc.PRESSING)

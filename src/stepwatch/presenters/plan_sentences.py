@@ -56,69 +56,50 @@ RANGES = Message("The ranges hold in nine of ten cases.")
 
 
 def headline(plan: Plan) -> Message:
-    facts = _facts(plan)
     several = plan.n_gpus > 1
     if plan.fits is False and several:
-        return Message(
-            "This run does not fit into the memory of {cards:n} × {gpu:word}; if it did, it would take {total:range}, "
-            "{step:range} per iteration.",
-            facts,
-        )
-    if plan.fits is False:
-        return Message(
-            "This run does not fit into the memory of the {gpu:word}; if it did, it would take {total:range}, "
-            "{step:range} per iteration.",
-            facts,
-        )
-    if several:
-        return Message("On {cards:n} × {gpu:word} this run takes {total:range}, {step:range} per iteration.", facts)
-    return Message("On the {gpu:word} this run takes {total:range}, {step:range} per iteration.", facts)
+        text = "This run does not fit into the memory of {cards:n} × {gpu:word}; if it did, it would take {total:range}, {step:range} per iteration."
+    elif plan.fits is False:
+        text = "This run does not fit into the memory of the {gpu:word}; if it did, it would take {total:range}, {step:range} per iteration."
+    elif several:
+        text = "On {cards:n} × {gpu:word} this run takes {total:range}, {step:range} per iteration."
+    else:
+        text = "On the {gpu:word} this run takes {total:range}, {step:range} per iteration."
+    facts = {"gpu": plan.gpu.name, "cards": plan.n_gpus, "total": plan.total_s, "step": plan.estimate.step_s}
+    return Message(text, facts)
 
 
-def _facts(plan: Plan) -> dict[str, Any]:
-    found = plan.estimate
-    facts = {"gpu": plan.gpu.name, "cards": plan.n_gpus, "total": plan.total_s, "step": found.step_s}
-    return facts | {"peak": plan.peak_flops, "floor": found.floor_step_s}
-
-
-def verdict(plan: Plan) -> tuple[Message, ...]:
+def verdict(plan: Plan) -> Iterator[Message]:
     """Whether the claimed figure can be, and what it would take; nothing where nothing was claimed."""
-    claim = plan.claim
+    claim, found = plan.claim, plan.estimate
     if claim is None:
-        return ()
-    facts = _facts(plan)
-    facts |= {"claim": claim.text, "each": claim.step_s, "needs": claim.needs_flops, "times": claim.of_peak}
+        return
+    facts = {"claim": claim.text, "each": claim.step_s, "needs": claim.needs_flops, "times": claim.of_peak}
+    facts |= {"gpu": plan.gpu.name, "peak": plan.peak_flops, "step": found.step_s, "floor": found.floor_step_s}
     several = plan.n_gpus > 1
     if claim.verdict == "impossible":
-        floor = Message(
-            "It means {each:time} per iteration; physics allows none shorter than {floor:time} here.", facts
-        )
         if claim.of_peak <= 1:
-            return Message("Impossible: {claim:word} is faster than the {gpu:word} can compute.", facts), floor
-        need = (
-            "Impossible: {claim:word} would need {needs:tflops} of each {gpu:word}, {times:x} times its peak "
-            "of {peak:tflops}."
-            if several
-            else "Impossible: {claim:word} would need {needs:tflops}, {times:x} times the peak of the {gpu:word}, "
-            "{peak:tflops}."
+            text = "Impossible: {claim:word} is faster than the {gpu:word} can compute."
+        elif several:
+            text = "Impossible: {claim:word} would need {needs:tflops} of each {gpu:word}, {times:x} times its peak of {peak:tflops}."
+        else:
+            text = "Impossible: {claim:word} would need {needs:tflops}, {times:x} times the peak of the {gpu:word}, {peak:tflops}."
+        yield Message(text, facts)
+        yield Message("It means {each:time} per iteration; physics allows none shorter than {floor:time} here.", facts)
+    elif claim.verdict == "implausible":
+        fast = (
+            "Implausible: {claim:word} means {each:time} per iteration, faster than such runs are; expect {step:range}."
         )
-        return Message(need, facts), floor
-    if claim.verdict == "implausible":
-        effort = (
-            "It would need {needs:tflops} of each card, {times:pct} of its peak."
-            if several
-            else "It would need {needs:tflops}, {times:pct} of the card's peak."
-        )
-        fast = Message(
-            "Implausible: {claim:word} means {each:time} per iteration, faster than such runs are; "
-            "expect {step:range}.",
-            facts,
-        )
-        return fast, Message(effort, facts)
-    if claim.step_s > plan.estimate.step_s.high:
+        yield Message(fast, facts)
+        if several:
+            yield Message("It would need {needs:tflops} of each card, {times:pct} of its peak.", facts)
+        else:
+            yield Message("It would need {needs:tflops}, {times:pct} of the card's peak.", facts)
+    elif claim.step_s > found.step_s.high:
         slow = "Possible: {claim:word} means {each:time} per iteration, slower than the expected {step:range}."
-        return (Message(slow, facts),)
-    return (Message("Plausible: {claim:word} means {each:time} per iteration; expected are {step:range}.", facts),)
+        yield Message(slow, facts)
+    else:
+        yield Message("Plausible: {claim:word} means {each:time} per iteration; expected are {step:range}.", facts)
 
 
 # --- the parts --------------------------------------------------------------------------------------------------
@@ -254,32 +235,24 @@ def known_settings(plan: Plan) -> Iterator[tuple[Message, Message, Message]]:
 
 
 def warnings(plan: Plan) -> Iterator[Message]:
+    facts = {"gpu": plan.gpu.name, "steps": plan.workload.grad_accum, "cards": plan.n_gpus}
     if plan.emulated:
-        yield Message(
-            "The {gpu:word} has no bfloat16 and emulates it, which is slow. Use --dtype=float16.",
-            {"gpu": plan.gpu.name},
-        )
-    shared = plan.workload.grad_accum
-    if shared % plan.n_gpus:
-        yield Message(
-            "nanoGPT will not start: it cannot divide gradient_accumulation_steps, {steps:n}, among {cards:n} cards.",
-            {"steps": shared, "cards": plan.n_gpus},
-        )
+        yield Message("The {gpu:word} has no bfloat16 and emulates it, which is slow. Use --dtype=float16.", facts)
+    if plan.workload.grad_accum % plan.n_gpus:
+        text = "nanoGPT will not start: it cannot divide gradient_accumulation_steps, {steps:n}, among {cards:n} cards."
+        yield Message(text, facts)
 
 
 def notices(plan: Plan) -> Iterator[Message]:
     if plan.n_gpus > 1 and plan.workload.grad_accum % plan.n_gpus == 0:
-        yield Message(
-            "The cards share gradient_accumulation_steps, {steps:n}: micro-steps of each per iteration: {each:n}.",
-            {"steps": plan.workload.grad_accum, "each": plan.workload.micro_steps},
-        )
+        facts = {"steps": plan.workload.grad_accum, "each": plan.workload.micro_steps}
+        text = "The cards share gradient_accumulation_steps, {steps:n}: micro-steps of each per iteration: {each:n}."
+        yield Message(text, facts)
     elsewhere = abs(plan.peak_flops / A100_FLOPS - 1) > _SAME_PEAK
     if elsewhere and not plan.shape_guessed:
         logged = plan.mfu.scaled(plan.peak_flops / A100_FLOPS)
-        yield Message(
-            "nanoGPT's log will show an MFU of {low:pct} to {high:pct}: it compares every card with an A100.",
-            {"low": logged.low, "high": logged.high},
-        )
+        text = "nanoGPT's log will show an MFU of {low:pct} to {high:pct}: it compares every card with an A100."
+        yield Message(text, {"low": logged.low, "high": logged.high})
 
 
 # --- the sum ----------------------------------------------------------------------------------------------------
@@ -326,10 +299,8 @@ def reckoning(plan: Plan) -> Iterator[tuple[Message, tuple[Message, ...]]]:
     yield Message("Floor"), (Message(least, facts),)
     every = Message("{count:n}: from iteration 0 to max_iters, {last:n}, both included.", facts)
     yield Message("Iterations"), (every,)
-    often = Message(
-        "{count:n}: at iteration 0 and each multiple of eval_interval, {interval:n}.",
-        facts | {"count": plan.evaluations},
-    )
+    evaluations = facts | {"count": plan.evaluations}
+    often = Message("{count:n}: at iteration 0 and each multiple of eval_interval, {interval:n}.", evaluations)
     passes = Message("Forward passes in each: {passes:n}, twice eval_iters.", facts)
     yield Message("Evaluations"), (often, passes)
     if facts["low"] != facts["high"]:

@@ -19,53 +19,9 @@ from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.presenters import advice_answer, run_charts
-from stepwatch.presenters.document import (
-    ALWAYS,
-    MAIN,
-    MORE,
-    PRESSING,
-    REMARK,
-    STEP,
-    Block,
-    Bullets,
-    Chart,
-    Command,
-    Document,
-    Figures,
-    Fit,
-    Headline,
-    Points,
-    Quoted,
-    Section,
-    Table,
-    Text,
-    bullets,
-    cells,
-    count,
-    sections,
-    time,
-    time_range,
-    word,
-)
-from stepwatch.presenters.run_sentences import (
-    MARKS,
-    UNKNOWN,
-    forecast,
-    forecast_notes,
-    headline,
-    longest,
-    part_rows,
-    run_state,
-    separable,
-    share_of,
-    share_text,
-    slow_rows,
-    speed,
-    step_known,
-    step_time,
-    time_by_part,
-    time_spent,
-)
+from stepwatch.presenters import document as doc
+from stepwatch.presenters import run_sentences as sentences
+from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
 from stepwatch.report import Report, RunReport, settings_json
 from stepwatch.settings import Origin
 
@@ -88,6 +44,7 @@ _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "se
 _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
 _KINDS = {WARNING: "warning", NOTICE: "notice", INFO: "info"}
 
+UNKNOWN = sentences.UNKNOWN
 ORIGINS = {
     "log": Message("from the log"),
     "config": Message("from the config"),
@@ -98,7 +55,7 @@ ORIGINS = {
     "inferred": Message("inferred from the log"),
 }
 LEGEND = {
-    STEP: Message("step"),
+    doc.STEP: Message("step"),
     "e": Message("evaluation"),
     "c": Message("with checkpoint"),
     "0": Message("first iteration"),
@@ -111,20 +68,20 @@ _LONGEST_NAME = 60
 # --- the document -----------------------------------------------------------------------------------------------
 
 
-def report_document(report: Report, *, full: bool = False, with_lines: bool = False) -> Document:
+def report_document(report: Report, *, full: bool = False, with_lines: bool = False) -> doc.Document:
     """One run is the document; of several each is a section, after a table of them."""
-    chosen = longest(report)
+    chosen = sentences.longest(report)
     title = Message("Why some iterations are slow")
     if report.analyses[chosen].phases.of(Phase.STEP).all():
         title = Message("What an iteration takes")
     ask = tuple(_next(report, report.runs[chosen], full=full))
     end = (
-        *sections(Section("next", Message("What to ask next"), ask, prompt=True)),
+        *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
         *(_unread(report.analyses) if with_lines else ()),
     )
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
-        return Document(title, blocks, (*parts, *end))
+        return doc.Document(title, blocks, (*parts, *end))
     walls = [a.goodput.wall_s for a in report.analyses]
     places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
     runs = []
@@ -132,71 +89,68 @@ def report_document(report: Report, *, full: bool = False, with_lines: bool = Fa
         blocks, parts = _run(report, run, row + 1, full=full, place=places[row])
         heading = Message("Run {number:n}", {"number": row + 1})
         below = report.directory or row != chosen
-        runs.append(Section("run", heading, blocks, parts, place=places[row], below=below))
+        runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
     lead = _directory(report) if report.directory else _several(report, chosen)
-    return Document(title, lead, (*runs, *end))
+    return doc.Document(title, lead, (*runs, *end))
 
 
 def _run(
     report: Report, run: RunReport, number: int = 0, *, full: bool, place: int = 0
-) -> tuple[tuple[Block, ...], tuple[Section, ...]]:
+) -> tuple[tuple[doc.Block, ...], tuple[doc.Section, ...]]:
     """What is said of one run, in order; `number` is 0 for the only one, `place` counts from the longest."""
     a = run.analysis
     sharing = 1 if not number else MOST_CHARTED_RUNS if place < MOST_CHARTED_RUNS else 0
     found = _findings(report, run)
-    rows, left_out = slow_rows(a, MOST_SLOW_ROWS_IN_FULL if full else MOST_SLOW_ROWS)
+    rows, left_out = sentences.slow_rows(a, MOST_SLOW_ROWS_IN_FULL if full else MOST_SLOW_ROWS)
     said = _ABOUT_FIRST | _ABOUT_SPEED | (_ABOUT_SLOW if rows else set()) | (_ABOUT_RANKS if a.ranks else set())
     if report.count > 1:
         said |= {"several_runs"}
 
-    def about(codes: set[str]) -> Iterator[Text]:
+    def about(codes: set[str]) -> Iterator[doc.Text]:
         yield from (text for code, text in found if code in codes)
 
-    def chart(name: str, **more: Any) -> Chart:
+    def chart(name: str, **more: Any) -> doc.Chart:
         """With its number, and with so many points that those of all runs together are not too many."""
         draw = partial(run_charts.plot, name, run, sharing) if sharing else None
-        return Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
+        return doc.Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
 
-    lead: list[Block] = [Headline(((headline(a),),))]
+    lead: list[doc.Block] = [doc.Headline(((sentences.headline(a),),))]
     if a.run.source not in ("", "-"):
-        lead.append(Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
-    lead.append(Figures(tuple(_figures(a))))
-    slow_table = Table(
+        lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
+    lead.append(doc.Figures(tuple(_figures(a))))
+    slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
         tuple(((count(row.iteration),), (time(row.time_s),), row.holds) for row in rows),
         marks=tuple(row.mark for row in rows),
     )
-    more = (Text((Message("… and {count:n} more.", {"count": left_out}),)),) if left_out else ()
+    more = (doc.Text((Message("… and {count:n} more.", {"count": left_out}),)),) if left_out else ()
     slow = (*about(_ABOUT_SLOW), slow_table, *more, chart("anatomy")) if rows else ()
-    fast = Text(speed(a), label=Message("Speed"), brief=speed(a, short=True), priority=ALWAYS)
-    spent = (Text((time_spent(a),), label=Message("Time"), priority=ALWAYS), chart("parts", table=time_by_part(a)))
-    ahead = (forecast(a), *forecast_notes(a))
-    noticed = Bullets(tuple(text for code, text in found if code not in said))
+    in_short = sentences.speed(a, short=True)
+    fast = doc.Text(sentences.speed(a), label=Message("Speed"), brief=in_short, priority=doc.ALWAYS)
+    spent = doc.Text((sentences.time_spent(a),), label=Message("Time"), priority=doc.ALWAYS)
+    ahead = (sentences.forecast(a), *sentences.forecast_notes(a))
+    future = doc.Text(ahead, label=Message("Forecast"), brief=ahead[:1], priority=doc.ALWAYS)
+    times, by_part = chart("times", points=_points(a), priority=doc.MAIN), sentences.time_by_part(a)
+    ranks: tuple[doc.Block, ...] = (*about(_ABOUT_RANKS), _ranks(a)) if a.ranks is not None else ()
+    noticed = doc.Bullets(tuple(text for code, text in found if code not in said))
+    changes = doc.Bullets(tuple(_changes(run.advice)))
     parts = sections(
-        Section(
-            "normal",
-            Message("What a training step takes"),
-            (*_normal(a), chart("times", points=_points(a), priority=MAIN)),
-        ),
-        Section("slow", Message("Which iterations are slow, and why"), slow),
-        Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST))),
-        Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput"))),
-        Section("time", Message("Where the time went"), spent),
-        Section("ranks", Message("The ranks beside each other"), (*about(_ABOUT_RANKS), _ranks(a)) if a.ranks else ()),
-        Section(
-            "forecast",
-            Message("How long it will take"),
-            (Text(ahead, label=Message("Forecast"), brief=ahead[:1], priority=ALWAYS), chart("forecast")),
-        ),
-        Section("noticed", Message("What else was noticed"), (noticed,)),
-        Section("changes", Message("What to change"), (Bullets(tuple(_changes(run.advice))), chart("changes"))),
-        Section("settings", Message("Settings"), (_settings(a),) if full else ()),
+        doc.Section("normal", Message("What a training step takes"), (*_normal(a), times)),
+        doc.Section("slow", Message("Which iterations are slow, and why"), slow),
+        doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST))),
+        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput"))),
+        doc.Section("time", Message("Where the time went"), (spent, chart("parts", table=by_part))),
+        doc.Section("ranks", Message("The ranks beside each other"), ranks),
+        doc.Section("forecast", Message("How long it will take"), (future, chart("forecast"))),
+        doc.Section("noticed", Message("What else was noticed"), (noticed,)),
+        doc.Section("changes", Message("What to change"), (changes, chart("changes"))),
+        doc.Section("settings", Message("Settings"), (_settings(a),) if full else ()),
     )
     return tuple(lead), parts
 
 
-def _several(report: Report, chosen: int) -> tuple[Block, ...]:
+def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
     """The runs of one log, of which the longest is explained on the first screen."""
     rows = []
     for number, a in enumerate(report.analyses, start=1):
@@ -205,9 +159,9 @@ def _several(report: Report, chosen: int) -> tuple[Block, ...]:
             (
                 count(number),
                 Message("{first:n}–{last:n}", reached),
-                step_time(a) or Message("unknown"),
+                sentences.step_time(a) or Message("unknown"),
                 time(a.goodput.wall_s),
-                run_state(a),
+                sentences.run_state(a),
             )
         )
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):
@@ -218,9 +172,9 @@ def _several(report: Report, chosen: int) -> tuple[Block, ...]:
     below = {"number": chosen + 1}
     head = (Message("Run"), Message("Iterations"), Message("Normal iteration"), Message("Time"), Message("State"))
     return (
-        Text((Message("The input holds {count:n} runs.", {"count": report.count}),), "lead", priority=ALWAYS),
-        Table(head, "rrrrl", cells(rows), ALWAYS, strong=chosen, shown=shown),
-        Text((), "aside", brief=(Message("Below: run {number:n}, the longest.", below),), priority=ALWAYS),
+        doc.Text((Message("The input holds {count:n} runs.", {"count": report.count}),), "lead", priority=doc.ALWAYS),
+        doc.Table(head, "rrrrl", cells(rows), doc.ALWAYS, strong=chosen, shown=shown),
+        doc.Text((), "aside", brief=(Message("Below: run {number:n}, the longest.", below),), priority=doc.ALWAYS),
     )
 
 
@@ -228,7 +182,7 @@ def _several(report: Report, chosen: int) -> tuple[Block, ...]:
 
 
 def _figures(a: Analysis) -> Iterator[tuple[Message, Message]]:
-    step = step_time(a)
+    step = sentences.step_time(a)
     if step is not None:
         yield Message("Normal iteration"), step
     if a.throughput.tokens_per_s is not None:
@@ -236,16 +190,16 @@ def _figures(a: Analysis) -> Iterator[tuple[Message, Message]]:
     if a.goodput.iterations:
         yield Message("Time so far"), time(a.goodput.wall_s)
     if a.forecast.done:
-        yield Message("State"), run_state(a)
+        yield Message("State"), sentences.run_state(a)
     elif a.forecast.remaining_s is not None:
         yield Message("Time left"), time_range(a.forecast.remaining_s)
 
 
-def _normal(a: Analysis) -> Iterator[Block]:
-    if step_known(a) and len(a.run.iterations):
+def _normal(a: Analysis) -> Iterator[doc.Block]:
+    if sentences.step_known(a) and len(a.run.iterations):
         facts = {"step": a.costs.step_s, "normal": int(a.phases.normal.sum()), "rows": len(a.run.iterations)}
         said = "Of {rows:n} logged iterations {normal:n} did nothing but a training step, in {step:range}."
-        yield Text((Message(said, facts),))
+        yield doc.Text((Message(said, facts),))
     if len(a.regimes.regimes) > 1:
         yield bullets(
             Message(
@@ -255,26 +209,26 @@ def _normal(a: Analysis) -> Iterator[Block]:
             for regime in a.regimes.regimes
         )
     rows = (
-        (row.name, row.cost, row.how, count(row.count) if row.count else None, share_text(row.share))
-        for row in part_rows(a)
+        (row.name, row.cost, row.how, count(row.count) if row.count else None, sentences.share_text(row.share))
+        for row in sentences.part_rows(a)
     )
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
-    yield Table(head, "lrdrr", cells(rows), ALWAYS)
-    if a.costs.pair_s is not None and separable(a):
+    yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS)
+    if a.costs.pair_s is not None and sentences.separable(a):
         pair = {"pair": a.costs.pair_s}
-        yield Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))
+        yield doc.Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))
 
 
-def _points(a: Analysis) -> Points | None:
+def _points(a: Analysis) -> doc.Points | None:
     """What a terminal draws of the times."""
     times = a.run.iterations.time_s
     if len(times) < 2 or not np.isfinite(times).all():
         return None
-    marks = {mark: np.flatnonzero(a.phases.of(*phases)) for mark, phases in MARKS.items()}
-    return Points(number=a.run.iterations.number, time_s=times, marks=marks, legend=LEGEND)
+    marks = {mark: np.flatnonzero(a.phases.of(*phases)) for mark, phases in sentences.MARKS.items()}
+    return doc.Points(number=a.run.iterations.number, time_s=times, marks=marks, legend=LEGEND)
 
 
-def _ranks(a: Analysis) -> Table:
+def _ranks(a: Analysis) -> doc.Table:
     """A row for each rank: its own time of a step, what it waited for others, and how often it was the slowest."""
     assert a.ranks is not None
     rows = (
@@ -287,32 +241,32 @@ def _ranks(a: Analysis) -> Table:
         for row in a.ranks.rows[:MOST_RANKS]
     )
     head = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Steps as the slowest"))
-    return Table(head, "rrrr", cells(rows))
+    return doc.Table(head, "rrrr", cells(rows))
 
 
-def _findings(report: Report, run: RunReport) -> list[tuple[str, Text]]:
+def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     """All of them with their codes: warnings, then notices, then the rest; those that matter most with a priority."""
     a = run.analysis
     ranked = sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
     candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
-    cheap = {"stall", "periodic_slowness"} if share_of(a, "stall") < SMALLEST_STALLS else set()
+    cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < SMALLEST_STALLS else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
     spare = MOST_FINDINGS - len(warnings) - bool(_first_change(run.advice)) - bool(others)
-    priorities = {id(finding): PRESSING for finding in warnings}
-    priorities |= {id(finding): REMARK for finding in others[:1]}
-    priorities |= {id(finding): MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
+    priorities = {id(finding): doc.PRESSING for finding in warnings}
+    priorities |= {id(finding): doc.REMARK for finding in others[:1]}
+    priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
     return [(finding.code, _finding(finding, a, priorities.get(id(finding)))) for finding in ranked]
 
 
-def _finding(finding: Finding, a: Analysis, priority: int | None) -> Text:
+def _finding(finding: Finding, a: Analysis, priority: int | None) -> doc.Text:
     brief: tuple[Message, ...] = ()
     printed = a.throughput.reported_mfu
     if finding.code == "mfu_other_card" and printed is not None:  # the line on speed says the rest
         about = "The MFU of {printed:pct} in the log is measured against an A100, whatever the card."
         brief = (Message(about, {"printed": printed}),)
-    return Text((finding.message,), _KINDS.get(finding.severity, "info"), brief=brief, priority=priority)
+    return doc.Text((finding.message,), _KINDS.get(finding.severity, "info"), brief=brief, priority=priority)
 
 
 def _first_change(advised: AdviceList | None) -> int | None:
@@ -321,17 +275,17 @@ def _first_change(advised: AdviceList | None) -> int | None:
     return next((place for place, advice in enumerate(found) if advice.remedy), None)
 
 
-def _changes(advised: AdviceList | None) -> Iterator[Text]:
+def _changes(advised: AdviceList | None) -> Iterator[doc.Text]:
     """A paragraph for each change that pays, or that there is nothing to gain."""
     if advised is None or not advised.advice:
-        yield Text((advice_answer.headline(advised), *advice_answer.nothing(advised)))
+        yield doc.Text((advice_answer.headline(advised), *advice_answer.nothing(advised)))
         return
     chosen = _first_change(advised)
     for place, text in enumerate(advice_answer.changes(advised)):
-        yield replace(text, priority=PRESSING) if place == chosen else text
+        yield replace(text, priority=doc.PRESSING) if place == chosen else text
 
 
-def _settings(a: Analysis) -> Table:
+def _settings(a: Analysis) -> doc.Table:
     """Never one that may name a person or a place."""
     rows: list[tuple[Message, Message, Message]] = []
     if len(a.run.iterations):
@@ -343,20 +297,20 @@ def _settings(a: Analysis) -> Table:
         if value is not None:
             text = f"{value:.9g}" if isinstance(value, float) else clean(value)
             rows.append((word(name), word(text), ORIGINS.get(origins.get(name, ""), ORIGINS["inferred"])))
-    return Table((Message("Setting"), Message("Value"), Message("Origin")), "lld", cells(rows))
+    return doc.Table((Message("Setting"), Message("Value"), Message("Origin")), "lld", cells(rows))
 
 
-def _unread(analyses: Iterable[Analysis]) -> tuple[Section, ...]:
+def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
     """Lines that no pattern understood, counted from 1; shown only where the reader asked for them."""
     lines = [(unread.line + 1, clean(unread.text)) for a in analyses for unread in a.run.unread[:MOST_UNREAD]]
-    found: Block = Quoted(tuple(lines[:MOST_UNREAD])) if lines else Text((Message("None."),))
-    return (Section("unread", Message("Lines that were not understood"), (found,), asked=True),)
+    found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
+    return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)
 
 
 # --- the runs of a directory ------------------------------------------------------------------------------------
 
 
-def _directory(report: Report) -> tuple[Block, ...]:
+def _directory(report: Report) -> tuple[doc.Block, ...]:
     """All runs in one table, and what concerns more than one of them."""
     rows = [_directory_row(number, a) for number, a in enumerate(report.analyses, start=1)]
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):
@@ -367,20 +321,20 @@ def _directory(report: Report) -> tuple[Block, ...]:
         *(Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step")),
         *(Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State")),
     )
-    fit = Fit(left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
+    fit = doc.Fit(left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
     remarks = (finding for finding in report.remarks if finding.code not in {*_SAID_ABOVE, "unstarted"})
     return (
-        Headline(((found,),)),
-        Table(head, "rlllrrrrrl", cells(rows), ALWAYS, fit=fit),
+        doc.Headline(((found,),)),
+        doc.Table(head, "rlllrrrrrl", cells(rows), doc.ALWAYS, fit=fit),
         *(
-            Text((), _KINDS.get(finding.severity, "info"), brief=(finding.message,), priority=ALWAYS)
+            doc.Text((), _KINDS.get(finding.severity, "info"), brief=(finding.message,), priority=doc.ALWAYS)
             for finding in remarks
         ),
     )
 
 
 def _directory_row(number: int, a: Analysis) -> tuple[Message, ...]:
-    t, rate = a.throughput, a.throughput.tokens_per_s
+    t, rate, step = a.throughput, a.throughput.tokens_per_s, sentences.step_time(a)
     known = rate is not None and math.isfinite(rate)
     return (
         count(number),
@@ -388,11 +342,11 @@ def _directory_row(number: int, a: Analysis) -> tuple[Message, ...]:
         word(a.run.format),
         word(t.gpu.name) if t.gpu is not None else UNKNOWN,
         count(a.goodput.iterations),
-        step_time(a) or UNKNOWN,
+        step or UNKNOWN,
         Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
         Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
-        Message("{share:pct}", {"share": share_of(a, "step")}) if step_known(a) else UNKNOWN,
-        run_state(a),
+        Message("{share:pct}", {"share": sentences.share_of(a, "step")}) if step is not None else UNKNOWN,
+        sentences.run_state(a),
     )
 
 
@@ -403,27 +357,27 @@ def _unstarted_state(failed: bool) -> Message:
 # --- what to ask next -------------------------------------------------------------------------------------------
 
 
-def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[Command]:
+def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command]:
     """The one command that would tell most more; nothing where there is nothing left to ask."""
     a = run.analysis
     start = (report.command, _sources(report), *_given(a))
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
-        yield Command((*start, f"--run {longest(report) + 1}"), why, ALWAYS)
+        yield doc.Command((*start, f"--run {sentences.longest(report) + 1}"), why)
     elif len(report.analyses) > 1 and not full:
-        yield Command((*start, f"--run {1 if longest(report) else 2}"), Message("To see another run:"), ALWAYS)
+        yield doc.Command((*start, f"--run {1 if sentences.longest(report) else 2}"), Message("To see another run:"))
     elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         why = Message("To see how much of your card is used, name it, for example:")
-        yield Command((*start, f"--gpu {_example_card(a, a.throughput.achieved_flops)}"), why, ALWAYS)
-    elif a.forecast.max_iters is None and step_known(a):
+        yield doc.Command((*start, f"--gpu {_example_card(a, a.throughput.achieved_flops)}"), why)
+    elif a.forecast.max_iters is None and sentences.step_known(a):
         why = Message("To see when the run ends, give its length, for example:")
         length = max(int(float(f"{2 * a.forecast.last_iteration:.0e}")), 1000)  # one digit: it is an example
-        yield Command((*start, f"--set max_iters={length}"), why, ALWAYS)
+        yield doc.Command((*start, f"--set max_iters={length}"), why)
     elif not full:
-        yield Command((*start, "--full"), Message("To see everything:"), ALWAYS)
+        yield doc.Command((*start, "--full"), Message("To see everything:"))
     elif run.advice is not None:
         why = Message("To see what to change, with the lines to paste:")
-        yield Command((report.command.replace("explain", "advise", 1), *start[1:]), why, ALWAYS)
+        yield doc.Command((report.command.replace("explain", "advise", 1), *start[1:]), why)
 
 
 def _example_card(a: Analysis, needed_flops: float) -> str:

@@ -241,8 +241,7 @@ def _parts(a: Analysis, language: str) -> Plot | None:
         return None
     names = {row.part: say(row.name, language) for row in found}
     figures = {
-        row.part: f"{numbers.duration(row.seconds, language)} · {say(share_text(row.share), language)}"
-        for row in found
+        row.part: f"{numbers.duration(row.seconds, language)} · {say(share_text(row.share), language)}" for row in found
     }
     data = [{"k": row.part, "s": rounded(row.seconds)} for row in found]
     bar = vega.plain_bar("s", names, figures, {row.part: vega.PART_COLOURS[row.part] for row in found})

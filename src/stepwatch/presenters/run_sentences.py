@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -83,119 +84,70 @@ def run_state(a: Analysis) -> Message:
 
 
 def headline(a: Analysis) -> Message:
-    facts = {"step": a.costs.step_s.mid, "most": a.costs.step_s, "interval": a.phases.eval_interval}
-    if a.expected is not None and a.throughput.gpu is not None and len(a.run.iterations) < 2:
-        expected = {"step": a.expected.step_s, "gpu": a.throughput.gpu.name}
-        if not len(a.run.iterations):
-            return Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", expected)
-        return Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", expected)
-    if not step_known(a):
-        if a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
-            return Message(
-                "Every iteration in this log holds an evaluation besides its step; "
-                "a normal one takes less than {most:high}.",
-                facts,
-            )
-        if len(a.run.iterations) == 1:
-            return Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
-        return Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
-    codes = {finding.code for finding in a.findings}
-    if codes & {"late_data", "late_ranks"} and not codes & {"stall", "sleep", "periodic_slowness"}:
-        return Message(
-            "A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.", facts
-        )
-    if share_of(a, "stall") > WORTH_SAYING:
-        return _headline_of_stalls(a)
-    if len(a.regimes.regimes) > 1:
-        levels = [regime.step_s for regime in a.regimes.regimes]
-        speeds = {"fast": min(levels), "slow": max(levels), "count": len(levels)}
-        if a.run.schedules:
-            return Message(
-                "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and "
-                "attention window during the run. That is meant.",
-                speeds,
-            )
-        return Message(
-            "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.",
-            speeds,
-        )
-    alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
-    if (alone or saving) and not a.run.evaluations:
-        if a.phases.eval_interval is None:
-            return Message("A normal iteration takes {step:time}. The slow ones have the size of evaluations.", facts)
-        return Message(
-            "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, "
-            "as evaluations do; this is not a fault.",
-            facts,
-        )
-    if saving and alone:
-        return Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; "
-            "this is not a fault.",
-            facts,
-        )
-    if saving:
-        return Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; "
-            "this is not a fault.",
-            facts,
-        )
-    if alone:
-        return Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault.", facts
-        )
-    if a.phases.of(Phase.CHECKPOINT).any():
-        return Message(
-            "A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.", facts
-        )
-    return _headline_without_events(a)
-
-
-def _headline_of_stalls(a: Analysis) -> Message:
-    facts = {
+    facts: dict[str, Any] = {
         "step": a.costs.step_s.mid,
+        "most": a.costs.step_s,
+        "interval": a.phases.eval_interval,
         "period": a.phases.periodic,
+        "count": int(a.phases.of(Phase.STALL).sum()),
         "lost": a.goodput.parts_s["stall"],
         "share": share_of(a, "stall"),
     }
-    if a.phases.periodic is not None:
-        rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
-        on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
-        if 2 * on_period_s > a.goodput.parts_s["stall"]:
-            return Message(
-                "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs "
-                "{share:pct} of the time; the log does not say why.",
-                {**facts, "share": on_period_s / a.goodput.wall_s},
-            )
-    return Message(
-        "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, "
-        "was lost in stalls that the log does not explain.",
-        facts,
-    )
-
-
-def _headline_without_events(a: Analysis) -> Message:
-    """Of a log that shows neither evaluations nor checkpoints."""
-    stalled = int(a.phases.of(Phase.STALL).sum())
-    facts = {"step": a.costs.step_s.mid, "period": a.phases.periodic, "count": stalled}
-    if a.phases.periodic is not None:
-        return Message(
-            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, "
-            "and the log does not say why.",
-            facts,
+    codes = {finding.code for finding in a.findings}
+    alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    if a.expected is not None and a.throughput.gpu is not None and len(a.run.iterations) < 2:
+        facts |= {"step": a.expected.step_s, "gpu": a.throughput.gpu.name}
+        text = "The run has only begun. On a {gpu:word} a step should take {step:range}."
+        if len(a.run.iterations):
+            text = "The first iteration says little. On a {gpu:word} a step should take {step:range}."
+    elif not step_known(a):
+        text = "No logged iteration is a training step alone; a normal one takes at most {most:high}."
+        if alone or saving:
+            text = "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}."
+        elif len(a.run.iterations) == 1:
+            text = "The log holds a single iteration: what a normal one takes cannot be told from it."
+    elif codes & {"late_data", "late_ranks"} and not codes & {"stall", "sleep", "periodic_slowness"}:
+        text = "A normal iteration takes {step:time}. The slow ones waited for their data or for another rank."
+    elif facts["share"] > WORTH_SAYING:
+        on_period_s = 0.0
+        if a.phases.periodic is not None:
+            rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
+            on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
+        text = "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
+        if 2 * on_period_s > facts["lost"]:
+            facts["share"] = on_period_s / a.goodput.wall_s
+            text = "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why."
+    elif len(a.regimes.regimes) > 1:
+        levels = [regime.step_s for regime in a.regimes.regimes]
+        facts = {"fast": min(levels), "slow": max(levels)}
+        text = (
+            "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst."
         )
-    if stalled:
-        return Message(
-            "A normal iteration takes {step:time}. One was slow, and the log does not say why.",
-            facts,
-            "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
-            stalled,
-        )
-    if (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > SLOW_RATIO * a.costs.step_s.mid).any():
-        return Message(
-            "A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.", facts
-        )
-    return Message("A normal iteration takes {step:time}, and none in this log is slow.", facts)
+        if a.run.schedules:
+            text = "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant."
+    elif (alone or saving) and not a.run.evaluations:
+        text = "A normal iteration takes {step:time}. The slow ones have the size of evaluations."
+        if a.phases.eval_interval is not None:
+            text = "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
+    elif saving and alone:
+        text = "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault."
+    elif saving:
+        text = "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault."
+    elif alone:
+        text = "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
+    elif a.phases.of(Phase.CHECKPOINT).any():
+        text = "A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault."
+    elif a.phases.periodic is not None:
+        text = "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
+    elif facts["count"]:
+        one = "A normal iteration takes {step:time}. One was slow, and the log does not say why."
+        many = "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why."
+        return Message(one, facts, many, facts["count"])
+    elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > SLOW_RATIO * a.costs.step_s.mid).any():
+        text = "A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up."
+    else:
+        text = "A normal iteration takes {step:time}, and none in this log is slow."
+    return Message(text, facts)
 
 
 # --- what each part costs ---------------------------------------------------------------------------------------
@@ -287,76 +239,59 @@ def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
     """`short` is for a line with a label in front, otherwise whole sentences."""
     if not len(a.run.iterations):
         return (Message("Nothing is measured yet."),)
-    said = [*_token_rates(a, short=short), *(_compute_short(a) if short else _compute(a))]
+    said = [*_token_rates(a, short=short), *_compute(a, short=short)]
     if short and any(finding.code == "speed_is_normal" for finding in a.findings):
         said.append(Message("That is normal for this card."))  # slower is a warning of its own
-    if said:
-        return tuple(said)
     unknown = (
         "The log does not tell how many tokens an iteration holds: add --set tokens_per_iter=… for tokens per second."
     )
-    return (Message(unknown),)
+    return tuple(said) or (Message(unknown),)
 
 
 def _token_rates(a: Analysis, *, short: bool) -> Iterator[Message]:
     rates = {"normal": a.throughput.tokens_per_s, "overall": a.throughput.effective_tokens_per_s}
     normal, overall = (rate is not None and math.isfinite(rate) for rate in rates.values())
-    if normal and overall and short:
-        yield Message("{normal:rate} ({overall:rate} overall).", rates)
-    elif normal and overall:
-        yield Message(
-            "The normal iterations process {normal:rate}. With everything counted it is {overall:rate}.", rates
-        )
-    elif overall and short:
-        yield Message("{overall:rate} overall.", rates)
-    elif overall:
-        yield Message("With everything counted the run processes {overall:rate}.", rates)
+    if not overall:
+        return
+    if normal and short:
+        text = "{normal:rate} ({overall:rate} overall)."
+    elif normal:
+        text = "The normal iterations process {normal:rate}. With everything counted it is {overall:rate}."
+    elif short:
+        text = "{overall:rate} overall."
+    else:
+        text = "With everything counted the run processes {overall:rate}."
+    yield Message(text, rates)
 
 
-def _compute_facts(a: Analysis) -> dict[str, object] | None:
-    """None where nothing was computed; a peak only where the MFU can be believed, else a finding says that."""
+def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
     t = a.throughput
     if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
-        return None
-    believed = t.mfu is not None and t.possible
-    peak = t.peak_flops if believed else None
-    name = t.gpu.name if t.gpu and (believed or t.mfu is None) else None
-    return {"achieved": t.achieved_flops, "gpu": name, "peak": peak, "mfu": t.mfu, "cards": t.cards}
-
-
-def _compute_short(a: Analysis) -> Iterator[Message]:
-    facts = _compute_facts(a)
-    if facts is None:
         return
-    several = a.throughput.cards > 1
-    if facts["peak"] is None and several:
-        yield Message("{achieved:tflops} on each of {cards:n} cards.", facts)
-    elif facts["peak"] is None:
-        yield Message("{achieved:tflops}.", facts)
-    elif several:
-        yield Message(
-            "{achieved:tflops} on each of {cards:n} cards: MFU {mfu:pct}, {gpu:word} (peak {peak:tflops}).", facts
-        )
-    else:
-        yield Message("{achieved:tflops}, an MFU of {mfu:pct} on {gpu:word} (peak {peak:tflops}).", facts)
-
-
-def _compute(a: Analysis) -> Iterator[Message]:
-    facts = _compute_facts(a)
-    if facts is None:
-        return
-    if a.throughput.cards > 1:
+    believed = t.mfu is not None and t.possible and t.peak_flops is not None  # else a finding says that it cannot be
+    named = t.gpu is not None and t.mfu is None
+    facts = {
+        "achieved": t.achieved_flops,
+        "gpu": t.gpu.name if t.gpu is not None else None,
+        "peak": t.peak_flops,
+        "mfu": t.mfu,
+        "cards": t.cards,
+    }
+    if t.cards > 1 and not short:
         yield Message("The work is shared by {cards:n} cards; the figures that follow are those of one.", facts)
-    if facts["peak"] is not None:
-        yield Message(
-            "The normal iterations compute at {achieved:tflops}, an MFU of {mfu:pct} "
-            "on the {gpu:word} (peak {peak:tflops}).",
-            facts,
-        )
-    elif facts["gpu"] is not None:
-        yield Message("The normal iterations compute at {achieved:tflops}. For the {gpu:word} no peak is known.", facts)
+    if short and believed and t.cards > 1:
+        text = "{achieved:tflops} on each of {cards:n} cards: MFU {mfu:pct}, {gpu:word} (peak {peak:tflops})."
+    elif short and believed:
+        text = "{achieved:tflops}, an MFU of {mfu:pct} on {gpu:word} (peak {peak:tflops})."
+    elif short:
+        text = "{achieved:tflops} on each of {cards:n} cards." if t.cards > 1 else "{achieved:tflops}."
+    elif believed:
+        text = "The normal iterations compute at {achieved:tflops}, an MFU of {mfu:pct} on the {gpu:word} (peak {peak:tflops})."
+    elif named:
+        text = "The normal iterations compute at {achieved:tflops}. For the {gpu:word} no peak is known."
     else:
-        yield Message("The normal iterations compute at {achieved:tflops}.", facts)
+        text = "The normal iterations compute at {achieved:tflops}."
+    yield Message(text, facts)
 
 
 def time_spent(a: Analysis) -> Message:
@@ -368,11 +303,9 @@ def time_spent(a: Analysis) -> Message:
         return Message(
             "{wall:time} for {count:n} iteration.", facts, "{wall:time} for {count:n} iterations.", iterations
         )
+    one = "{wall:time} for {count:n} iteration; the training step took {share:pct} of it."
     return Message(
-        "{wall:time} for {count:n} iteration; the training step took {share:pct} of it.",
-        facts,
-        "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.",
-        iterations,
+        one, facts, "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", iterations
     )
 
 
@@ -385,38 +318,30 @@ def forecast(a: Analysis) -> Message:
     if f.basis == "estimate" and f.total_s is not None:
         return Message("The whole run should take {total:range}, as far as can be told before it runs.", facts)
     if f.remaining_s is not None and f.total_s is not None:
-        return Message(
-            "{left:n} of {end:n} iterations is left: {remaining:range}; with the time in this log, {total:range}.",
-            facts,
-            "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",
-            left,
-        )
+        one = "{left:n} of {end:n} iterations is left: {remaining:range}; with the time in this log, {total:range}."
+        many = "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}."
+        return Message(one, facts, many, left)
     if f.per_thousand_s is None or not step_known(a):
         return Message("The log shows too little to tell how long the run will take.")
     return Message("{count:n} more iterations take {thousand:range}.", {"thousand": f.per_thousand_s, "count": 1000})
 
 
-def forecast_notes(a: Analysis) -> tuple[Message, ...]:
+def forecast_notes(a: Analysis) -> Iterator[Message]:
     """What the forecast rests on."""
     f = a.forecast
     if f.done or not step_known(a):
-        return ()
-    ranges = Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")
+        return
+    yield Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")
     if a.costs.eval_s is not None and not a.costs.eval_s.high > 0:
-        return (ranges,)  # a finding says that evaluations are left out
+        return  # a finding says that evaluations are left out
     if f.assumed_no_evals:
-        return ranges, Message("The log does not show how often the run evaluates, so the range is wide.")
-    if f.remaining_s is None and a.evaluations_done:
-        return ranges, Message("They include the evaluations, as often as in this log.")
-    if f.evals_ahead:
-        ahead = Message(
-            "They include {count:n} evaluation to come.",
-            {"count": f.evals_ahead},
-            "They include {count:n} evaluations to come.",
-            f.evals_ahead,
-        )
-        return ranges, ahead
-    return (ranges,)
+        yield Message("The log does not show how often the run evaluates, so the range is wide.")
+    elif f.remaining_s is None and a.evaluations_done:
+        yield Message("They include the evaluations, as often as in this log.")
+    elif f.evals_ahead:
+        ahead, facts = f.evals_ahead, {"count": f.evals_ahead}
+        one = "They include {count:n} evaluation to come."
+        yield Message(one, facts, "They include {count:n} evaluations to come.", ahead)
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------

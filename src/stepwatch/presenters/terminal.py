@@ -10,25 +10,7 @@ from itertools import pairwise
 from stepwatch.gpus import Reading
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.document import (
-    ALWAYS,
-    GAP,
-    TALLER,
-    Block,
-    Bullets,
-    Chart,
-    Code,
-    Command,
-    Document,
-    Figures,
-    Headline,
-    Labelled,
-    Progress,
-    Quoted,
-    Section,
-    Table,
-    Text,
-)
+from stepwatch.presenters import document as doc
 from stepwatch.presenters.look_answer import MOST_EVENTS, look_document
 from stepwatch.presenters.screen import (
     SCREEN_LINES,
@@ -63,7 +45,7 @@ _DONE, _AHEAD = "━", "─"
 _TOGETHER = {("answer", "remark"), ("answer", "text"), ("lead", "table"), ("table", "text"), ("remark", "text")}
 
 
-def on_terminal(document: Document, language: str, *, whole: bool, colour: bool | None) -> str:
+def on_terminal(document: doc.Document, language: str, *, whole: bool, colour: bool | None) -> str:
     wide = width_of_output(WIDEST_TABLE)
     writer = TerminalWriter(language, width_of_output(), wide)
     return shown(writer.whole(document) if whole else writer.screen(document), wide, colour)
@@ -85,7 +67,7 @@ class _Item:
 
     group: str
     section: str
-    block: Block
+    block: doc.Block
     priority: int
     lines: list[Line] = field(default_factory=list)
     chosen: bool = False
@@ -100,23 +82,24 @@ class TerminalWriter:
 
     # --- the first screen -----------------------------------------------------------------------------------
 
-    def screen(self, document: Document) -> list[Line]:
+    def screen(self, document: doc.Document) -> list[Line]:
         """Whole blocks in order, the most important ones as long as there is room."""
         items = _in_screen_order(_candidates(document))
         if not items:
             return self.whole(document)
         self._lay_out(items)
-        limited = any(item.priority != ALWAYS for item in items)
-        room = SCREEN_LINES - sum(len(item.lines) for item in items if item.priority == ALWAYS) if limited else math.inf
+        limited = any(item.priority != doc.ALWAYS for item in items)
+        always = sum(len(item.lines) for item in items if item.priority == doc.ALWAYS)
+        room = SCREEN_LINES - always if limited else math.inf
         chart = next((item for item in items if item.group == "chart"), None)
         height, reserved, crowded = LEAST_CHART_HEIGHT, 0, False
         steps: list[tuple[int, int, _Item | None]] = [(item.priority, at, item) for at, item in enumerate(items)]
-        steps += [(TALLER, 0, None)] * (CHART_HEIGHT - LEAST_CHART_HEIGHT) + [(GAP, 0, None)]
+        steps += [(doc.TALLER, 0, None)] * (CHART_HEIGHT - LEAST_CHART_HEIGHT) + [(doc.GAP, 0, None)]
         for priority, _, item in sorted(steps, key=lambda step: step[:2]):
-            if item is not None and (priority == ALWAYS or len(item.lines) <= room):
+            if item is not None and (priority == doc.ALWAYS or len(item.lines) <= room):
                 item.chosen = True
-                room -= len(item.lines) if priority != ALWAYS else 0
-            elif item is None and priority == GAP:
+                room -= len(item.lines) if priority != doc.ALWAYS else 0
+            elif item is None and priority == doc.GAP:
                 reserved = max(min(len(_gaps(items)), int(min(room, SCREEN_LINES))), 0)
                 room -= reserved
             elif item is not None:
@@ -128,7 +111,7 @@ class TerminalWriter:
         lines: list[Line] = []
         for place, item in enumerate(items):
             lines += [Line()] if place in gaps else []
-            if isinstance(item.block, Chart) and item.block.points is not None:
+            if isinstance(item.block, doc.Chart) and item.block.points is not None:
                 lines += text_chart(item.block.points, self.language, self.width, height)
                 lines += item.lines[LEAST_CHART_HEIGHT + 2 :]
             else:
@@ -138,19 +121,19 @@ class TerminalWriter:
 
     def _lay_out(self, items: list[_Item]) -> None:
         """With an empty line after the answer, a table and a chart."""
-        labels = {id(item): self._label(item.block) for item in items if isinstance(item.block, Text)}
+        labels = {id(item): self._label(item.block) for item in items if isinstance(item.block, doc.Text)}
         for place, item in enumerate(items):
             block = item.block
-            if isinstance(block, Text) and block.label is not None:
+            if isinstance(block, doc.Text) and block.label is not None:
                 label, style = labels[id(item)]
                 longest = max(len(labels[id(i)][0]) for i in items if i.group == item.group and id(i) in labels)
                 text = self._said(block.brief or block.messages)
                 item.lines = self._labelled(label, text, longest + (1 if block.kind else 2), style)
-            elif isinstance(block, Text):
+            elif isinstance(block, doc.Text):
                 item.lines = self._text(block, block.brief or block.messages, marked=item.group == "remark")
-            elif isinstance(block, Table):
+            elif isinstance(block, doc.Table):
                 item.lines = self._table(block, block.shown)
-            elif isinstance(block, Chart):
+            elif isinstance(block, doc.Chart):
                 item.lines = [Line()] * (LEAST_CHART_HEIGHT + 2)  # drawn when its height is known
             else:
                 item.lines = self._block(block)
@@ -159,7 +142,7 @@ class TerminalWriter:
             if item.group not in ("row", "remark") and apart and (item.group, following) not in _TOGETHER:
                 item.lines = [*item.lines, Line()]
 
-    def _label(self, text: Text) -> tuple[str, str]:
+    def _label(self, text: doc.Text) -> tuple[str, str]:
         label = self._said([text.label] if text.label is not None else [])
         if text.kind in _MARKS:
             mark, style = _MARKS[text.kind]
@@ -168,15 +151,15 @@ class TerminalWriter:
 
     # --- everything -----------------------------------------------------------------------------------------
 
-    def whole(self, document: Document) -> list[Line]:
+    def whole(self, document: doc.Document) -> list[Line]:
         lines = []
-        if document.title is not None and not any(isinstance(block, Headline) for block in document.blocks):
-            answered = any(isinstance(block, Text) and block.kind == "lead" for block in document.blocks)
+        if document.title is not None and not any(isinstance(block, doc.Headline) for block in document.blocks):
+            answered = any(isinstance(block, doc.Text) and block.kind == "lead" for block in document.blocks)
             lines += [] if answered else self._paragraph([document.title], "bold")
         lines += self._blocks(document.blocks)
         return [*lines, *(line for section in document.sections for line in self._section(section))]
 
-    def _section(self, section: Section) -> list[Line]:
+    def _section(self, section: doc.Section) -> list[Line]:
         if section.number is not None:
             head = self._labelled(str(section.number), self._said([section.heading]), 3)
             inner = replace(self, width=self.width - 3)
@@ -185,60 +168,60 @@ class TerminalWriter:
         inner_lines = (line for inner in section.sections for line in self._section(inner))
         return [Line(), *head, *self._blocks(section.blocks), *inner_lines]
 
-    def _blocks(self, blocks: Iterable[Block]) -> list[Line]:
+    def _blocks(self, blocks: Iterable[doc.Block]) -> list[Line]:
         """With an empty line around tables and charts."""
         lines: list[Line] = []
         apart = False
         for block in blocks:
             found = self._block(block)
-            tall = isinstance(block, Table | Chart | Labelled | Headline)
+            tall = isinstance(block, doc.Table | doc.Chart | doc.Labelled | doc.Headline)
             if found and lines and (apart or tall):
                 lines.append(Line())
             lines += found
             apart = tall if found else apart
         return lines
 
-    def _block(self, block: Block) -> list[Line]:
+    def _block(self, block: doc.Block) -> list[Line]:
         match block:
-            case Headline():
+            case doc.Headline():
                 first, *others = block.paragraphs
                 style = "bold red" if block.alarm else "bold"
                 return [*self._paragraph(first, style), *(line for other in others for line in self._paragraph(other))]
-            case Text():
+            case doc.Text():
                 return self._text(block, block.messages, marked=block.kind in ("warning", "notice"))
-            case Bullets():
+            case doc.Bullets():
                 return [line for item in block.items for line in self._text(item, item.messages, marked=True)]
-            case Table():
+            case doc.Table():
                 return self._table(block)
-            case Labelled():
+            case doc.Labelled():
                 said = [(self._said([label]), self._said(texts), alarm) for label, texts, alarm in block.items]
                 indent = max((len(label) for label, _, _ in said), default=0) + 2
                 lines: list[Line] = []
                 for label, text, alarm in said:
                     lines += self._labelled(label, text, indent, "bold red" if alarm else "bold")
                 return lines
-            case Code():
+            case doc.Code():
                 removed = "-" if block.language == "diff" else None
                 return [
                     Line("  " + line, style="red" if line[:1] == removed else "green")
                     for line in block.text.splitlines()
                 ]
-            case Command():
+            case doc.Command():
                 why = [block.why] if block.why is not None else []
                 return [*(self._paragraph(why, "dim") if why else []), *self._command(block.arguments)]
-            case Quoted():
+            case doc.Quoted():
                 return [
                     line
                     for number, text in block.lines
                     for line in self._labelled(self._said([Message("{count:n}", {"count": number})]), text, 8)
                 ]
-            case Chart():
+            case doc.Chart():
                 if block.points is not None:
                     return text_chart(block.points, self.language, self.width, FULL_CHART_HEIGHT)
                 return self._table(block.table) if block.table is not None else []
-            case Progress():
+            case doc.Progress():
                 return list(self._progress(block))
-            case Figures():
+            case doc.Figures():
                 return []
 
     # --- lines ----------------------------------------------------------------------------------------------
@@ -252,7 +235,7 @@ class TerminalWriter:
     def _labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
         return labelled(label, text, indent=indent, width=self.width, style=style)
 
-    def _text(self, text: Text, messages: Iterable[Message], *, marked: bool) -> list[Line]:
+    def _text(self, text: doc.Text, messages: Iterable[Message], *, marked: bool) -> list[Line]:
         if not messages:
             return []
         if not marked:
@@ -271,7 +254,7 @@ class TerminalWriter:
                 lines[-1] += " " + argument
         return [Line("  " + line, style="bold green") for line in lines]
 
-    def _table(self, table: Table, chosen: tuple[int, ...] | None = None) -> list[Line]:
+    def _table(self, table: doc.Table, chosen: tuple[int, ...] | None = None) -> list[Line]:
         if not table.rows:
             return []
         sides: dict[str, tuple[Side, str]] = {"l": ("left", ""), "r": ("right", ""), "d": ("left", "dim")}
@@ -298,7 +281,7 @@ class TerminalWriter:
         lines = table_lines(columns, rows, rigid_widths(columns, rows))
         return lines if table.head else [line.indented(2) for line in lines]
 
-    def _progress(self, progress: Progress) -> Iterator[Line]:
+    def _progress(self, progress: doc.Progress) -> Iterator[Line]:
         where = self._said([progress.where])
         room = self.width - len(where) - 2
         name = progress.name if len(progress.name) <= room else progress.name[: max(room - 1, 0)] + "…"
@@ -311,14 +294,14 @@ class TerminalWriter:
 # --- what belongs on the first screen ---------------------------------------------------------------------------
 
 
-def _candidates(part: Document | Section) -> Iterator[_Item]:
-    name = part.name if isinstance(part, Section) else ""
+def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
+    name = part.name if isinstance(part, doc.Section) else ""
     for block in part.blocks:
         match block:
-            case Bullets():
+            case doc.Bullets():
                 items = (replace(item, kind=item.kind or "info") for item in block.items)
                 yield from (_Item("remark", name, item, item.priority) for item in items if item.priority is not None)
-            case Chart(points=None) | Figures() | Code() | Quoted():
+            case doc.Chart(points=None) | doc.Figures() | doc.Code() | doc.Quoted():
                 pass
             case _ if block.priority is not None:
                 yield _Item(_group(block), name, block, block.priority)
@@ -327,13 +310,13 @@ def _candidates(part: Document | Section) -> Iterator[_Item]:
             yield from _candidates(section)
 
 
-def _group(block: Block) -> str:
+def _group(block: doc.Block) -> str:
     match block:
-        case Headline() | Progress():
+        case doc.Headline() | doc.Progress():
             return "answer"
-        case Labelled():
+        case doc.Labelled():
             return "row"
-        case Text():
+        case doc.Text():
             if block.kind in _MARKS:
                 return "remark"
             return "row" if block.label is not None else "lead" if block.kind == "lead" else "text"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -18,7 +17,7 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
 from stepwatch.presenters.document import text_and_code
 from stepwatch.presenters.screen import held, printable
-from stepwatch.presenters.vega import Plot, Spec
+from stepwatch.presenters.vega import Spec
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -27,6 +26,14 @@ MOST_SECTIONS_ALIKE = 20
 """Of many runs the longest are written out."""
 LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
 _STYLES = {"warning": "alert", "aside": "source"}
+_TEXTS = {
+    "warning": Message("Warning"),
+    "table": Message("The figures as a table"),
+    "zoom_in": Message("Zoom in"),
+    "zoom_out": Message("Zoom out"),
+    "zoom_all": Message("Whole run"),
+    "zoom_hint": Message("Drag to move; Ctrl and the wheel zoom."),
+}
 
 
 class Body(NamedTuple):
@@ -38,124 +45,40 @@ class Body(NamedTuple):
 
 def body_of(document: doc.Document, language: str, *, static: bool = True) -> Body:
     """`static` False leaves the drawings for paper out: a page with the engine may do without."""
-    writer = _Writer(language, static)
-    left_out = sum(section.place >= MOST_SECTIONS_ALIKE for section in document.sections)
-    more = (Message("… and {count:n} more.", {"count": left_out}),) if left_out else ()
-    html = (
-        _templates()
-        .get_template("body.html")
-        .render(
-            language=language,
-            title=writer.said([document.title] if document.title is not None else []),
-            blocks=list(writer.blocks(document.blocks)),
-            sections=list(writer.sections(document.sections)),
-            more=writer.said(more),
-            texts={
-                "warning": writer.said([Message("Warning")]),
-                "table": writer.said([Message("The figures as a table")]),
-                "zoom_in": writer.said([Message("Zoom in")]),
-                "zoom_out": writer.said([Message("Zoom out")]),
-                "zoom_all": writer.said([Message("Whole run")]),
-                "zoom_hint": writer.said([Message("Drag to move; Ctrl and the wheel zoom.")]),
-            },
-        )
-    )
-    return Body(printable(html), writer.specs)
+    specs: dict[str, Spec] = {}
 
+    def said(found: str | Message | Iterable[Message], between: str = " ") -> str:
+        if isinstance(found, str):
+            return found
+        messages = (found,) if isinstance(found, Message) else found
+        return between.join(held(say(message, language)) for message in messages)
 
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    """What a document holds, in the form that the template takes."""
-
-    language: str
-    static: bool
-    specs: dict[str, Spec] = field(default_factory=dict)
-
-    def sections(self, sections: Iterable[doc.Section]) -> Iterator[dict[str, Any]]:
-        for section in sections:
-            if section.prompt or section.place >= MOST_SECTIONS_ALIKE:
-                continue
-            heading = self.said([section.heading])
-            yield {
-                "style": section.name if section.sections else f"part {section.name}",
-                "heading": heading if section.number is None else f"{section.number}. {heading}",
-                "blocks": list(self.blocks(section.blocks)),
-                "sections": list(self.sections(section.sections)),
-            }
-
-    def blocks(self, blocks: Iterable[doc.Block]) -> Iterator[dict[str, Any]]:
-        for block in blocks:
-            found = self.block(block)
-            if found is not None:
-                yield found
-
-    def block(self, block: doc.Block) -> dict[str, Any] | None:
-        match block:
-            case doc.Headline():
-                return {"kind": "answer", "rows": [self.said(messages) for messages in block.paragraphs]}
-            case doc.Figures():
-                rows = [(self.said([label]), self.said([value])) for label, value in block.items]
-                return {"kind": "figures", "rows": rows} if rows else None
-            case doc.Text():
-                style = _STYLES.get(block.kind)
-                return {"kind": "text", "style": style, **self.text(block)} if block.messages else None
-            case doc.Bullets():
-                return {"kind": "bullets", "rows": [self.text(item) for item in block.items]}
-            case doc.Table():
-                return self.table(block)
-            case doc.Code():
-                return {"kind": "lines", "text": block.text}
-            case doc.Quoted():
-                return {"kind": "lines", "text": "\n".join(f"{number}: {text}" for number, text in block.lines)}
-            case doc.Command():
-                command = " ".join(block.arguments)
-                if block.why is None:
-                    return {"kind": "lines", "text": command}
-                return {"kind": "typed", "text": self.said([block.why]), "command": command}
-            case doc.Labelled():
-                rows = [(self.said([label]), self.said(texts)) for label, texts, _ in block.items]
-                return {"kind": "labelled", "rows": rows}
-            case doc.Chart():
-                drawn = block.draw(self.language, False) if block.draw is not None else None
-                if drawn is not None:
-                    return self.chart(block, drawn)
-                return self.table(block.table) if block.table is not None else None
-            case doc.Progress():
-                return {"kind": "text", "style": None, "text": self.said([block.where]), "warning": False}
-
-    def chart(self, chart: doc.Chart, drawn: Plot) -> dict[str, Any]:
-        self.specs[chart.name] = drawn.spec
-        still = None
-        if self.static and chart.draw is not None:
+    def drawn(chart: doc.Chart) -> dict[str, Any] | None:
+        """What the template shows of a chart; None where there is nothing to draw."""
+        plot = chart.draw(language, False) if chart.draw is not None else None
+        if plot is None:
+            return None
+        specs[chart.name] = plot.spec
+        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": "params" in plot.spec}
+        if static and chart.draw is not None:
             from markupsafe import Markup
 
             from stepwatch.presenters.pictures import svg
 
-            still = Markup(svg(chart.draw(self.language, True) or drawn, f"{self.language}-{chart.name}"))
-        return {
-            "kind": "chart",
-            "name": chart.name,
-            "title": drawn.title,
-            "description": drawn.description,
-            "head": drawn.head,
-            "align": "l" + "r" * (len(drawn.head) - 1),
-            "rows": drawn.rows,
-            "zooms": "params" in drawn.spec,
-            "still": still,
-        }
+            shown["still"] = Markup(svg(chart.draw(language, True) or plot, f"{language}-{chart.name}"))
+        return shown
 
-    def table(self, table: doc.Table) -> dict[str, Any] | None:
-        if not table.rows:
-            return None
-        head = [self.said([cell]) for cell in table.head]
-        rows = [[self.said(cell, " + ") for cell in row] for row in table.rows]
-        return {"kind": "table", "head": head, "align": table.align, "rows": rows}
-
-    def text(self, text: doc.Text) -> dict[str, Any]:
-        return {"text": self.said(text.messages), "warning": text.kind == "warning"}
-
-    def said(self, messages: Iterable[Message], between: str = " ") -> str:
-        return between.join(held(say(message, self.language)) for message in messages)
+    left_out = sum(section.place >= MOST_SECTIONS_ALIKE for section in document.sections)
+    template = _templates().get_template("body.html")
+    html = template.render(
+        document=document,
+        language=language,
+        said=said,
+        drawn=drawn,
+        most=MOST_SECTIONS_ALIKE,
+        more=Message("… and {count:n} more.", {"count": left_out}) if left_out else None,
+    )
+    return Body(printable(html), specs)
 
 
 # --- what a page needs beside the body --------------------------------------------------------------------------
@@ -249,6 +172,7 @@ def _templates() -> Environment:
 
     environment = Environment(autoescape=True, loader=FunctionLoader(_file), undefined=StrictUndefined)
     environment.filters["typed"] = text_and_code
+    environment.globals |= {"kind_of": lambda block: type(block).__name__, "styles": _STYLES, "texts": _TEXTS}
     return environment
 
 

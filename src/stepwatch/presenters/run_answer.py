@@ -322,7 +322,7 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
         *(Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State")),
     )
     fit = doc.Fit(left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
-    remarks = (finding for finding in report.remarks if finding.code not in {*_SAID_ABOVE, "unstarted"})
+    remarks = [finding for finding in report.remarks if finding.code not in {*_SAID_ABOVE, "unstarted"}]
     return (
         doc.Headline(((found,),)),
         doc.Table(head, "rlllrrrrrl", cells(rows), doc.ALWAYS, fit=fit),

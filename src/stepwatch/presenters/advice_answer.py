@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from stepwatch.advice import AdviceList
@@ -36,12 +37,18 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     notes: list[Message | None] = []
     parts: list[doc.Section] = []
     if advised is not None:
-        parts += _sections_of_changes(advised)
+        for position, advice in enumerate(advised.advice):
+            blocks: list[doc.Block] = [doc.Text((saves(advised, position), *together(advised, position)))]
+            blocks += [doc.Text((advice.because,)), doc.Text((Message("Price:"), advice.price))]
+            if advice.patch is not None and advice.where is not None:
+                blocks += [doc.Text((advice.where,)), doc.Code(advice.patch, "python" if advice.remedy else "sh")]
+            parts.append(doc.Section(f"change-{position + 1}", advice.what, tuple(blocks), number=position + 1))
         notes += [span(advised), *advised.missing]
     if advised is not None and any(advised.chosen):
+        draw = partial(bar_charts.changes, advised)
         diff = doc.Code("\n".join(config_diff(advised.change)), "diff")
         head = (Message("Part"), Message("Before"), Message("After"))
-        compared = (doc.Table(head, "lrr", cells(before_after(advised))), _chart(advised))
+        compared = (doc.Table(head, "lrr", cells(before_after(advised))), doc.Chart(name="changes", draw=draw))
         parts += [
             doc.Section("compared", Message("Before and after"), compared),
             doc.Section("config", Message("In the config"), (diff,)),
@@ -50,19 +57,6 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     told = doc.Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
     parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
     return doc.Document(Message("What to change"), tuple(lead), sections(*parts))
-
-
-def _chart(advised: AdviceList) -> doc.Chart:
-    return doc.Chart(name="changes", draw=lambda language, still: bar_charts.changes(advised, language))
-
-
-def _sections_of_changes(advised: AdviceList) -> Iterator[doc.Section]:
-    for position, advice in enumerate(advised.advice):
-        blocks: list[doc.Block] = [doc.Text((saves(advised, position), *together(advised, position)))]
-        blocks += [doc.Text((advice.because,)), doc.Text((Message("Price:"), advice.price))]
-        if advice.patch is not None and advice.where is not None:
-            blocks += [doc.Text((advice.where,)), doc.Code(advice.patch, "python" if advice.remedy else "sh")]
-        yield doc.Section(f"change-{position + 1}", advice.what, tuple(blocks), number=position + 1)
 
 
 def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:

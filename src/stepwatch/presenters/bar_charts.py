@@ -46,7 +46,7 @@ def plan_memory(plan: Plan, language: str, still: bool) -> Plot:
     return _bar_chart("memory", title, about, bars, Message("Memory"), Message("Total"), language)
 
 
-def changes(advised: AdviceList | None, language: str) -> Plot | None:
+def changes(advised: AdviceList | None, language: str, still: bool = False) -> Plot | None:
     """The run as it is, and with one change after the other; nothing where none is chosen."""
     if advised is None or not any(advised.chosen):
         return None

@@ -217,12 +217,8 @@ def all_blocks(part: Document | Section) -> Iterator[Block]:
 
 def sections(*found: Section) -> tuple[Section, ...]:
     """Without blocks that hold nothing, and without sections of which nothing is left."""
-    kept = []
-    for section in found:
-        blocks = tuple(block for block in section.blocks if _holds_anything(block))
-        if blocks or section.sections:
-            kept.append(replace(section, blocks=blocks))
-    return tuple(kept)
+    kept = (replace(section, blocks=tuple(filter(_holds_anything, section.blocks))) for section in found)
+    return tuple(section for section in kept if section.blocks or section.sections)
 
 
 def _holds_anything(block: Block) -> bool:
@@ -233,10 +229,8 @@ def _holds_anything(block: Block) -> bool:
             return bool(block.rows)
         case Bullets() | Labelled() | Figures():
             return bool(block.items)
-        case Code():
-            return bool(block.text)
-        case Command():
-            return bool(block.arguments)
+        case Code(text=content) | Command(arguments=content):
+            return bool(content)
     return True
 
 

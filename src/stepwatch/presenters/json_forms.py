@@ -24,15 +24,19 @@ CARDS_SCHEMA = "stepwatch.gpus/1"
 
 
 def as_json(answer: Answer, language: str, *, iterations: bool = True, with_lines: bool = False) -> str:
+    document: dict[str, Any]
     if isinstance(answer, Report):
         runs = [_run(answer, run, language, iterations=iterations, with_lines=with_lines) for run in answer.runs]
         document = {"schema": SCHEMA, "language": language, "runs": runs}
     elif isinstance(answer, PlanReport):
-        document = _plan(answer, language)
+        said = {"language": language, "remarks": [say(remark, language) for remark in answer.remarks]}
+        document = {**plan_json(answer.plan), "advice": _advice_list(answer.advice, language), **said}
     elif isinstance(answer, AdviceReport):
         document = _advice(answer, language)
     elif isinstance(answer, Comparison):
-        document = _comparison(answer, language)
+        document = {**comparison_json(answer), "language": language, "text": say(headline(answer), language)}
+        for name in ("doubts", "reasons", "notes"):
+            document[name] = [say(message, language) for message in getattr(answer, name)]
     elif isinstance(answer, Calibration):
         document = calibration_json(answer)
     else:
@@ -53,15 +57,6 @@ def _run(report: Report, run: RunReport, language: str, *, iterations: bool, wit
     if with_lines:
         texts["unread"] = [{"line": unread.line + 1, "text": clean(unread.text)} for unread in analysis.run.unread]
     return run_json(analysis, texts, iterations=iterations)
-
-
-def _plan(report: PlanReport, language: str) -> dict[str, Any]:
-    return {
-        **plan_json(report.plan),
-        "advice": _advice_list(report.advice, language),
-        "language": language,
-        "remarks": [say(remark, language) for remark in report.remarks],
-    }
 
 
 def _advice(answer: AdviceReport, language: str) -> dict[str, Any]:
@@ -139,12 +134,6 @@ def _planned(plan: Plan) -> dict[str, Any]:
         "vram_bytes": interval_json(plan.estimate.vram_bytes),
         "fits": plan.fits,
     }
-
-
-def _comparison(c: Comparison, language: str) -> dict[str, Any]:
-    lists = {"doubts": c.doubts, "reasons": c.reasons, "notes": c.notes}
-    said = {name: [say(message, language) for message in messages] for name, messages in lists.items()}
-    return {**comparison_json(c), "language": language, "text": say(headline(c), language), **said}
 
 
 def _card(gpu: Gpu) -> dict[str, Any]:

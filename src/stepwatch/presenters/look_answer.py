@@ -22,7 +22,10 @@ def look_document(look: Look, card: Reading | None = None, *, most_events: int =
     started = look.last_iteration is not None
     where = Progress(look.name, _where(look), _share(look)) if started else Headline(((_where(look),),))
     events = look.events[len(look.events) - min(most_events, len(look.events)) :]
-    told = (Text((event.message,), _kind(event), word(_clock(event.at_s)), priority=ALWAYS) for event in events)
+    told = (
+        Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), priority=ALWAYS)
+        for event in events
+    )
     return Document(
         None,
         (
@@ -51,10 +54,6 @@ def waiting(look: Look) -> Message:
     if look.missing:
         return Message("Waiting for “{name:word}”, which is not there yet.", {"name": look.name})
     return Message("No iteration is done yet.")
-
-
-def _kind(event: Event) -> str:
-    return "warning" if event.is_alarm else "news"
 
 
 def _where(look: Look) -> Message:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from stepwatch.advice import AdviceList
 from stepwatch.estimator.plan import Plan
 from stepwatch.messages import Message
 from stepwatch.presenters import advice_answer, bar_charts
@@ -34,6 +33,13 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     assumed = doc.Text((), label=Message("Assumed"), brief=guesses, priority=doc.ASSUMED)
     time_chart = doc.Chart(name="parts", draw=partial(bar_charts.plan_parts, plan))
     memory_chart = doc.Chart(name="memory", draw=partial(bar_charts.plan_memory, plan))
+    terms_head = (Message("Term"), Message("Time"), Message("Share"))
+    terms = doc.Table(terms_head, "lrr", cells(sentences.term_rows(plan)))
+    rests_on = doc.Labelled(tuple((label, said, False) for label, said in sentences.reckoning(plan)))
+    settings_head = (Message("Setting"), Message("Value"), Message("Origin"))
+    settings = doc.Table(settings_head, "lld", cells(sentences.known_settings(plan)))
+    changes = list(advice_answer.changes(report.advice))
+    changes[:1] = [replace(text, priority=doc.PRESSING) for text in changes[:1]]
     answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
     return doc.Document(
         Message("How long this run will take"),
@@ -44,9 +50,9 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
             doc.Section("memory", Message("Whether it fits"), (memory, memory_chart)),
             doc.Section("assumed", Message("What was assumed"), (assumed, bullets(guesses))),
             doc.Section("noticed", Message("What else to know"), (doc.Bullets(told),)),
-            doc.Section("sum", Message("The sum behind one iteration"), tuple(_sum(plan)) if why else ()),
-            doc.Section("settings", Message("Settings"), (_settings(plan),) if why else ()),
-            doc.Section("changes", Message("What to change"), (doc.Bullets(tuple(_changes(report.advice))),)),
+            doc.Section("sum", Message("The sum behind one iteration"), (terms, rests_on) if why else ()),
+            doc.Section("settings", Message("Settings"), (settings,) if why else ()),
+            doc.Section("changes", Message("What to change"), (doc.Bullets(tuple(changes)),)),
             doc.Section("next", Message("What to ask next"), (ask,) if ask is not None else ()),
         ),
     )
@@ -58,18 +64,3 @@ def _figures(plan: Plan) -> Iterator[tuple[Message, Message]]:
     yield Message("Training step"), time_range(plan.estimate.step_s)
     yield Message("Speed"), Message("{rate:rate}", {"rate": plan.tokens_per_s.mid})
     yield Message("Memory"), Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})
-
-
-def _sum(plan: Plan) -> Iterator[doc.Block]:
-    yield doc.Table((Message("Term"), Message("Time"), Message("Share")), "lrr", cells(sentences.term_rows(plan)))
-    yield doc.Labelled(tuple((label, said, False) for label, said in sentences.reckoning(plan)))
-
-
-def _settings(plan: Plan) -> doc.Table:
-    head = (Message("Setting"), Message("Value"), Message("Origin"))
-    return doc.Table(head, "lld", cells(sentences.known_settings(plan)))
-
-
-def _changes(advised: AdviceList) -> Iterator[doc.Text]:
-    for place, text in enumerate(advice_answer.changes(advised)):
-        yield text if place else replace(text, priority=doc.PRESSING)

@@ -13,12 +13,12 @@ import numpy as np
 
 from stepwatch.advice import AdviceList
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
+from stepwatch.analysis.findings import INFO, NOTICE, WARNING
 from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.presenters import advice_answer, run_charts
+from stepwatch.presenters import advice_answer, plan_sentences, run_charts
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
@@ -46,11 +46,7 @@ _KINDS = {WARNING: "warning", NOTICE: "notice", INFO: "info"}
 
 UNKNOWN = sentences.UNKNOWN
 ORIGINS = {
-    "log": Message("from the log"),
-    "config": Message("from the config"),
-    "user": Message("given by you"),
-    "driver": Message("from the driver"),
-    "calibrated": Message("measured on this machine"),
+    **{origin.value: text for origin, text in plan_sentences.ORIGINS.items()},
     "default": Message("default of the format"),
     "inferred": Message("inferred from the log"),
 }
@@ -253,20 +249,19 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     others = [finding for finding in candidates if finding.severity != WARNING]
     cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < SMALLEST_STALLS else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
-    spare = MOST_FINDINGS - len(warnings) - bool(_first_change(run.advice)) - bool(others)
+    spare = MOST_FINDINGS - len(warnings) - (_first_change(run.advice) is not None) - bool(others)
     priorities = {id(finding): doc.PRESSING for finding in warnings}
     priorities |= {id(finding): doc.REMARK for finding in others[:1]}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
-    return [(finding.code, _finding(finding, a, priorities.get(id(finding)))) for finding in ranked]
-
-
-def _finding(finding: Finding, a: Analysis, priority: int | None) -> doc.Text:
-    brief: tuple[Message, ...] = ()
-    printed = a.throughput.reported_mfu
-    if finding.code == "mfu_other_card" and printed is not None:  # the line on speed says the rest
-        about = "The MFU of {printed:pct} in the log is measured against an A100, whatever the card."
-        brief = (Message(about, {"printed": printed}),)
-    return doc.Text((finding.message,), _KINDS.get(finding.severity, "info"), brief=brief, priority=priority)
+    printed = {"printed": a.throughput.reported_mfu}
+    against = Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", printed)
+    texts = []
+    for finding in ranked:
+        other_card = finding.code == "mfu_other_card" and a.throughput.reported_mfu is not None
+        brief = (against,) if other_card else ()  # the line on speed says the rest
+        kind, priority = _KINDS.get(finding.severity, "info"), priorities.get(id(finding))
+        texts.append((finding.code, doc.Text((finding.message,), kind, brief=brief, priority=priority)))
+    return texts
 
 
 def _first_change(advised: AdviceList | None) -> int | None:
@@ -312,7 +307,23 @@ def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
 
 def _directory(report: Report) -> tuple[doc.Block, ...]:
     """All runs in one table, and what concerns more than one of them."""
-    rows = [_directory_row(number, a) for number, a in enumerate(report.analyses, start=1)]
+    rows: list[tuple[Message, ...]] = []
+    for number, a in enumerate(report.analyses, start=1):
+        t, rate, step = a.throughput, a.throughput.tokens_per_s, sentences.step_time(a)
+        known = rate is not None and math.isfinite(rate)
+        steps = {"share": sentences.share_of(a, "step")}
+        rows.append(
+            (
+                *(count(number), word(a.run.source), word(a.run.format)),
+                word(t.gpu.name) if t.gpu is not None else UNKNOWN,
+                count(a.goodput.iterations),
+                step or UNKNOWN,
+                Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
+                Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
+                Message("{share:pct}", steps) if step is not None else UNKNOWN,
+                sentences.run_state(a),
+            )
+        )
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):
         state = _unstarted_state(bool(run.faults))
         rows.append((count(number), word(run.source), word(run.format), *[UNKNOWN] * 6, state))
@@ -333,23 +344,6 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
     )
 
 
-def _directory_row(number: int, a: Analysis) -> tuple[Message, ...]:
-    t, rate, step = a.throughput, a.throughput.tokens_per_s, sentences.step_time(a)
-    known = rate is not None and math.isfinite(rate)
-    return (
-        count(number),
-        word(a.run.source),
-        word(a.run.format),
-        word(t.gpu.name) if t.gpu is not None else UNKNOWN,
-        count(a.goodput.iterations),
-        step or UNKNOWN,
-        Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
-        Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
-        Message("{share:pct}", {"share": sentences.share_of(a, "step")}) if step is not None else UNKNOWN,
-        sentences.run_state(a),
-    )
-
-
 def _unstarted_state(failed: bool) -> Message:
     return Message("ended before its first iteration") if failed else Message("no iteration yet")
 
@@ -360,7 +354,9 @@ def _unstarted_state(failed: bool) -> Message:
 def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command]:
     """The one command that would tell most more; nothing where there is nothing left to ask."""
     a = run.analysis
-    start = (report.command, _sources(report), *_given(a))
+    names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
+    odd = len(names) > 3 or any(len(name) > _LONGEST_NAME or clean(name) != name for name in names)
+    start = (report.command, "LOG" if odd else " ".join(map(_quoted, names)), *_given(a))
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
         yield doc.Command((*start, f"--run {sentences.longest(report) + 1}"), why)
@@ -368,7 +364,11 @@ def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command
         yield doc.Command((*start, f"--run {1 if sentences.longest(report) else 2}"), Message("To see another run:"))
     elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         why = Message("To see how much of your card is used, name it, for example:")
-        yield doc.Command((*start, f"--gpu {_example_card(a, a.throughput.achieved_flops)}"), why)
+        peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured
+        card = next((name for name, peak in peaks.items() if a.throughput.achieved_flops < peak), "b200")
+        if (a.run.settings.text("device") or "").startswith("cpu"):
+            card = "cpu"
+        yield doc.Command((*start, f"--gpu {card}"), why)
     elif a.forecast.max_iters is None and sentences.step_known(a):
         why = Message("To see when the run ends, give its length, for example:")
         length = max(int(float(f"{2 * a.forecast.last_iteration:.0e}")), 1000)  # one digit: it is an example
@@ -378,21 +378,6 @@ def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command
     elif run.advice is not None:
         why = Message("To see what to change, with the lines to paste:")
         yield doc.Command((report.command.replace("explain", "advise", 1), *start[1:]), why)
-
-
-def _example_card(a: Analysis, needed_flops: float) -> str:
-    """One that could do what was measured."""
-    if (a.run.settings.text("device") or "").startswith("cpu"):
-        return "cpu"
-    peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}
-    return next((name for name, peak in peaks.items() if needed_flops < peak), "b200")
-
-
-def _sources(report: Report) -> str:
-    names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
-    if len(names) > 3 or any(len(name) > _LONGEST_NAME or clean(name) != name for name in names):
-        return "LOG"
-    return " ".join(_quoted(name) for name in names)
 
 
 def _given(a: Analysis) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -34,20 +33,15 @@ def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Drawn:
     times = a.run.iterations.time_s
     timed = times > 0
     slow = [np.flatnonzero((a.phases.phase == phase) & timed) for phase in Phase if phase is not Phase.STEP]
-    kept = list(_shared(times, slow, most // 2))
+    kept: list[Ints] = []
+    room = most // 2
+    for left, found in zip(range(len(slow), 0, -1), sorted(slow, key=len), strict=True):
+        kept.append(_thinned(times, found, room // left, steps=False))  # the rare kinds first and whole
+        room -= len(kept[-1])
     steps = np.flatnonzero((a.phases.phase == Phase.STEP) & timed)
     shown = _thinned(times, steps, most - sum(map(len, kept)), steps=True)
     rows = np.sort(np.concatenate((shown, *kept)))
     return Drawn(rows, len(steps) - len(shown), sum(map(len, slow)) - sum(map(len, kept)))
-
-
-def _shared(times: Floats, groups: list[Ints], most: int) -> Iterator[Ints]:
-    """The rare kinds first and whole; what they leave is for the frequent ones."""
-    ordered = sorted(groups, key=len)
-    for left, rows in zip(range(len(ordered), 0, -1), ordered, strict=True):
-        kept = _thinned(times, rows, most // left, steps=False)
-        most -= len(kept)
-        yield kept
 
 
 def _thinned(times: Floats, rows: Ints, most: int, *, steps: bool) -> Ints:

@@ -33,11 +33,11 @@ PART_COLOURS = {
 }  # fmt: skip
 
 
-_AXIS = {"labelColor": MUTED, "titleColor": MUTED, "gridColor": GRID, "domainColor": GRID, "tickColor": GRID}
+_AXIS: Spec = {"labelColor": MUTED, "titleColor": MUTED, "gridColor": GRID, "domainColor": GRID, "tickColor": GRID}
 _AXIS |= {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelPadding": 6, "titlePadding": 10}
-_LEGEND = {"orient": "top", "title": None, "labelColor": INK, "labelFontSize": 12, "labelLimit": 260}
+_LEGEND: Spec = {"orient": "top", "title": None, "labelColor": INK, "labelFontSize": 12, "labelLimit": 260}
 _LEGEND |= {"columnPadding": 24, "rowPadding": 6, "offset": 14}
-_TITLE = {"anchor": "start", "frame": "group", "color": INK, "fontSize": 17, "offset": 18, "subtitleColor": MUTED}
+_TITLE: Spec = {"anchor": "start", "frame": "group", "color": INK, "fontSize": 17, "offset": 18, "subtitleColor": MUTED}
 _TITLE |= {"subtitleFontSize": 13, "subtitleLineHeight": 18, "subtitlePadding": 6, "lineHeight": 20}
 _CONFIG = {
     "axis": _AXIS,

@@ -14,7 +14,7 @@ from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing, UnreadLines
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -75,36 +75,36 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
         yield Finding("first_iteration", INFO, _of_a_first_mean(a, a.costs.compile_s, facts))
         return
     if a.run.compile_s is not None:
-        text = "Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed."
+        text = Message("Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed.", facts)
     elif a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
-        text = "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed."
+        text = Message("Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed.", facts)
     elif a.costs.compile_s.mid <= 0:
         text = (
-            "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it."
+            Message("Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.", facts)
             if "eval" in a.run.holds
-            else "Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it."
+            else Message("Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts)
         )
     elif a.phases.first_saves:
-        text = "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed."
+        text = Message("Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed.", facts)
     elif a.phases.first_evaluates and a.costs.eval_s is not None:
-        text = "Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count for the speed."
+        text = Message("Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count for the speed.", facts)
     else:
-        text = "Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed."
-    yield Finding("first_iteration", INFO, Message(text, facts))
+        text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed.", facts)
+    yield Finding("first_iteration", INFO, text)
 
 
 def _of_a_first_mean(a: Analysis, compilation: Interval, facts: dict[str, object]) -> Message:
     """What to say of the first iterations where the log tells one time for all of them."""
-    text = "Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed."
+    text = Message("Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed.", facts)
     if a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
-        text = "Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed."
+        text = Message("Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed.", facts)
     elif compilation.mid <= 0 and a.phases.first_evaluates:
-        text = "Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them."
+        text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.", facts)
     elif compilation.mid <= 0:
-        text = "Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them."
+        text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.", facts)
     elif a.phases.first_evaluates and a.costs.eval_s is not None:
-        text = "Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed."
-    return Message(text, facts)
+        text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed.", facts)
+    return text
 
 
 def warm_up(a: Analysis) -> Iterator[Finding]:
@@ -160,8 +160,8 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
     how = a.costs.how.get("checkpoint_s")
     facts = {"cost": cost, "pair": a.costs.pair_s, "saves": int(a.phases.of(Phase.EVAL_CHECKPOINT).sum())}
     if how == NOT_SEPARABLE and a.costs.pair_s is not None:
-        text = "Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}."
-        yield Finding("checkpoint_cost", NOTICE, Message(text, facts))
+        text = Message("Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}.", facts)
+        yield Finding("checkpoint_cost", NOTICE, text)
     elif how == NOT_SEPARABLE:
         yield Finding(
             "checkpoint_cost",
@@ -169,13 +169,13 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
             Message("Checkpoints were written, but nothing in this log shows what one costs.", facts),
         )
     elif how in (MODELLED, COMBINED):
-        text = "A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage."
-        yield Finding("checkpoint_cost", INFO, Message(text, facts))
+        text = Message("A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage.", facts)
+        yield Finding("checkpoint_cost", INFO, text)
     else:
-        text = "A checkpoint costs {cost:range}: the difference between evaluations with and without one."
+        text = Message("A checkpoint costs {cost:range}: the difference between evaluations with and without one.", facts)
         if not a.phases.of(Phase.EVAL).any():
-            text = "A checkpoint costs {cost:range}."
-        yield Finding("checkpoint_cost", INFO, Message(text, facts))
+            text = Message("A checkpoint costs {cost:range}.", facts)
+        yield Finding("checkpoint_cost", INFO, text)
 
 
 def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
@@ -269,7 +269,7 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
         "slow": slowest.step_s, "fast": fastest.step_s, "begin": slowest.from_iteration, "end": slowest.to_iteration,
         "ratio": slowest.step_s / fastest.step_s, "count": len(regimes),
     }  # fmt: skip
-    if a.run.schedules:
+    if a.run.traits.schedules:
         yield Finding("schedule", INFO, Message(
             "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.",
             facts))  # fmt: skip
@@ -283,12 +283,12 @@ def drift(a: Analysis) -> Iterator[Finding]:
     change = a.regimes.drift
     if change is None:
         return
-    text = "The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up."
+    text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up.", {"change": abs(change)})
     if change < 0:
-        text = "The iterations became {change:pct} shorter from the first fifth of the run to the last."
-    elif a.run.schedules:
-        text = "The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run."
-    yield Finding("drift", INFO, Message(text, {"change": abs(change)}))
+        text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", {"change": abs(change)})
+    elif a.run.traits.schedules:
+        text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", {"change": abs(change)})
+    yield Finding("drift", INFO, text)
 
 
 # --- what the figures mean --------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
 
 def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
     t = a.throughput
-    if t.reported_mfu is None or a.run.format != "nanogpt":
+    if t.reported_mfu is None or not a.run.traits.mfu_of_a100:
         return
     facts = {
         "printed": t.reported_mfu,
@@ -332,23 +332,23 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         "a100": A100_FLOPS,
     }
     if t.peak_flops is None or t.mfu is None:
-        above = "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
-        text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
-        yield Finding("mfu_other_card", NOTICE, Message(above if t.reported_mfu > 1 else text, facts))
+        above = Message("The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
+        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
+        yield Finding("mfu_other_card", NOTICE, above if t.reported_mfu > 1 else text)
     elif not t.possible:  # a finding of its own
         return
     elif abs(t.peak_flops / A100_FLOPS - 1) > 0.01:
-        text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}."
-        yield Finding("mfu_other_card", NOTICE, Message(text, facts))
+        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}.", facts)
+        yield Finding("mfu_other_card", NOTICE, text)
     elif t.mfu > 1.08 * t.reported_mfu:
-        text = "The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}."
-        yield Finding("mfu_smoothed", INFO, Message(text, facts))
+        text = Message("The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}.", facts)
+        yield Finding("mfu_smoothed", INFO, text)
 
 
 def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
     """Trainers that look the card up: their peak may be another card's, or none."""
     t, peak = a.throughput, a.run.mfu_peak_flops
-    if a.run.format == "nanogpt" or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
+    if a.run.traits.mfu_of_a100 or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
         return
     if abs(peak / t.peak_flops - 1) > 0.02 and t.possible:
         facts = {
@@ -430,7 +430,7 @@ def few_iterations(a: Analysis) -> Iterator[Finding]:
 
 def figures_disagree(a: Analysis) -> Iterator[Finding]:
     """The work that the settings make of an iteration, against the work behind the printed MFU."""
-    behind = flops_behind_mfu(a.run) if a.run.format == "nanogpt" else None
+    behind = flops_behind_mfu(a.run) if a.run.traits.mfu_of_a100 else None
     t = a.throughput
     if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
         return
@@ -498,11 +498,11 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
 def lines_without_time(a: Analysis) -> Iterator[Finding]:
     """A stage that prints no times, or lines that were cut: what is missing from the figures."""
     unread, count = a.run.unread, a.run.unread_count
-    if unread and a.run.format == "tensorboard":
+    if unread and a.run.traits.unread_lines is UnreadLines.CUT:
         yield Finding("lines_without_time", NOTICE, Message(
             "The file ends in the middle of a record: the rest is not written yet, or was lost.", {}))  # fmt: skip
         return
-    if a.run.format == "nanogpt":  # its reader keeps every line that it does not know
+    if a.run.traits.unread_lines is UnreadLines.ALL:
         unread = tuple(line for line in unread if _NUMBERED.search(line.text))
         count = len(unread)
     if not unread:

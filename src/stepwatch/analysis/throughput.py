@@ -65,7 +65,7 @@ def tokens_per_iteration(run: Run) -> float | None:
     stated = settings.number("tokens_per_iter")
     if stated:
         return stated
-    if run.format != "nanogpt":
+    if not run.traits.has_nanogpt_settings:
         return _tokens_behind_rate(run)
     factors = [settings.number(name) for name in ("batch_size", "block_size", "gradient_accumulation_steps")]
     if any(factor is None for factor in factors):
@@ -101,7 +101,7 @@ def _flops_per_iteration(run: Run, tokens: float | None, cards: int) -> tuple[fl
     shape = ModelShape.from_settings(run.settings)
     if n_params and tokens and shape:
         return flops_per_token(n_params, shape) * tokens / cards, "header"
-    from_mfu = flops_behind_mfu(run) if run.format == "nanogpt" else None
+    from_mfu = flops_behind_mfu(run) if run.traits.mfu_of_a100 else None
     if from_mfu is not None:
         return from_mfu, "mfu"
     if n_params and tokens:

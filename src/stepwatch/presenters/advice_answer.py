@@ -68,9 +68,9 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
         "total": plan.total_s,
         "params": plan.workload.n_params,
     }
-    said = "For {params:big} parameters on a {gpu:word}: {step:range} per iteration, {total:range} in all."
+    said = Message("For {params:big} parameters on a {gpu:word}: {step:range} per iteration, {total:range} in all.")
     if plan.n_gpus > 1:
-        said = (
+        said = Message(
             "For {params:big} parameters on {cards:n} × {gpu:word}: {step:range} per iteration, {total:range} in all."
         )
     reasons = (
@@ -80,7 +80,7 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
     )
     return doc.Document(
         Message("Recommended settings"),
-        (doc.Headline(((Message(said, facts),),), priority=None),),
+        (doc.Headline(((said._replace(params=facts),),), priority=None),),
         sections(
             doc.Section("config", Message("In the config"), (doc.Code("\n".join(config_lines(found)), "python"),)),
             doc.Section("reasons", Message("Why these"), (doc.Bullets(reasons),)),
@@ -124,8 +124,10 @@ def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
         return ()
     run = advised.before
     share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
-    why = "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it."
-    return (Message(why, {"share": share}),)
+    why = Message(
+        "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it."
+    )
+    return (why._replace(params={"share": share}),)
 
 
 def changes(advised: AdviceList) -> Iterator[doc.Text]:

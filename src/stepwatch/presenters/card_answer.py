@@ -90,17 +90,17 @@ def calibration_document(found: Calibration) -> Document:
 
 
 def _measured(found: Calibration) -> Iterator[tuple[Message, Message]]:
-    def said(name: str, template: str) -> Message:
+    def said(name: str, text: Message) -> Message:
         figure = found.figures[name]
-        return Message(template, {"value": figure.value, "spread": figure.spread})
+        return text._replace(params={"value": figure.value, "spread": figure.spread})
 
     for name in found.figures:
         if name.startswith("matmul_"):
             label = Message("matrix products, {dtype:word}", {"dtype": name.removeprefix("matmul_")})
-            yield label, said(name, "{value:tflops} ± {spread:pct}")
-    yield Message("memory, read and written"), said("bandwidth", "{value:size} a second ± {spread:pct}")
-    yield Message("one small operation"), said("launch", "{value:time} ± {spread:pct}")
-    yield Message("torch.save"), said("save_rate", "{value:size} a second ± {spread:pct}")
+            yield label, said(name, Message("{value:tflops} ± {spread:pct}"))
+    yield Message("memory, read and written"), said("bandwidth", Message("{value:size} a second ± {spread:pct}"))
+    yield Message("one small operation"), said("launch", Message("{value:time} ± {spread:pct}"))
+    yield Message("torch.save"), said("save_rate", Message("{value:size} a second ± {spread:pct}"))
     failed = Message("does not work here, or was left out")
-    compiled = said("compile", "{value:time} ± {spread:pct}") if found.figures.get("compile") else failed
+    compiled = said("compile", Message("{value:time} ± {spread:pct}")) if found.figures.get("compile") else failed
     yield Message("torch.compile of a small model"), compiled

@@ -51,43 +51,35 @@ def headline(c: Comparison) -> Message:
         "before": c.names[0],
     }
     if c.verdict == "unknown":
-        return Message(_UNDECIDED[c.ratio.mid >= 1, c.per_token], facts)
-    return Message(_DECIDED[c.verdict, c.per_token], facts)
+        return _UNDECIDED[c.ratio.mid >= 1][c.per_token]._replace(params=facts)
+    return _DECIDED[c.verdict][c.per_token]._replace(params=facts)
 
 
-# By the verdict, and whether the time is that of a token.
+# By the verdict; the time of a step, and that of a token.
 _DECIDED = {
-    (
-        "same",
-        False,
-    ): "No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”.",
-    (
-        "same",
-        True,
-    ): "No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”.",
-    ("slower", False): "“{after:word}” is slower: {more:pct} more time per step than “{before:word}”.",
-    ("slower", True): "“{after:word}” is slower: {more:pct} more time per token than “{before:word}”.",
-    ("faster", False): "“{after:word}” is faster: {more:pct} less time per step than “{before:word}”.",
-    ("faster", True): "“{after:word}” is faster: {more:pct} less time per token than “{before:word}”.",
+    "same": (
+        Message("No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."),
+        Message("No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."),
+    ),
+    "slower": (
+        Message("“{after:word}” is slower: {more:pct} more time per step than “{before:word}”."),
+        Message("“{after:word}” is slower: {more:pct} more time per token than “{before:word}”."),
+    ),
+    "faster": (
+        Message("“{after:word}” is faster: {more:pct} less time per step than “{before:word}”."),
+        Message("“{after:word}” is faster: {more:pct} less time per token than “{before:word}”."),
+    ),
 }
-# By whether it is more time, and whether that of a token.
+# By whether it is more time.
 _UNDECIDED = {
-    (
-        True,
-        False,
-    ): "Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean that it is slower.",
-    (
-        True,
-        True,
-    ): "Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean that it is slower.",
-    (
-        False,
-        False,
-    ): "Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean that it is faster.",
-    (
-        False,
-        True,
-    ): "Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean that it is faster.",
+    True: (
+        Message("Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean that it is slower."),
+        Message("Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean that it is slower."),
+    ),
+    False: (
+        Message("Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean that it is faster."),
+        Message("Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean that it is faster."),
+    ),
 }
 
 
@@ -119,18 +111,18 @@ def rows(c: Comparison) -> Iterator[tuple[Message | None, ...]]:
     for part in c.parts:
         costs = (None if cost is None else time_range(cost) for cost in (part.before, part.after))
         yield PART_NAMES[part.name], *costs, None if part.ratio is None else _ratio(part.ratio.mid)
-    yield from _pair(Message("Speed"), "{value:rate}", one.tokens_per_s, other.tokens_per_s)
-    yield from _pair(Message("MFU"), "{value:pct}", *(t.mfu if t.possible else None for t in (one, other)))
+    yield from _pair(Message("Speed"), Message("{value:rate}"), one.tokens_per_s, other.tokens_per_s)
+    yield from _pair(Message("MFU"), Message("{value:pct}"), *(t.mfu if t.possible else None for t in (one, other)))
     walls = [a.goodput for a in (c.before, c.after)]
     shares = [wall.parts_s["step"] / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
-    yield from _pair(Message("Share of training steps"), "{value:pct}", *shares)
+    yield from _pair(Message("Share of training steps"), Message("{value:pct}"), *shares)
 
 
 def _pair(
-    name: Message, template: str, before: float | None, after: float | None
+    name: Message, figure: Message, before: float | None, after: float | None
 ) -> Iterator[tuple[Message | None, ...]]:
     if before is not None or after is not None:
-        values = (None if value is None else Message(template, {"value": value}) for value in (before, after))
+        values = (None if value is None else figure._replace(params={"value": value}) for value in (before, after))
         yield name, *values, _ratio(after / before) if before and after else None
 
 

@@ -58,15 +58,19 @@ RANGES = Message("The ranges hold in nine of ten cases.")
 def headline(plan: Plan) -> Message:
     several = plan.n_gpus > 1
     if plan.fits is False and several:
-        text = "This run does not fit into the memory of {cards:n} × {gpu:word}; if it did, it would take {total:range}, {step:range} per iteration."
+        text = Message(
+            "This run does not fit into the memory of {cards:n} × {gpu:word}; if it did, it would take {total:range}, {step:range} per iteration."
+        )
     elif plan.fits is False:
-        text = "This run does not fit into the memory of the {gpu:word}; if it did, it would take {total:range}, {step:range} per iteration."
+        text = Message(
+            "This run does not fit into the memory of the {gpu:word}; if it did, it would take {total:range}, {step:range} per iteration."
+        )
     elif several:
-        text = "On {cards:n} × {gpu:word} this run takes {total:range}, {step:range} per iteration."
+        text = Message("On {cards:n} × {gpu:word} this run takes {total:range}, {step:range} per iteration.")
     else:
-        text = "On the {gpu:word} this run takes {total:range}, {step:range} per iteration."
+        text = Message("On the {gpu:word} this run takes {total:range}, {step:range} per iteration.")
     facts = {"gpu": plan.gpu.name, "cards": plan.n_gpus, "total": plan.total_s, "step": plan.estimate.step_s}
-    return Message(text, facts)
+    return text._replace(params=facts)
 
 
 def verdict(plan: Plan) -> Iterator[Message]:
@@ -79,25 +83,29 @@ def verdict(plan: Plan) -> Iterator[Message]:
     several = plan.n_gpus > 1
     if claim.verdict == "impossible":
         if claim.of_peak <= 1:
-            text = "Impossible: {claim:word} is faster than the {gpu:word} can compute."
+            text = Message("Impossible: {claim:word} is faster than the {gpu:word} can compute.")
         elif several:
-            text = "Impossible: {claim:word} would need {needs:tflops} of each {gpu:word}, {times:x} times its peak of {peak:tflops}."
+            text = Message(
+                "Impossible: {claim:word} would need {needs:tflops} of each {gpu:word}, {times:x} times its peak of {peak:tflops}."
+            )
         else:
-            text = "Impossible: {claim:word} would need {needs:tflops}, {times:x} times the peak of the {gpu:word}, {peak:tflops}."
-        yield Message(text, facts)
+            text = Message(
+                "Impossible: {claim:word} would need {needs:tflops}, {times:x} times the peak of the {gpu:word}, {peak:tflops}."
+            )
+        yield text._replace(params=facts)
         yield Message("It means {each:time} per iteration; physics allows none shorter than {floor:time} here.", facts)
     elif claim.verdict == "implausible":
-        fast = (
+        fast = Message(
             "Implausible: {claim:word} means {each:time} per iteration, faster than such runs are; expect {step:range}."
         )
-        yield Message(fast, facts)
+        yield fast._replace(params=facts)
         if several:
             yield Message("It would need {needs:tflops} of each card, {times:pct} of its peak.", facts)
         else:
             yield Message("It would need {needs:tflops}, {times:pct} of the card's peak.", facts)
     elif claim.step_s > found.step_s.high:
-        slow = "Possible: {claim:word} means {each:time} per iteration, slower than the expected {step:range}."
-        yield Message(slow, facts)
+        slow = Message("Possible: {claim:word} means {each:time} per iteration, slower than the expected {step:range}.")
+        yield slow._replace(params=facts)
     else:
         yield Message("Plausible: {claim:word} means {each:time} per iteration; expected are {step:range}.", facts)
 
@@ -239,20 +247,26 @@ def warnings(plan: Plan) -> Iterator[Message]:
     if plan.emulated:
         yield Message("The {gpu:word} has no bfloat16 and emulates it, which is slow. Use --dtype=float16.", facts)
     if plan.workload.grad_accum % plan.n_gpus:
-        text = "nanoGPT will not start: it cannot divide gradient_accumulation_steps, {steps:n}, among {cards:n} cards."
-        yield Message(text, facts)
+        text = Message(
+            "nanoGPT will not start: it cannot divide gradient_accumulation_steps, {steps:n}, among {cards:n} cards."
+        )
+        yield text._replace(params=facts)
 
 
 def notices(plan: Plan) -> Iterator[Message]:
     if plan.n_gpus > 1 and plan.workload.grad_accum % plan.n_gpus == 0:
         facts = {"steps": plan.workload.grad_accum, "each": plan.workload.micro_steps}
-        text = "The cards share gradient_accumulation_steps, {steps:n}: micro-steps of each per iteration: {each:n}."
-        yield Message(text, facts)
+        text = Message(
+            "The cards share gradient_accumulation_steps, {steps:n}: micro-steps of each per iteration: {each:n}."
+        )
+        yield text._replace(params=facts)
     elsewhere = abs(plan.peak_flops / A100_FLOPS - 1) > _SAME_PEAK
     if elsewhere and not plan.shape_guessed:
         logged = plan.mfu.scaled(plan.peak_flops / A100_FLOPS)
-        text = "nanoGPT's log will show an MFU of {low:pct} to {high:pct}: it compares every card with an A100."
-        yield Message(text, {"low": logged.low, "high": logged.high})
+        text = Message(
+            "nanoGPT's log will show an MFU of {low:pct} to {high:pct}: it compares every card with an A100."
+        )
+        yield text._replace(params={"low": logged.low, "high": logged.high})
 
 
 # --- the sum ----------------------------------------------------------------------------------------------------
@@ -295,8 +309,10 @@ def reckoning(plan: Plan) -> Iterator[tuple[Message, tuple[Message, ...]]]:
         yield Message("Range"), (spread, Message("The sum is below the floor, so the floor counts."), RANGES)
     else:
         yield Message("Range"), (spread, RANGES)
-    least = "{floor:time} per iteration: the least arithmetic that it needs, at the highest clock of such cards."
-    yield Message("Floor"), (Message(least, facts),)
+    least = Message(
+        "{floor:time} per iteration: the least arithmetic that it needs, at the highest clock of such cards."
+    )
+    yield Message("Floor"), (least._replace(params=facts),)
     every = Message("{count:n}: from iteration 0 to max_iters, {last:n}, both included.", facts)
     yield Message("Iterations"), (every,)
     evaluations = facts | {"count": plan.evaluations}
@@ -304,10 +320,10 @@ def reckoning(plan: Plan) -> Iterator[tuple[Message, tuple[Message, ...]]]:
     passes = Message("Forward passes in each: {passes:n}, twice eval_iters.", facts)
     yield Message("Evaluations"), (often, passes)
     if facts["low"] != facts["high"]:
-        saves = "{low:n} to {high:n}: after evaluations with a better validation loss, never at iteration 0."
+        saves = Message("{low:n} to {high:n}: after evaluations with a better validation loss, never at iteration 0.")
     else:
-        saves = "{high:n}: after every evaluation but that of iteration 0."
-    yield Message("Checkpoints"), (Message(saves, facts),)
+        saves = Message("{high:n}: after every evaluation but that of iteration 0.")
+    yield Message("Checkpoints"), (saves._replace(params=facts),)
 
 
 # --- what to ask next -------------------------------------------------------------------------------------------
@@ -341,6 +357,6 @@ def _repair(plan: Plan) -> Command | None:
         sizes = range(min(plan.largest_batch_size, sequences), 0, -1)
         batch = next((size for size in sizes if sequences % size == 0 and sequences // size % cards == 0), 1)
         option = f"--batch_size={batch} --gradient_accumulation_steps={sequences // batch}"
-        fits = "To see it with a micro-batch that fits, and as many tokens per iteration, add to the command:"
-        return Command((option,), Message(fits))
+        fits = Message("To see it with a micro-batch that fits, and as many tokens per iteration, add to the command:")
+        return Command((option,), fits)
     return None

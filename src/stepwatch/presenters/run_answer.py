@@ -194,8 +194,8 @@ def _figures(a: Analysis) -> Iterator[tuple[Message, Message]]:
 def _normal(a: Analysis) -> Iterator[doc.Block]:
     if sentences.step_known(a) and len(a.run.iterations):
         facts = {"step": a.costs.step_s, "normal": int(a.phases.normal.sum()), "rows": len(a.run.iterations)}
-        said = "Of {rows:n} logged iterations {normal:n} did nothing but a training step, in {step:range}."
-        yield doc.Text((Message(said, facts),))
+        said = Message("Of {rows:n} logged iterations {normal:n} did nothing but a training step, in {step:range}.")
+        yield doc.Text((said._replace(params=facts),))
     if len(a.regimes.regimes) > 1:
         yield bullets(
             Message(

@@ -115,11 +115,15 @@ def times(a: Analysis, language: str, most: int) -> Plot | None:
     about = [Message("Each mark is a logged iteration; the scale is logarithmic.")]
     facts = {"rows": len(number), "shown": len(drawn.rows)}
     if drawn.slow_left_out:
-        text = "Of {rows:n} iterations {shown:n} are drawn: the slowest, the first and the last of each stretch, for each kind."
-        about.append(Message(text, facts))
+        text = Message(
+            "Of {rows:n} iterations {shown:n} are drawn: the slowest, the first and the last of each stretch, for each kind."
+        )
+        about.append(text._replace(params=facts))
     elif drawn.steps_left_out:
-        text = "Of {rows:n} iterations {shown:n} are drawn: every slow one, and of the others the fastest, the middle and the slowest of each stretch."
-        about.append(Message(text, facts))
+        text = Message(
+            "Of {rows:n} iterations {shown:n} are drawn: every slow one, and of the others the fastest, the middle and the slowest of each stretch."
+        )
+        about.append(text._replace(params=facts))
     head = (Message("Iterations"), Message("Fastest"), Message("Median"), Message("Slowest"))
     rows = []
     for stretch in stretches(np.arange(len(number)), _MOST_TABLE_ROWS):

@@ -97,57 +97,78 @@ def headline(a: Analysis) -> Message:
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     if a.expected is not None and a.throughput.gpu is not None and len(a.run.iterations) < 2:
         facts |= {"step": a.expected.step_s, "gpu": a.throughput.gpu.name}
-        text = "The run has only begun. On a {gpu:word} a step should take {step:range}."
+        text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.")
         if len(a.run.iterations):
-            text = "The first iteration says little. On a {gpu:word} a step should take {step:range}."
+            text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.")
     elif not step_known(a):
-        text = "No logged iteration is a training step alone; a normal one takes at most {most:high}."
+        text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.")
         if alone or saving:
-            text = "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}."
+            text = Message(
+                "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}."
+            )
         elif len(a.run.iterations) == 1:
-            text = "The log holds a single iteration: what a normal one takes cannot be told from it."
+            text = Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
     elif codes & {"late_data", "late_ranks"} and not codes & {"stall", "sleep", "periodic_slowness"}:
-        text = "A normal iteration takes {step:time}. The slow ones waited for their data or for another rank."
+        text = Message("A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.")
     elif facts["share"] > WORTH_SAYING:
         on_period_s = 0.0
         if a.phases.periodic is not None:
             rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
             on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
-        text = "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
+        text = Message(
+            "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
+        )
         if 2 * on_period_s > facts["lost"]:
             facts["share"] = on_period_s / a.goodput.wall_s
-            text = "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why."
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why."
+            )
     elif len(a.regimes.regimes) > 1:
         levels = [regime.step_s for regime in a.regimes.regimes]
         facts = {"fast": min(levels), "slow": max(levels)}
-        text = (
+        text = Message(
             "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst."
         )
-        if a.run.schedules:
-            text = "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant."
+        if a.run.traits.schedules:
+            text = Message(
+                "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant."
+            )
     elif (alone or saving) and not a.run.evaluations:
-        text = "A normal iteration takes {step:time}. The slow ones have the size of evaluations."
+        text = Message("A normal iteration takes {step:time}. The slow ones have the size of evaluations.")
         if a.phases.eval_interval is not None:
-            text = "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
+            text = Message(
+                "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
+            )
     elif saving and alone:
-        text = "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault."
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault."
+        )
     elif saving:
-        text = "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault."
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault."
+        )
     elif alone:
-        text = "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
+        )
     elif a.phases.of(Phase.CHECKPOINT).any():
-        text = "A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault."
+        text = Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.")
     elif a.phases.periodic is not None:
-        text = "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
+        text = Message(
+            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
+        )
     elif facts["count"]:
-        one = "A normal iteration takes {step:time}. One was slow, and the log does not say why."
-        many = "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why."
-        return Message(one, facts, many, facts["count"])
+        return Message(
+            "A normal iteration takes {step:time}. One was slow, and the log does not say why.",
+            facts,
+            "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
+            facts["count"],
+        )
     elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > SLOW_RATIO * a.costs.step_s.mid).any():
-        text = "A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up."
+        text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
     else:
-        text = "A normal iteration takes {step:time}, and none in this log is slow."
-    return Message(text, facts)
+        text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
+    return text._replace(params=facts)
 
 
 # --- what each part costs ---------------------------------------------------------------------------------------
@@ -242,10 +263,10 @@ def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
     said = [*_token_rates(a, short=short), *_compute(a, short=short)]
     if short and any(finding.code == "speed_is_normal" for finding in a.findings):
         said.append(Message("That is normal for this card."))  # slower is a warning of its own
-    unknown = (
+    unknown = Message(
         "The log does not tell how many tokens an iteration holds: add --set tokens_per_iter=… for tokens per second."
     )
-    return tuple(said) or (Message(unknown),)
+    return tuple(said) or (unknown,)
 
 
 def _token_rates(a: Analysis, *, short: bool) -> Iterator[Message]:
@@ -254,14 +275,14 @@ def _token_rates(a: Analysis, *, short: bool) -> Iterator[Message]:
     if not overall:
         return
     if normal and short:
-        text = "{normal:rate} ({overall:rate} overall)."
+        text = Message("{normal:rate} ({overall:rate} overall).")
     elif normal:
-        text = "The normal iterations process {normal:rate}. With everything counted it is {overall:rate}."
+        text = Message("The normal iterations process {normal:rate}. With everything counted it is {overall:rate}.")
     elif short:
-        text = "{overall:rate} overall."
+        text = Message("{overall:rate} overall.")
     else:
-        text = "With everything counted the run processes {overall:rate}."
-    yield Message(text, rates)
+        text = Message("With everything counted the run processes {overall:rate}.")
+    yield text._replace(params=rates)
 
 
 def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
@@ -280,18 +301,22 @@ def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
     if t.cards > 1 and not short:
         yield Message("The work is shared by {cards:n} cards; the figures that follow are those of one.", facts)
     if short and believed and t.cards > 1:
-        text = "{achieved:tflops} on each of {cards:n} cards: MFU {mfu:pct}, {gpu:word} (peak {peak:tflops})."
+        text = Message("{achieved:tflops} on each of {cards:n} cards: MFU {mfu:pct}, {gpu:word} (peak {peak:tflops}).")
     elif short and believed:
-        text = "{achieved:tflops}, an MFU of {mfu:pct} on {gpu:word} (peak {peak:tflops})."
+        text = Message("{achieved:tflops}, an MFU of {mfu:pct} on {gpu:word} (peak {peak:tflops}).")
     elif short:
-        text = "{achieved:tflops} on each of {cards:n} cards." if t.cards > 1 else "{achieved:tflops}."
+        text = (
+            Message("{achieved:tflops} on each of {cards:n} cards.") if t.cards > 1 else Message("{achieved:tflops}.")
+        )
     elif believed:
-        text = "The normal iterations compute at {achieved:tflops}, an MFU of {mfu:pct} on the {gpu:word} (peak {peak:tflops})."
+        text = Message(
+            "The normal iterations compute at {achieved:tflops}, an MFU of {mfu:pct} on the {gpu:word} (peak {peak:tflops})."
+        )
     elif named:
-        text = "The normal iterations compute at {achieved:tflops}. For the {gpu:word} no peak is known."
+        text = Message("The normal iterations compute at {achieved:tflops}. For the {gpu:word} no peak is known.")
     else:
-        text = "The normal iterations compute at {achieved:tflops}."
-    yield Message(text, facts)
+        text = Message("The normal iterations compute at {achieved:tflops}.")
+    yield text._replace(params=facts)
 
 
 def time_spent(a: Analysis) -> Message:
@@ -303,10 +328,7 @@ def time_spent(a: Analysis) -> Message:
         return Message(
             "{wall:time} for {count:n} iteration.", facts, "{wall:time} for {count:n} iterations.", iterations
         )
-    one = "{wall:time} for {count:n} iteration; the training step took {share:pct} of it."
-    return Message(
-        one, facts, "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", iterations
-    )
+    return Message("{wall:time} for {count:n} iteration; the training step took {share:pct} of it.", facts, "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", iterations)
 
 
 def forecast(a: Analysis) -> Message:
@@ -318,9 +340,12 @@ def forecast(a: Analysis) -> Message:
     if f.basis == "estimate" and f.total_s is not None:
         return Message("The whole run should take {total:range}, as far as can be told before it runs.", facts)
     if f.remaining_s is not None and f.total_s is not None:
-        one = "{left:n} of {end:n} iterations is left: {remaining:range}; with the time in this log, {total:range}."
-        many = "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}."
-        return Message(one, facts, many, left)
+        return Message(
+            "{left:n} of {end:n} iterations is left: {remaining:range}; with the time in this log, {total:range}.",
+            facts,
+            "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",
+            left,
+        )
     if f.per_thousand_s is None or not step_known(a):
         return Message("The log shows too little to tell how long the run will take.")
     return Message("{count:n} more iterations take {thousand:range}.", {"thousand": f.per_thousand_s, "count": 1000})
@@ -340,8 +365,9 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
         yield Message("They include the evaluations, as often as in this log.")
     elif f.evals_ahead:
         ahead, facts = f.evals_ahead, {"count": f.evals_ahead}
-        one = "They include {count:n} evaluation to come."
-        yield Message(one, facts, "They include {count:n} evaluations to come.", ahead)
+        yield Message(
+            "They include {count:n} evaluation to come.", facts, "They include {count:n} evaluations to come.", ahead
+        )
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------

@@ -137,8 +137,8 @@ class TerminalWriter:
                 item.lines = [Line()] * (LEAST_CHART_HEIGHT + 2)  # drawn when its height is known
             else:
                 item.lines = self._block(block)
-            following = items[place + 1].group if place + 1 < len(items) else item.group
-            apart = following != item.group or item.group == "table"
+            following = items[place + 1].group if place + 1 < len(items) else None
+            apart = following is not None and (following != item.group or item.group == "table")
             if item.group not in ("row", "remark") and apart and (item.group, following) not in _TOGETHER:
                 item.lines = [*item.lines, Line()]
 

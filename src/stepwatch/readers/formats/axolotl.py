@@ -1,0 +1,32 @@
+"""axolotl: the Hugging Face Trainer with figures of its own in the dictionaries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import hf_trainer
+from stepwatch.readers.lines import Told
+
+FORMAT = replace(
+    hf_trainer.FORMAT,
+    name="axolotl",
+    axolotl=True,
+    about=Message(
+        "As the Hugging Face Trainer, whose progress bar it shows. Its own tokens per second count the trained tokens "
+        "of one card only, by a clock that does not wait for the card, and are left aside."
+    ),
+    example="""\
+{'loss': '1.284', 'grad_norm': '0.91', 'learning_rate': '0.0002', 'ppl': '3.611', 'memory/max_active (GiB)': '8.14', \
+'tokens/train_per_sec_per_gpu': '2210', 'tokens/trainable': 81200, 'tokens/total': 163840, 'epoch': '0.8'}
+ 80%|████████  | 200/250 [08:14<02:04,  2.47s/it]
+[2026-03-02 11:20:09,114] [INFO] [axolotl.train] Training completed! Saving trained model to ./outputs/out.""",
+    checkpoints=(
+        *hf_trainer.FORMAT.checkpoints,
+        Pattern(r".{0,60}Training completed! Saving trained model to "),
+    ),
+    facts=(*hf_trainer.FORMAT.facts, Told(Pattern(r"Starting trainer\.\.(?P<training>\.)"), header=True)),
+    words=(*hf_trainer.FORMAT.words, b"Training completed!", b"Starting trainer"),
+)
+READER = FORMAT.reader()._replace(claims_any_bar=True)

@@ -1,0 +1,395 @@
+"""PyTorch Lightning: its progress bars, and metrics.csv of its CSVLogger (lightning_csv.py).
+
+A bar counts the batches of one epoch, not optimizer steps, and its rate is the mean since the epoch began, validation
+included. The seconds since then are the batches by the rate; validation has a bar of its own, and is taken out. Before
+version 2 the bar of the epoch counted the batches of the validation as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Block, Template, numbers_after, some_of
+from stepwatch.readers.formats import lightning_csv
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
+from stepwatch.readers.lines import NUMBER, LineFormat, Told
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import Records
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
+
+_COUNTS = (
+    r"(?:\s*\d{1,3}%)?(?: ?\|[^|\n]{0,400}\|)? ?(?P<number>\d{1,12})(?:/(?:(?P<last>\d{1,12})|\?)|it) "
+    r"\[(?P<elapsed>[\d:]{4,12})(?:<[\d:?]{1,12})?, *"
+    rf"(?:(?P<s_per_it>{NUMBER})s/it|(?P<it_per_s>{NUMBER}|\?)it/s)"
+)
+_RICH = (
+    r"Epoch (?P<rich>\d{1,9})/(?P<rich_epoch>-?\d{1,9})\s+[━╸╺ ]{1,400}\s"
+    r"(?P<rich_number>\d{1,12})/(?:(?P<rich_last>\d{1,12})|--)\s+"
+    rf"(?P<rich_elapsed>\d+:\d\d:\d\d)\s+•\s+\S{{1,20}}\s+(?P<rich_per_s>{NUMBER})it/s"
+)
+_VALIDATION = Pattern(rf"(?:Validation|Validating)(?: DataLoader \d{{1,6}})?:{_COUNTS}")
+_VALIDATION_WORDS = (b"Validation", b"Validating")
+_LOSSES = (b" loss=", b"train_loss_step=", b"train_loss=", b"train/loss_step=", b"train/loss=", b"loss_step=", b"loss=")
+_VALUES = Pattern(r"(?<==)(?P<value>[^\s,\]{}]+)(?P<after>[^\s{}]*)")
+_SOME_LINES = 40
+_COUNTED = "{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}"
+_BARS = tuple(
+    f"Epoch {{epoch}}:{counted}"
+    for counted in (
+        _COUNTED,
+        # Of data that does not tell its length, or of a bar that is not told it.
+        " |{|}{number}/? [{elapsed:}<{*}{ }{rate/}", " {number}it [{elapsed:},{ }{rate/}",
+    )
+)  # fmt: skip
+_EPOCHS = "epochs"
+_VALIDATION_BARS = tuple(
+    Template(f"{title}:{_COUNTED}{{**}}") for title in ("Validation DataLoader {_loader}", "Validation", "Validating")
+)
+_STOPPED = b"Trainer.fit` stopped: "
+_SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION = 0.1, 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class LightningFormat(LineFormat):
+    def sniff(self, head: bytes) -> float:
+        return super().sniff(head) or lightning_csv.sniff(head)
+
+    def parse(self, text: bytes, first_line: int, records: Records) -> None:
+        if records.held or (first_line == 0 and lightning_csv.sniff(text)):
+            records.held += text
+            return
+        if b"`" in text and _STOPPED in text:  # one byte is found faster
+            records.keep_row("stopped", first_line + text.count(b"\n", 0, text.find(_STOPPED)))
+        super().parse(text, first_line, records)
+
+    def _read_by_column(
+        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
+    ) -> Ints:
+        """The bars, and the loss in them, wherever it stands among what the user shows there."""
+        literal, tail = self._shown(text, block, left)
+        bar, lines, found = _most(block, left, tail)
+        self._add_columns(records, lines + first_line, found)
+        rest = block.without(left, lines)
+        others = block.letters(text, rest)
+        wanted = next((each for each in _LOSSES if each == literal or each in others), None)
+        if wanted is not None and wanted == literal and len(lines):
+            records.keep("loss", lines + first_line, found["loss"])
+            rows, losses = numbers_after(Block.of(others), others, wanted)
+            records.keep("loss", rest[rows] + first_line, losses)
+        elif wanted is not None:
+            rows, losses = numbers_after(block, text, wanted)
+            records.keep("loss", rows + first_line, losses)
+        lines, found = Template(bar + "{**}").match(block, rest)
+        self._add_columns(records, lines + first_line, found)
+        return self._read_validations(block, block.without(rest, lines), first_line, records)
+
+    def _read_validations(self, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+        for template in _VALIDATION_BARS:
+            lines, found = template.match(block, left)
+            if len(lines):
+                columns = (found[name] for name in ("number", "last", "elapsed", "rate", "digits"))
+                records.keep("val", lines + first_line, *columns)
+                left = block.without(left, lines)
+        return left
+
+    def _shown(self, text: bytes, block: Block, lines: Ints) -> tuple[bytes, str]:
+        """What a bar in the middle of the block shows behind its rate: the letters of its loss, and its shape."""
+        for line in lines[len(lines) // 2 :][:_SOME_LINES].tolist():
+            found = self.iteration.match(text[block.starts[line] : block.ends[line]].decode("utf-8", "replace"))
+            if found is not None and "=" in found.string[found.end() :]:
+                return _learned(found.string[found.end() :])
+        return b"", "]"
+
+    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
+        if len(lines):
+            found.setdefault("last", np.zeros(len(lines)))
+            columns = (found[name] for name in ("epoch", "number", "last", "elapsed", "rate", "digits"))
+            records.keep("bar", lines, *columns)
+
+    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
+        rich = groups["rich"] is not None
+        names = ("rich", "rich_number", "rich_last") if rich else ("epoch", "number", "last")
+        epoch, position, last = (float(groups[name] or 0) for name in names)
+        elapsed = _clock(groups["rich_elapsed" if rich else "elapsed"] or "")
+        rate, digits = _rate(groups, "rich_per_s" if rich else "it_per_s")
+        if rich and not (groups["rich_epoch"] or "-").startswith("-"):  # without end it is -2
+            records.keep_row(_EPOCHS, number, float(groups["rich_epoch"] or 0) + 1)
+        records.keep_row("bar", number, epoch, position, last, elapsed, rate, digits)
+        return True
+
+    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        found = _VALIDATION.match(rest)
+        if found is not None:
+            groups = found.groupdict()
+            position, last = float(found["number"]), float(found["last"] or 0)
+            rate, digits = _rate(groups, "it_per_s")
+            records.keep_row("val", number, position, last, _clock(found["elapsed"]), rate, digits)
+            return True
+        return super()._read_event(rest, prefix, number, records)
+
+    def finish(self, first_line: int, records: Records) -> None:
+        if records.held:
+            text, records.held = records.held, b""
+            lightning_csv.tell(text, records)
+        else:
+            _BarRows(records).tell()
+
+
+def _most(block: Block, lines: Ints, tail: str) -> tuple[str, Ints, dict[str, Floats]]:
+    """The kind of bar that a block has, and its lines with what they tell."""
+    for bar in _BARS:
+        if len(Template(bar + "{**}").match(block, some_of(lines))[0]):
+            return bar, *Template(bar + tail).match(block, lines)
+    return _BARS[0], *Template(_BARS[0] + tail).match(block, lines[:0])
+
+
+def _learned(shown: str) -> tuple[bytes, str]:
+    literal = next((each for each in _LOSSES if each.decode() in shown), b"")
+    place = shown.find(literal.decode()) + len(literal) if literal else -1
+    shape, begin = "", 0
+    for value in _VALUES.finditer(shown):
+        field = "{loss+?}" + value["after"] if value.start("value") == place else "{*}"
+        shape += shown[begin : value.start("value")].replace("{", "{{") + field
+        begin = value.end()
+    return literal, shape + shown[begin:].replace("{", "{{")
+
+
+def _clock(text: str) -> float:
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = seconds * 60 + float(part or 0)
+    return seconds
+
+
+def _rate(groups: Mapping[str, str | None], per_s: str) -> tuple[float, float]:
+    """Seconds of a batch, and the figure as printed: its last digit tells how exact it is."""
+    slow, fast = groups.get("s_per_it"), groups.get(per_s)
+    if slow:
+        return float(slow.replace(",", "")), float(slow.replace(",", ""))
+    if fast and fast != "?":
+        return 1 / max(float(fast.replace(",", "")), 1e-9), float(fast.replace(",", ""))
+    return math.nan, math.nan
+
+
+def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats) -> tuple[Floats, Floats]:
+    """Seconds since the bar began and how far off they may be: batches by rate, where its digits tell more."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fine = position * rate
+        error = fine * 0.005 / np.maximum(digits, 1e-9)
+    use = np.isfinite(fine) & (np.abs(fine - elapsed - WHOLE_SECONDS) <= 1.0 + error) & (error < WHOLE_SECONDS)
+    return np.where(use, fine, elapsed), np.where(use, np.maximum(error, 1e-6), WHOLE_SECONDS)
+
+
+class _Epochs(NamedTuple):
+    """The drawings of all bars, and which belong together; a run that is begun again has epochs of its own."""
+
+    begins: Ints
+    ends: Ints
+    of: Ints
+    """For each drawing its epoch, counted from 0."""
+
+    @classmethod
+    def told_by(cls, turns: np.ndarray) -> _Epochs:
+        edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(turns) + 1]))
+        return cls(edges[:-1], edges[1:], np.repeat(np.arange(len(edges) - 1), np.diff(edges)))
+
+
+class _BarRows:
+    """Rows and evaluations from everything that was kept. There may be many short epochs, so all are told together."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        bars = records.table("bar", 7)
+        if not np.isfinite(bars[:, 1:4]).all():
+            bars = bars[np.isfinite(bars[:, 1:4]).all(axis=1)]
+        self.line, self.epoch, self.drawn, self.total, self.elapsed, rate, digits = bars.T
+        unknown = self.total == 0
+        if unknown.any():  # as long as the longest epoch that was seen
+            self.total = np.where(unknown, self.drawn[unknown].max(), self.total)
+        self.seconds, self.errors = _since_start(self.drawn, self.elapsed, rate, digits)
+        losses = records.table("loss", 2)
+        self.losses = at_lines(self.line, losses[:, 0], losses[:, 1])
+        self.passes = _passes(records.table("val", 6))
+
+    def tell(self) -> None:
+        if not len(self.line):
+            return
+        again = (np.diff(self.elapsed) < -1) & (np.diff(self.drawn) <= 0)
+        epochs = _Epochs.told_by((np.diff(self.epoch) != 0) | again)
+        in_epoch = np.searchsorted(self.line[epochs.begins], self.passes.begin, side="right") - 1
+        batches, kept = self._training_batches(epochs, in_epoch)
+        beyond = epochs.of * (self.drawn.max() + 1)  # so that numbers rise from epoch to epoch
+        rows = np.flatnonzero(kept & (batches > 0))
+        rows = rows[first_draws((beyond[rows] + batches[rows]).astype(np.int64))]
+        if len(rows):
+            per_epoch = self.total[epochs.ends - 1] - np.maximum.reduceat(self.drawn - batches, epochs.begins)
+            self._tell_rows(
+                epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, self._last_losses(beyond, rows)
+            )
+        self._place_saves()
+        self._tell_end()
+
+    def _last_losses(self, beyond: Floats, rows: Ints) -> Floats:
+        """A loss is put into the bar after the position: the last drawing of a position has its own."""
+        if len(rows) == len(self.line):
+            return self.losses
+        rises = np.diff(np.maximum.accumulate(beyond + self.drawn)) > 0
+        last = np.append(np.flatnonzero(rises), len(rises))
+        return np.asarray(self.losses[last[np.concatenate(([0], np.cumsum(rises)))[rows]]])
+
+    def _tell_rows(
+        self, epochs: _Epochs, in_epoch: Ints, rows: Ints, number: Ints, per_epoch: Floats, losses: Floats
+    ) -> None:
+        begins = np.flatnonzero(np.diff(epochs.of[rows], prepend=-1))
+        own = epochs.of[rows[begins]]  # there may be epochs without a row
+        single = np.diff(begins, append=len(rows)) == 1
+        first, second = number[begins], number[np.minimum(begins + 1, len(rows) - 1)]
+        drawn_zero = np.minimum.reduceat(self.drawn, epochs.begins)[own] == 0
+        from_start = drawn_zero | (first <= 1) | single | (first <= second - first)
+        laps = Laps(number, self.seconds[rows], self.errors[rows], begins, np.where(from_start, first, 0))
+        evaluated = self._evaluations(epochs, in_epoch, rows, own, begins)
+        times = lap_times(laps, [Pause(row, took) for _, row, took in evaluated])
+        epoch = self.epoch[epochs.begins]
+        number = number + np.repeat(epoch[own] * per_epoch[own], laps.lengths).astype(np.int64)
+        lines = self.line[rows].astype(np.int64)
+        self.records.add_rows(number=number, time_s=np.maximum(times, 1e-6), loss=losses, line=lines)
+        self.records.events += [
+            Evaluation(line=int(line), at=int(number[row]), took_s=took) for line, row, took in evaluated
+        ]
+        fell = np.concatenate(([True], np.diff(epoch) < 0))[own]
+        begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
+        self._tell_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
+        runs = np.flatnonzero(begun | (np.arange(len(begun)) == 0))
+        self._tell_lengths(lines[begins[runs]], per_epoch[own[runs]])
+        alone = begun[runs] & (np.diff(runs, append=len(begun)) == 1) & (single & (first > 1) & (epoch[own] == 0))[runs]
+        for line in lines[begins[runs[alone]]].tolist():  # nothing but what the whole took
+            self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
+
+    def _tell_lengths(self, lines: Ints, per_epoch: Floats) -> None:
+        """What the rich bar tells, which counts epochs as well as batches; for the first line of each run."""
+        told = self.records.table(_EPOCHS, 2)
+        epochs = at_lines(lines, told[:, 0], told[:, 1])
+        for row in np.flatnonzero(epochs > 0).tolist():
+            length = int(epochs[row] * per_epoch[row])
+            self.records.events.append(Fact(line=int(lines[row]), name="max_iters", value=length))
+
+    def _tell_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
+        """Each where a process begins, and where it is another than in the epoch before."""
+        events = self.records.events
+        events += [Fact(line=line, name="process", value=line, header=True) for line in lines[begun].tolist()]
+        averaged = np.maximum.reduceat(laps.covers, laps.begins) > 1
+        for name, values in (("averaged", averaged), ("log_interval", interval)):
+            told = np.flatnonzero(values.astype(bool) & (begun | (np.diff(values.astype(int), prepend=0) != 0)))
+            events += [Fact(line=int(lines[i]), name=name, value=values[i].item()) for i in told.tolist()]
+
+    def _training_batches(self, epochs: _Epochs, in_epoch: Ints) -> tuple[Floats, np.ndarray]:
+        """The batches trained at each drawing of the bar, and which drawings are of training."""
+        batches, kept = self.drawn.copy(), np.ones(len(self.drawn), bool)
+        since = np.searchsorted(self.line, self.passes.begin, side="right")
+        until = np.minimum(np.searchsorted(self.line, self.passes.end, side="right"), epochs.ends[in_epoch])
+        for each in np.flatnonzero((since < until) & (in_epoch >= 0)).tolist():
+            begin, middle, end = epochs.begins[in_epoch[each]], since[each], epochs.ends[in_epoch[each]]
+            above = self.drawn[begin:middle].max(initial=-1)
+            if above < 0 or self.drawn[middle : until[each]].max() <= above:
+                continue  # a bar that counts training alone
+            drawn, validated = self.drawn[middle:end], self.passes.batches[each]
+            validation = (drawn > above) & (drawn <= above + validated)
+            kept[middle:end][validation] = False
+            batches[middle:end] -= np.where(validation, drawn - above, np.where(drawn > above, validated, 0))
+        return batches, kept
+
+    def _evaluations(
+        self, epochs: _Epochs, in_epoch: Ints, rows: Ints, own: Ints, begins: Ints
+    ) -> list[tuple[float, int, float]]:
+        """Line, row and cost: of the validation's own bars, or where the bar of the epoch stood still at its end."""
+        first_row = np.full(len(epochs.begins), -1)
+        first_row[own] = begins
+        known = (in_epoch >= 0) & (first_row[in_epoch] >= 0)
+        place = np.searchsorted(self.line[rows], self.passes.begin[known]) - 1
+        place = np.maximum(place, first_row[in_epoch[known]])
+        found: dict[int, tuple[float, int, float]] = {}
+        passes = zip(self.passes.begin[known].tolist(), place.tolist(), self.passes.took_s[known].tolist(), strict=True)
+        for begin, row, took in passes:
+            line, _, earlier = found.get(row, (begin, row, 0.0))
+            found[row] = (line, row, earlier + took)
+        first_row[in_epoch[known]] = -1  # what has a bar of its own is told
+        last = epochs.ends - 1
+        still = np.flatnonzero(self.drawn == np.where(self.drawn == self.total, self.drawn, np.nan)[last][epochs.of])
+        since = still[np.flatnonzero(np.diff(epochs.of[still], prepend=-1))]
+        ends = last[epochs.of[since]]
+        took = self.seconds[ends] - self.seconds[since]
+        long = took > np.maximum(_SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION * self.seconds[since])
+        for end, seconds in zip(ends[long].tolist(), took[long].tolist(), strict=True):
+            if first_row[epochs.of[end]] >= 0:
+                row = int(np.searchsorted(rows, end, side="right")) - 1
+                found[row] = (float(self.line[end]), row, seconds)
+        return list(found.values())
+
+    def _place_saves(self) -> None:
+        rows = self.records.iterations()
+        saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
+        places = np.searchsorted(rows.line, [save.line for save in saves]) - 1
+        numbers = rows.number[np.maximum(places, 0)].tolist() if len(rows) else []
+        told = zip(saves, numbers, (places >= 0).tolist(), strict=False)
+        # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
+        self.records.events += [
+            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, placed in told if placed
+        ]
+        self.records.unplaced.clear()
+
+    def _tell_end(self) -> None:
+        """A run that says that it stopped has reached its last batch."""
+        rows = self.records.iterations()
+        if len(rows) and len(self.records.table("stopped", 1)):
+            self.records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=int(rows.number[-1])))
+
+
+class _Passes(NamedTuple):
+    """Each time that a validation bar ran through."""
+
+    begin: Floats
+    end: Floats
+    batches: Floats
+    took_s: Floats
+
+
+def _passes(bars: np.ndarray) -> _Passes:
+    edges = np.concatenate(([0], np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1, [len(bars)]))
+    first, last = bars[edges[:-1][: len(bars)]], bars[edges[1:][: len(bars)] - 1]
+    seconds, _ = _since_start(*(last[:, column] for column in (1, 3, 4, 5)))
+    return _Passes(first[:, 0], last[:, 0], first[:, 2], seconds)
+
+
+FORMAT = LightningFormat(
+    name="lightning",
+    timing=Timing.SPANS_ITERATION,
+    holds=NOTHING,
+    about=Message(
+        "From the progress bar: the mean since the epoch began, taken apart. What is counted are batches, not "
+        "optimizer steps. Validation is taken out by its own bar; metrics.csv has times only where the user logs them."
+    ),
+    example="""\
+Epoch 2:  40%|████      | 40/100 [00:08<00:12,  4.91it/s, v_num=0, train_loss=2.310]
+Epoch 2: 100%|██████████| 100/100 [00:20<00:00,  4.92it/s, v_num=0, train_loss=2.284]
+Validation DataLoader 0: 100%|██████████| 20/20 [00:01<00:00, 13.80it/s]
+Epoch 3:   1%|          | 1/100 [00:00<00:20,  4.80it/s, v_num=0, train_loss=2.279]""",
+    mark=b"Epoch ",
+    iteration=Pattern(rf"Epoch (?P<epoch>\d{{1,9}}):{_COUNTS}|{_RICH}"),
+    checkpoints=(Pattern(r"Epoch \d{1,9}, global step \d{1,12}: .{0,200}saving model to "),),
+    facts=(
+        Told(Pattern(r"You are using a CUDA device \('(?P<gpu_text>[^']{1,80})'\)")),
+        Told(Pattern(r"^(?P<n_params>[\d.]+ ?[KMB]?)\s+Total params")),
+        Told(Pattern(r"Starting with (?P<world_size>\d+) processes")),
+        Told(Pattern(r"global step (?P<global_step>\d+):")),
+    ),
+    words=(*_VALIDATION_WORDS, b"CUDA device", b"Total params", b"Starting with"),
+    events_first=False,
+)
+READER = FORMAT.reader()

@@ -1,0 +1,219 @@
+"""metrics.csv of Lightning's CSVLogger: whatever the user logs, by step; a time only where the user logs one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+
+from stepwatch.patterns import Pattern
+from stepwatch.readers.columns import Block, read_floats
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
+from stepwatch.readers.reader import BOTH
+from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.run import Evaluation, Fact, Floats, Ints
+
+_HEADER = Pattern(
+    rb"(?=[^\n]{0,2000}\bstep\b)(?=[^\n]{0,2000}\bepoch\b)[\w|/. :-]{1,80}(?:,[\w|/. :-]{0,80}){1,200}\s*\n"
+)
+_CELL = rb"(?:-?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)?"
+_ROW = Pattern(rb"(?m)^%s(?:,%s){2,200}$" % (_CELL, _CELL))
+_PIECE = 1 << 18  # bytes that are read together
+_LETTERS_OF_NUMBERS = b"0123456789.,eE+-naif\n"
+_MOST_SNIFFED = 60
+_LEAST_ROWS = 5
+_A_CUT = 0.4  # rows without their header: most likely of this logger, which leaves cells empty
+
+_PER_STEP = Pattern(
+    r"(?:^|[/_|. ])(?:(?:step|iter|iteration|batch)_?time|time_per_(?:step|iter|iteration|batch)"
+    r"|sec(?:ond)?s?_per_(?:step|iter|iteration|batch))(?P<unit>_ms|_s)?$", re.IGNORECASE
+)  # fmt: skip
+_PER_EPOCH = Pattern(r"(?:^|[/_|. ])epoch_?(?:time|duration)(?:_s)?$", re.IGNORECASE)
+_SINCE_START = Pattern(
+    r"(?:^|[/_|. ])(?:elapsed|(?:elapsed_|total_|train_|wall_)?time|runtime|timestamp)(?:_s)?$", re.IGNORECASE
+)
+_VALIDATION = Pattern(r"(?:^|[/_|. ])(?:val|valid|validation|eval)(?:[/_|. ]|$)", re.IGNORECASE)
+_LOSS = Pattern(r"(?:^|[/_|. ])loss(?:_step)?$|^loss", re.IGNORECASE)
+
+
+def sniff(head: bytes) -> float:
+    header = _HEADER.match(head)
+    if header is None:
+        return _A_CUT if _is_cut(head) else 0.0
+    return float(sum(1 for _ in islice(_ROW.finditer(head[header.end() :]), _MOST_SNIFFED)))
+
+
+def _is_cut(head: bytes) -> bool:
+    """Rows with one number of cells, some of them empty, and nothing else; the first may be cut."""
+    lines = [line for line in head[:8000].split(b"\n") if line][1:-1]
+    if len(lines) < _LEAST_ROWS or not all(_ROW.fullmatch(line) for line in lines):
+        return False
+    return len({line.count(b",") for line in lines}) == 1 and any(
+        b",," in line or line.endswith(b",") for line in lines
+    )
+
+
+def tell(text: bytes, records: Records) -> None:
+    header = _HEADER.match(text)
+    names = [name.strip() for name in header[0].decode("utf-8", "replace").split(",")] if header else []
+    lines, table = _table(text, names)
+    if not len(table):
+        return
+    if not names:
+        names = _guessed(table)
+    _tell(names, lines, table, records)
+
+
+def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
+    """The cells as numbers, nan where empty; lines of another width are left out."""
+    width, skip = len(names), int(bool(names))
+    if not names:
+        cells = (line.count(b",") + 1 for line in text[:_PIECE].split(b"\n")[1:])
+        width = next((count for count in cells if count > 2), 0)
+    numbers, tables = [np.zeros(0, np.int64)], [np.zeros((0, width))]
+    begin = line = 0
+    while begin < len(text):
+        end = text.find(b"\n", begin + (_PIECE if line >= skip else 0)) + 1 or len(text)
+        if line >= skip:
+            rows = _whole_piece(text[begin:end], width, _wanted(names) or range(width))
+            lines, table = rows if rows is not None else _line_by_line(text[begin:end], width)
+            numbers.append(lines + line)
+            tables.append(np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan))
+        begin, line = end, line + text.count(b"\n", begin, end)
+    return np.concatenate(numbers), np.concatenate(tables)
+
+
+def _wanted(names: Sequence[str]) -> list[int]:
+    """The columns whose numbers tell something; of others it counts at most whether there is one."""
+    telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
+    return [
+        place for place, name in enumerate(names)
+        if name in ("step", "epoch") or any(pattern.search(name) for pattern in telling)
+    ]  # fmt: skip
+
+
+def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, Floats] | None:
+    """All lines at once, where each has so many cells, numbers or nothing; 0 for numbers that are not wanted."""
+    text = text.rstrip(b"\n")
+    if width < 3 or text.translate(None, _LETTERS_OF_NUMBERS):
+        return None
+    text = b"\n" + text + b"\n"
+    block = Block.of(text)
+    octets = block.octets[: len(text)]
+    edges = np.flatnonzero((octets == ord(",")) | (octets == ord("\n")))
+    if (len(edges) - 1) % width or not np.array_equal(edges[::width], np.flatnonzero(octets == ord("\n"))):
+        return None
+    begins, ends = (edges[:-1] + 1).reshape(-1, width), edges[1:].reshape(-1, width)
+    filled = begins < ends
+    table = np.where(filled, 0.0, np.nan)
+    try:
+        for place in wanted:
+            rows = filled[:, place]
+            table[rows, place] = read_floats(text, block, begins[rows, place], ends[rows, place])
+    except ValueError:
+        return None
+    return np.arange(len(table)), table
+
+
+def _line_by_line(text: bytes, width: int) -> tuple[Ints, Floats]:
+    rows: list[list[float]] = []
+    numbers: list[int] = []
+    for number, line in enumerate(text.split(b"\n")):
+        cells = line.strip().split(b",")
+        if len(cells) == width and _ROW.fullmatch(line.strip()) is not None:
+            rows.append([float(cell) if cell else math.nan for cell in cells])
+            numbers.append(number)
+    return np.array(numbers, np.int64), np.array(rows).reshape(len(rows), width)
+
+
+def _guessed(table: Floats) -> list[str]:
+    """Names for a table without a header: the fullest rising column of whole numbers with the largest is the step."""
+    names = [f"column {i}" for i in range(table.shape[1])]
+    whole = [
+        i for i in range(table.shape[1])
+        if not np.isnan(table[:, i]).any() and (table[:, i] % 1 == 0).all() and (np.diff(table[:, i]) >= 0).all()
+    ]  # fmt: skip
+    if whole:
+        names[max(whole, key=lambda i: table[-1, i])] = "step"
+    return names
+
+
+def _tell(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:
+    columns = {name: table[:, i] for i, name in enumerate(names)}
+    step = columns.get("step", np.full(len(table), np.nan))
+    losses = [name for name in names if _LOSS.search(name) and not _VALIDATION.search(name)]
+    loss = np.full(len(table), np.nan)
+    for name in losses:
+        loss = np.where(np.isnan(loss), columns[name], loss)
+    trained = ~np.isnan(loss) if losses else _with_values(columns)
+    for name in names:
+        if _LOSS.search(name) and _VALIDATION.search(name):
+            _tell_evaluations(lines, step, columns[name], records)
+            break
+    rows = np.flatnonzero(trained & np.isfinite(step))
+    rows = rows[np.concatenate(([True], np.diff(step[rows]) != 0))] if len(rows) else rows
+    if len(rows):
+        number = step[rows].astype(np.int64)
+        times = _times(columns, rows, number, int(lines[rows[0]]), records)
+        records.add_rows(number=number, time_s=times, loss=loss[rows], line=lines[rows])
+
+
+def _with_values(columns: dict[str, Floats]) -> np.ndarray:
+    """Rows in which any column but epoch and step, and none of a validation, has a value."""
+    rows = np.zeros(len(next(iter(columns.values()))), bool)
+    for name, column in columns.items():
+        if name not in ("epoch", "step") and not _VALIDATION.search(name):
+            rows |= ~np.isnan(column)
+    return rows
+
+
+def _tell_evaluations(lines: Ints, step: Floats, loss: Floats, records: Records) -> None:
+    rows = np.flatnonzero(~np.isnan(loss) & np.isfinite(step))
+    told = zip(lines[rows].tolist(), step[rows].astype(np.int64).tolist(), loss[rows].tolist(), strict=True)
+    records.events += [Evaluation(line=line, at=at, val_loss=value) for line, at, value in told]
+
+
+# --- times ------------------------------------------------------------------------------------------------------
+
+
+def _times(columns: dict[str, Floats], rows: Ints, number: Ints, line: int, records: Records) -> Floats:
+    """Of a step, from the first of the columns that a user may have logged; nan where there is none."""
+    for name, column in columns.items():
+        found = _PER_STEP.search(name)
+        if found and np.isfinite(column[rows]).mean() > 0.5:
+            scale = 1e-3 if found["unit"] == "_ms" else 1.0
+            known = np.isfinite(column[rows])
+            return np.asarray(np.interp(number, number[known], column[rows][known])) * scale
+    for name, column in columns.items():
+        if _SINCE_START.search(name) and _rises(column[rows]):
+            records.events.append(Fact(line=line, name="averaged", value=True))
+            clock = column[rows] - min(float(column[rows][0]), 0.0)
+            elapsed = Clock(number, clock, np.full(len(rows), WHOLE_SECONDS / 1e3), np.full(len(rows), np.nan), 0)
+            return step_times(elapsed, [])[0]
+    for name, column in columns.items():
+        if _PER_EPOCH.search(name) and np.isfinite(column).any():
+            return _by_epoch(columns, column, rows, line, records)
+    return np.full(len(rows), np.nan)
+
+
+def _rises(values: Floats) -> bool:
+    return len(values) > 2 and not np.isnan(values).any() and bool((np.diff(values) > 0).all())
+
+
+def _by_epoch(columns: dict[str, Floats], column: Floats, rows: Ints, line: int, records: Records) -> Floats:
+    """Each epoch's time over its steps; the user's clock has the validation in it."""
+    ends = np.flatnonzero(np.isfinite(column))
+    steps = columns["step"][ends] + 1
+    done = np.diff(steps, prepend=0.0)
+    per_step = np.where(done > 0, column[ends] / np.maximum(done, 1), np.nan)
+    usual = median(per_step[np.isfinite(per_step)]) if np.isfinite(per_step).any() else math.nan
+    if columns["step"][rows[0]] > done[0] * 2 or columns.get("epoch", np.zeros(len(column)))[rows[0]] > 0:
+        per_step[0] = per_step[1] if len(per_step) > 1 else math.nan  # the log begins within a run
+    places = np.searchsorted(ends, rows)
+    found = np.append(per_step, usual)[places]
+    records.events.append(Fact(line=line, name="mean_of_run", value=True))
+    records.events.append(Fact(line=line, name="holds", value=BOTH))
+    return np.where(np.isfinite(found), found, usual)

@@ -1,0 +1,123 @@
+"""What only a record tells of a run: its span, its compilation, and what lies inside its steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from stepwatch.readers.formats.running import at_lines, median
+from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Inside, Run, Span
+from stepwatch.settings import Origin, Settings
+from stepwatch.units import TERA
+
+_Timed = TypeVar("_Timed", Evaluation, Checkpoint)
+
+
+def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
+    """The run with what only the recorder tells: its span, compilation, what is inside its steps."""
+    begin, end = _bounds(run, events)
+    own = [event for event in events if begin <= event.line < end]
+    facts = [event for event in own if isinstance(event, Fact)]
+    evaluations = _merged([event for event in own if isinstance(event, Evaluation)])
+    evaluated = {evaluation.at for evaluation in evaluations}
+    saves = _merged([event for event in own if isinstance(event, Checkpoint)])
+    compilations = [fact.value for fact in facts if fact.name == "compilation"]
+    settings = run.settings
+    if compilations and settings.flag("compile") is None:
+        settings = settings.beneath(Settings.of(Origin.LOG, {"compile": True}))
+    run = replace(
+        run, evaluations=evaluations, settings=settings,
+        checkpoints=tuple(save._replace(with_evaluation=save.at in evaluated) for save in saves),
+        distributed=(settings.count("world_size") or 1) > 1,
+        compile_s=sum(took for took, _ in compilations) if compilations else None,
+        rank=next((int(fact.value) for fact in facts if fact.name == "rank"), None),
+        closed=any(fact.name == "end_s" for fact in facts),
+        lost_lines=sum(fact.value for fact in facts if fact.name == "lost"),
+    )  # fmt: skip
+    run = replace(run, span=_span(run, facts, compilations), inside=_inside(run, records, begin, end))
+    return replace(run, flops_per_token=_flops_per_token(run, facts, records, begin, end))
+
+
+def _bounds(run: Run, events: Sequence[Event]) -> tuple[float, float]:
+    """From the last header before the first step to the next one behind the last: others are of other processes."""
+    headers = [event.line for event in events if isinstance(event, Fact) and event.header]
+    lines = run.iterations.line
+    first, last = (int(lines.min()), int(lines.max())) if len(lines) else (math.inf, math.inf)
+    begin = max((line for line in headers if line <= first), default=-1)
+    return float(begin), float(min((line for line in headers if line > last), default=math.inf))
+
+
+def _merged(events: Sequence[_Timed]) -> tuple[_Timed, ...]:
+    """One for each iteration, with all that it took; what was pasted twice counts once."""
+    found: dict[int | None, _Timed] = {}
+    for event in dict.fromkeys(event._replace(line=0) for event in events):
+        before = found.get(event.at)
+        took = [one.took_s for one in (before, event) if one is not None and one.took_s is not None]
+        found[event.at] = (before or event)._replace(took_s=sum(took) if took else None, stamp_s=event.stamp_s)
+    lines: dict[int | None, int] = {}
+    for event in events:
+        lines.setdefault(event.at, event.line)
+    merged = [event._replace(line=lines[at]) for at, event in found.items()]
+    return tuple(sorted(merged, key=lambda event: event.at or 0))
+
+
+def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, float]]) -> Span | None:
+    """None where no line tells the time."""
+    told = [(event.took_s or 0.0, event.stamp_s) for event in run.evaluations]
+    told += [(save.took_s or 0.0, save.stamp_s) for save in run.checkpoints]
+    phases = [(took, stamp) for took, stamp in (*told, *compilations) if stamp is not None and math.isfinite(stamp)]
+    rows = run.iterations
+    known = np.isfinite(rows.stamp_s)
+    begins = [stamp - took for took, stamp in phases]
+    ends = [stamp for _, stamp in phases]
+    if known.any():
+        begins.append(float((rows.stamp_s - rows.time_s)[known].min()))
+        ends.append(float(rows.stamp_s[known].max()))
+    if not begins:
+        return None
+    ends += [fact.value for fact in facts if fact.name in ("clock_s", "end_s") and math.isfinite(fact.value)]
+    started = next((fact.value for fact in facts if fact.name == "started_s"), math.nan)
+    begun = min(begins)
+    return Span(started if started <= begun else begun, begun, max(ends))
+
+
+def _inside(run: Run, records: Records, begin: float, end: float) -> Inside | None:
+    rows = run.iterations
+    table = _table(records, INSIDE, 3, begin, end)
+    devices = _table(records, DEVICES, 3, begin, end)
+    if not len(rows) or not (len(table) or len(devices)):
+        return None
+    devices = devices[np.argsort(devices[:, 1], kind="stable")]
+    lines = table[:, 0]
+    return Inside(
+        data_s=at_lines(rows.line, lines, table[:, 1]), wait_s=at_lines(rows.line, lines, table[:, 2]),
+        device_s=at_lines(rows.number, devices[:, 1], devices[:, 2]),
+    )  # fmt: skip
+
+
+def _table(records: Records, name: str, width: int, begin: float, end: float) -> np.ndarray:
+    if name not in records.tables and name not in records.table_rows:
+        return np.zeros((0, width))
+    table = records.table(name, width)
+    return table[(table[:, 0] >= begin) & (table[:, 0] < end)]
+
+
+def _flops_per_token(run: Run, facts: Sequence[Fact], records: Records, begin: float, end: float) -> float | None:
+    """Work and tokens of a step, as the settings tell them or else the steps themselves."""
+    tokens = run.settings.number("tokens_per_iter")
+    if tokens is None:
+        tokens = _middle(run.iterations.reported_tokens_per_s * run.iterations.time_s)
+    flops = next((float(fact.value) for fact in reversed(facts) if fact.name == "flops_per_iter"), None)
+    if flops is None:
+        flops = _middle(_table(records, WORK, 2, begin, end)[:, 1] * TERA)
+    return flops / tokens if flops and tokens else None
+
+
+def _middle(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return median(known) if len(known) else None

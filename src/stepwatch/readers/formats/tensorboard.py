@@ -1,0 +1,396 @@
+"""TensorBoard event files, of any trainer.
+
+Every number has the time at which it was logged: the step time is what lies between two of the training loss, without
+the evaluations in between (their own runtime, or what the clock shows beyond the steps). Where the trainer logs the
+time of an iteration, that is used. Saves are known from the arguments that Hugging Face stores, and told apart from the
+steps they follow where they stand out.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.errors import NoIterations
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.arguments import settings_from
+from stepwatch.readers.events import Scalars, Text, decode, fields, joined
+from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.records import Records
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, UnreadLines
+from stepwatch.settings import Value
+from stepwatch.sources import is_event_file
+
+_SURE = 1e6
+_LOSSES = (
+    "train/loss", "loss/train", "train_loss", "train_loss_step", "train/loss_step", "lm loss",
+    "loss_metrics/global_avg_loss", "training_loss", "training/loss", "loss", "train/total_loss", "batch_loss",
+    "epoch_loss", "train/train_loss_step",
+)  # fmt: skip
+_EVALUATION = Pattern(r"(?i)^(?:eval|val|valid|validation|test)(?:[/_]|$)|[/_ ](?:val|valid|validation|eval)(?:[/_]|$)")
+_PER_ITERATION = ("iteration-time", "time_metrics/end_to_end(s)")
+_TOKENS_PER_S, _MFU_PCT = "throughput(tps)", "mfu(%)"
+_EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
+_WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
+_OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
+_TEXT = "/text_summary"
+_ARGUMENTS = ("args", "hparams", "config")
+_NOISES = 3.0
+_LONGEST_TIME_S = 1e9
+
+
+class _Track(NamedTuple):
+    """One tag."""
+
+    step: Ints
+    wall_s: Floats
+    value: Floats
+
+
+def sniff(head: bytes) -> float:
+    return _SURE if is_event_file(head) else 0.0
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    data = records.held + text
+    scalars, texts, end, damaged = decode(data)
+    records.held = data[end:]
+    records.kept += [scalars, *texts]
+    for _ in range(damaged):
+        records.add_unread(0, "a damaged record")
+
+
+def finish(first_line: int, records: Records) -> None:
+    if records.held:  # of a file that was cut, or is being written
+        records.add_unread(0, "a record that is cut off")
+    records.held = b""
+    parts = [part for part in records.kept if isinstance(part, Scalars)]
+    texts = sorted((part for part in records.kept if isinstance(part, Text)), key=lambda text: text.wall_s)
+    records.kept.clear()
+    if not any(len(part.step) for part in parts):
+        raise NoIterations(
+            Message("the event file holds no number"),
+            Message("copy the whole file if it was cut off, or wait for the first numbers"),
+        )
+    _Events(joined(parts), texts).tell(records)
+
+
+class _Events:
+    """All that a directory's event files hold, in the order of time."""
+
+    def __init__(self, scalars: Scalars, texts: list[Text]) -> None:
+        self.scalars = scalars
+        self.texts = texts
+        self.moments = np.unique(np.concatenate((scalars.wall_s, [text.wall_s for text in texts])))
+        """What stands for the number of a line: each moment at which something was logged."""
+
+    def tell(self, records: Records) -> None:
+        facts = self._facts()
+        records.events += facts
+        settings = {fact.name: fact.value for fact in facts}
+        rows = self._training()
+        if rows is None:
+            self._tell_whole(records)
+            return
+        evaluations = self._evaluations()
+        given = self._given_times()
+        ends = np.zeros(0, np.int64)
+        if given is not None:
+            rows, times = given
+        else:
+            rows, ends = self._with_ends(rows)
+            times, evaluations = _between(rows, evaluations, self._starts(rows))
+            times, saves = _without_saves(rows, times, settings)
+            times = _no_longer_than_usual(times, ends)
+            records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
+        records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
+        self._tell_rows(rows, times, records, ends)
+        self._tell_length(rows, settings, records)
+
+    def _line(self, wall_s: float) -> int:
+        return int(np.searchsorted(self.moments, wall_s))
+
+    def track(self, name: str) -> _Track | None:
+        """A tag's numbers, each step once per run; None where it was not logged."""
+        if name not in self.scalars.tags:
+            return None
+        rows = self.scalars.tag == self.scalars.tags.index(name)
+        step, wall, value = self.scalars.step[rows], self.scalars.wall_s[rows], self.scalars.value[rows]
+        fresh = np.diff(step, prepend=-1) != 0
+        return _Track(step[fresh], wall[fresh], value[fresh])
+
+    # --- which tags ---------------------------------------------------------------------------------------------
+
+    def _training(self) -> _Track | None:
+        lower = {tag.lower(): tag for tag in reversed(self.scalars.tags)}
+        for name in _LOSSES:
+            if name in lower:
+                return self.track(lower[name])
+        counts = np.bincount(self.scalars.tag, minlength=len(self.scalars.tags)).tolist()
+        likely = [
+            (count, tag) for tag, count in zip(self.scalars.tags, counts, strict=True)
+            if "loss" in tag.lower() and not _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
+        ]  # fmt: skip
+        return self.track(max(likely)[1]) if likely else None
+
+    def _with_ends(self, rows: _Track) -> tuple[_Track, Ints]:
+        """The rows with those steps behind the last loss that only the runtime of the whole tells of, and which."""
+        ended = self.track(_WHOLE_RUNTIME)
+        if ended is None or not len(rows.step):
+            return rows, np.zeros(0, np.int64)
+        places = np.searchsorted(rows.wall_s, ended.wall_s)
+        before, after = rows.step[np.maximum(places - 1, 0)], np.append(rows.step, 0)[places]
+        fits = (places > 0) & (ended.step > before) & (after <= before)  # behind it is nothing, or another run
+        places, ended_step, ended_s = places[fits], ended.step[fits], ended.wall_s[fits]
+        whole = _Track(
+            np.insert(rows.step, places, ended_step), np.insert(rows.wall_s, places, ended_s),
+            np.insert(rows.value, places, np.nan),
+        )  # fmt: skip
+        return whole, places + np.arange(len(places))
+
+    def _given_times(self) -> tuple[_Track, Floats] | None:
+        for name in _PER_ITERATION:
+            track = self.track(name)
+            if track is not None:
+                loss = self._training()
+                return track._replace(value=_joined_at(loss, track.step)), track.value
+        return None
+
+    def _evaluations(self) -> list[Evaluation]:
+        """One for each step at which something of an evaluation was logged; it ends where its last number was."""
+        tags = [tag for tag in self.scalars.tags if _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
+        found: dict[int, Evaluation] = {}
+        for tag in tags:
+            track = self.track(tag)
+            assert track is not None
+            for step, wall, value in zip(*(column.tolist() for column in track), strict=True):
+                each = found.get(step, Evaluation(line=0, at=step, stamp_s=wall))
+                if _EVAL_RUNTIME.search(tag):
+                    each = each._replace(took_s=value if np.isfinite(value) and value >= 0 else None)
+                elif "loss" in tag.lower() and each.val_loss is None:
+                    each = each._replace(val_loss=value)
+                found[step] = each._replace(stamp_s=max(wall, each.stamp_s or wall))
+        return sorted(found.values(), key=lambda each: each.stamp_s or 0.0)
+
+    def _starts(self, rows: _Track) -> Floats:
+        """For each row the last start of a process before it: where arguments or a new file were written."""
+        walls = np.array(sorted(text.wall_s for text in self.texts) or [np.nan])
+        places = np.searchsorted(walls, rows.wall_s) - 1
+        return np.where(places >= 0, walls[np.maximum(places, 0)], np.nan)
+
+    # --- what is told -------------------------------------------------------------------------------------------
+
+    def _facts(self) -> list[Fact]:
+        facts: list[Fact] = []
+        single: dict[str, object] = {}
+        for text in self.texts:
+            name = text.tag.removesuffix(_TEXT)
+            if text.tag.startswith("_hparams_"):
+                arguments = _hyperparameters(text.content)
+            elif name in _ARGUMENTS:
+                arguments = _json(text.content)
+            else:
+                single[name] = text.content[:100].decode("utf-8", "replace").strip()
+                arguments = single  # Megatron writes each of its arguments as a text of its own
+            line = self._line(text.wall_s)
+            facts += [
+                Fact(line, key, value, header=name in _ARGUMENTS) for key, value in settings_from(arguments).items()
+            ]
+            facts += [Fact(line, key, value) for key, value in _of_interest(arguments).items()]
+        return facts
+
+    def _tell_rows(self, rows: _Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
+        fits = np.isfinite(times) & (times > 0) & (times < _LONGEST_TIME_S) & (rows.step >= 0)
+        loss = np.where(np.isfinite(rows.value), rows.value, np.inf)
+        if ends is not None:
+            loss[ends] = np.nan
+        columns = {
+            "number": rows.step, "time_s": times, "loss": loss, "stamp_s": rows.wall_s,
+            "reported_tokens_per_s": _joined_at(self.track(_TOKENS_PER_S), rows.step),
+            "reported_mfu": _joined_at(self.track(_MFU_PCT), rows.step) / 100,
+            "line": np.searchsorted(self.moments, rows.wall_s),
+        }  # fmt: skip
+        records.add_rows(**{name: column[fits] for name, column in columns.items()})
+        for row in (np.flatnonzero(np.diff(rows.step) < 0) + 1).tolist():  # whoever wrote this began anew
+            records.events.append(Fact(int(columns["line"][row]), "begun_anew", row, header=True))
+
+    def _tell_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
+        """Hugging Face logs the end, and the epoch: with the number of epochs it tells the number of steps."""
+        ended = self.track(_WHOLE_RUNTIME)
+        if ended is not None and len(ended.step) and ended.step[-1] > 0:
+            records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", int(ended.step[-1])))
+            return
+        epochs, epoch = settings.get("num_train_epochs"), self.track("train/epoch")
+        if "max_iters" in settings or not isinstance(epochs, (int, float)) or epoch is None or not len(rows.step):
+            return
+        if epoch.value[-1] > 0 and epochs > 0:
+            length = round(epochs * float(epoch.step[-1]) / float(epoch.value[-1]))
+            records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", length))
+
+    def _tell_whole(self, records: Records) -> None:
+        """No loss was logged, only what the whole took: its mean is all there is."""
+        runtime = self.track(_WHOLE_RUNTIME)
+        if runtime is None or not len(runtime.step) or runtime.step[-1] < 1:
+            return
+        loss = _joined_at(self.track("train/train_loss"), runtime.step)
+        self._tell_rows(runtime._replace(value=loss), runtime.value / runtime.step, records)
+        facts = {"max_iters": int(runtime.step[-1])} | ({"mean_of_run": 1} if runtime.step[-1] > 1 else {})
+        records.events += [Fact(self._line(float(runtime.wall_s[0])), name, value) for name, value in facts.items()]
+
+
+def _joined_at(track: _Track | None, steps: Ints) -> Floats:
+    """A tag's numbers at these steps; nan where it has none."""
+    if track is None or not len(track.step):
+        return np.full(len(steps), np.nan)
+    order = np.argsort(track.step, kind="stable")
+    known = track.step[order]
+    places = np.minimum(np.searchsorted(known, steps), len(known) - 1)
+    return np.where(known[places] == steps, track.value[order][places], np.nan)
+
+
+# --- from moments to times --------------------------------------------------------------------------------------
+
+
+def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tuple[Floats, list[Evaluation]]:
+    """Seconds per step since the row before, without evaluations; and these with what they took."""
+    gaps, steps = np.diff(rows.wall_s, prepend=np.nan), np.diff(rows.step, prepend=0).astype(np.float64)
+    begun = starts > np.concatenate(([-np.inf], rows.wall_s[:-1]))  # a start lies between this row and the one before
+    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | (begun & (steps > 0) & _restarted(rows, starts))
+    usual = float(np.median(steps[~anew])) if (~anew).any() else float(rows.step[0] if len(rows.step) else 1)
+    gaps = np.where(anew, rows.wall_s - starts, gaps)
+    steps = np.where(anew, np.where(rows.step <= 2 * usual, rows.step, usual), steps)
+    places = np.searchsorted(rows.wall_s, [each.stamp_s or 0.0 for each in evaluations])
+    busy = np.zeros(len(gaps), bool)
+    busy[places[places < len(gaps)]] = True
+    with np.errstate(divide="ignore", invalid="ignore"):
+        plain = gaps / steps
+    normal = plain[~busy & ~anew & np.isfinite(plain)]
+    step_s = float(np.median(normal)) if len(normal) else np.nan
+    spent = np.zeros(len(gaps))
+    told = []
+    for place, each in zip(places.tolist(), evaluations, strict=True):
+        took = each.took_s
+        if took is None and place > 0 and np.isfinite(step_s):
+            idle = (each.stamp_s or 0.0) - float(rows.wall_s[place - 1])
+            took = max(idle - max(each.at - int(rows.step[place - 1]), 0) * step_s, 0.0)
+            if place < len(gaps):
+                took = min(took, float(gaps[place]))
+        told.append(each._replace(took_s=took))
+        if place < len(gaps):
+            spent[place] += took or 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((gaps - spent) / steps), told
+
+
+def _restarted(rows: _Track, starts: Floats) -> np.ndarray:
+    """Whether a process began before the row, and not only another file: more than half of the gap lies before it."""
+    before = np.concatenate(([np.nan], rows.wall_s[:-1]))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(starts - before > 0.5 * (rows.wall_s - before))
+
+
+def _no_longer_than_usual(times: Floats, ends: Ints) -> Floats:
+    """Between the last steps and the runtime lie the last save and what else ends a training, too."""
+    others = np.delete(times, ends)
+    if len(ends) and np.isfinite(others).any():
+        times[ends] = np.fmin(times[ends], np.nanmedian(others))
+    return times
+
+
+def _without_saves(
+    rows: _Track, times: Floats, settings: dict[str, object]
+) -> tuple[Floats, list[tuple[int, float, float]]]:
+    """The times without the saves that the arguments tell of, and these, where they stand out from the noise."""
+    every = settings.get("save_steps")
+    if not isinstance(every, int) or every < 1 or len(times) < 6:
+        return times, []
+    steps = np.diff(rows.step, prepend=rows.step[0])
+    before = rows.step - np.maximum(steps, 0)
+    holds = ((rows.step - 1) // every > (before - 1) // every) & (steps > 0) & (before > 0) & np.isfinite(times)
+    others = ~holds & np.isfinite(times) & (steps > 0)
+    if int(holds.sum()) < 1 or int(others.sum()) < 3:
+        return times, []
+    usual = float(np.median(times[others]))
+    noise = 1.48 * float(np.median(np.abs(times[others] - usual)))
+    excess = (times - usual) * steps
+    cost = float(np.median(excess[holds]))
+    if cost <= _NOISES * noise * float(np.median(steps[holds])) / int(holds.sum()) ** 0.5:
+        return times, []
+    cleaned = np.where(holds, times - cost / np.maximum(steps, 1), times)
+    saved = ((rows.step[holds] - 1) // every * every).tolist()
+    walls = rows.wall_s[np.maximum(np.flatnonzero(holds) - 1, 0)].tolist()
+    return np.maximum(cleaned, 0.1 * usual), [(at, cost, wall) for at, wall in zip(saved, walls, strict=True)]
+
+
+# --- arguments --------------------------------------------------------------------------------------------------
+
+
+def _json(content: bytes) -> dict[str, object]:
+    text = content.decode("utf-8", "replace")
+    begin, end = text.find("{"), text.rfind("}")
+    try:
+        found = json.loads(text[begin : end + 1])
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _of_interest(arguments: dict[str, object]) -> dict[str, Value]:
+    """What is needed here and is no setting of ours: how many epochs, and when it saves."""
+    found: dict[str, Value] = {}
+    epochs, every = arguments.get("num_train_epochs"), arguments.get("save_steps")
+    if isinstance(epochs, (int, float)) and 0 < epochs < 1e6:
+        found["num_train_epochs"] = float(epochs)
+    if arguments.get("save_strategy") == "steps" and isinstance(every, int) and every > 0:
+        found["save_steps"] = every
+    return found
+
+
+def _hyperparameters(content: bytes) -> dict[str, object]:
+    """Of the hparams plugin: plugin data, its content, the start of a session, a map of values."""
+    found: dict[str, object] = {}
+    try:
+        for path in _inside(content, (1, 2, 3, 1)):
+            entry = {field: (size, place) for field, size, place in fields(path, 0, len(path))}
+            size, place = entry[1]
+            name = path[place : place + size].decode("utf-8", "replace")
+            size, place = entry[2]
+            found[name] = _protobuf_value(path[place : place + size])
+    except (ValueError, IndexError, KeyError):
+        return found
+    return found
+
+
+def _inside(data: bytes, path: tuple[int, ...]) -> list[bytes]:
+    parts = [data]
+    for wanted in path:
+        parts = [
+            part[place : place + size]
+            for part in parts for field, size, place in fields(part, 0, len(part)) if field == wanted
+        ]  # fmt: skip
+    return parts
+
+
+def _protobuf_value(data: bytes) -> object:
+    for field, value, place in fields(data, 0, len(data)):
+        if field == 2:
+            return float(np.frombuffer(data, "<f8", 1, place)[0])
+        if field == 3:
+            return data[place : place + value].decode("utf-8", "replace")
+        if field == 4:
+            return bool(value)
+    return None
+
+
+READER = Reader(
+    name="tensorboard", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    about=Message(
+        "The mean of the steps between two moments at which the training loss was logged, without the evaluations "
+        "between them; or the time of an iteration where the trainer logs that. A checkpoint is in the steps after it."
+    ),
+    example="(binary: events.out.tfevents.1745377456.node7.2933.0)",
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
+)  # fmt: skip

@@ -1,0 +1,525 @@
+"""From the bars and dictionaries of the Hugging Face Trainer to rows, evaluations and checkpoints.
+
+Which bar is the training's, which iteration a dictionary belongs to and how long the steps took is known only once all
+is read.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from functools import cached_property
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.readers.formats.running import (
+    WHOLE_SECONDS,
+    Clock,
+    Pause,
+    at_lines,
+    first_draws,
+    median,
+    processes,
+    step_times,
+)
+from stepwatch.readers.records import LINE_OF, Records
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
+
+_LEAST_OVERLAP = 0.25
+_MOST_STEPS = 1e12
+_LEAST_S = 1e-6
+_LEAST_RATES = 4
+_LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
+_ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
+_LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
+
+
+class _Process(NamedTuple):
+    """Of one process: the lines it may have written, where it shows its position, and what the epochs tell."""
+
+    begin: float
+    end: float
+    line: Floats
+    number: Ints
+    per_epoch: float = math.nan
+    late: bool = False
+    """Output that was held back came out whole pages at once: then only the epoch tells the place."""
+
+    def of(self, table: np.ndarray) -> np.ndarray:
+        """The rows of a table, by line, that are its own."""
+        first, last = np.searchsorted(table[:, 0], (self.begin, self.end))
+        return table[first:last]
+
+
+class TrainerRows:
+    """Rows, evaluations and checkpoints of all processes, from everything that was kept."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.losses = records.table("loss", 4)
+        self.told = records.table("told", 6)
+        self.evaluations = records.table("eval", 7)
+        self.summaries = records.table("summary", 6)
+        self.ended = records.table("ended", 1)
+        self.total = self._total_told()
+        self.bars = self._training_bars(records.table("bar", 5))
+        self.marks = self._marks()
+        self.saves = self._saves(*self.marks[:2])
+
+    def tell(self) -> None:
+        line, number, elapsed, error, rate = self.marks
+        if not len(line):
+            self._without_clock()
+            return
+        pieces = processes(number, elapsed)
+        edges = [self._begin(line[piece.start - 1], line[piece.start]) for piece in pieces[1:]] + [math.inf]
+        begin = -math.inf
+        for piece, end in zip(pieces, edges, strict=True):
+            inside = first_draws(number[piece])
+            marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
+            if len(inside):
+                process = self._process(_Process(begin, float(end), line[piece][inside], number[piece][inside]))
+                self._tell_process(process, marks, len(pieces) > 1)
+            begin = float(end)
+
+    def _begin(self, last: float, first: float) -> float:
+        """Where a process begins: with the empty bar between the last position before it and its first, if drawn."""
+        place = int(np.searchsorted(self._empty, last, side="right"))
+        return float(self._empty[place]) if place < len(self._empty) and self._empty[place] < first else first
+
+    @cached_property
+    def _empty(self) -> Floats:
+        """The lines of bars at 0."""
+        return np.asarray(self.bars[self.bars[:, 1] == 0, 0])
+
+    def _process(self, bare: _Process) -> _Process:
+        known = bare._replace(per_epoch=self._steps_per_epoch(bare))
+        lines, epochs = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
+        return known._replace(late=_late(_by_place(lines, known), epochs, epochs * known.per_epoch))
+
+    # --- which bar, which clock ---
+
+    def _total_told(self) -> set[float]:
+        facts = {float(f.value) for f in self.records.events if isinstance(f, Fact) and f.name == "max_iters"}
+        return facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
+
+    def _training_bars(self, bars: np.ndarray) -> np.ndarray:
+        """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
+        if len(bars) and bars[:, 2].min() == bars[:, 2].max():
+            return bars
+        if self.total & set(np.unique(bars[:, 2]).tolist()):
+            return bars[np.isin(bars[:, 2], list(self.total))]
+        places = np.searchsorted(bars[:, 0], self.losses[:, 0]) - 1
+        votes = Counter(bars[np.clip(places, 0, None), 2].tolist() if len(bars) else [])
+        if not votes:
+            longest = {total: float(bars[bars[:, 2] == total, 3].max()) for total in np.unique(bars[:, 2]).tolist()}
+            votes = Counter({max(longest, key=lambda total: longest[total]): 1} if longest else {})
+        if not votes:
+            return bars[:0]
+        best = self._totals_of_summaries(bars) or {votes.most_common(1)[0][0]}
+        chosen = bars[np.isin(bars[:, 2], list(best))]
+        begin, end = chosen[0, 0], chosen[-1, 0]
+        # Another run in the same log, where it does not lie between the lines of this one.
+        for total in sorted(votes.keys() - best):
+            others = bars[bars[:, 2] == total]
+            if others[-1, 0] < begin or others[0, 0] > end:
+                chosen = np.concatenate((chosen, others))
+        return np.asarray(chosen[np.argsort(chosen[:, 0], kind="stable")])
+
+    def _totals_of_summaries(self, bars: np.ndarray) -> set[float]:
+        """Totals of bars that are the rate in a summary by its time, as far as its digits tell them."""
+        totals = np.unique(bars[:, 2])
+        steps = self.summaries[:, 1] * self.summaries[:, 2]
+        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
+        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
+        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
+        return {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
+
+    def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
+        """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""
+        clocked = self.told[np.isfinite(self.told[:, 1]) & np.isfinite(self.told[:, 3])]
+        fine = len(clocked) and bool((clocked[:, 4] < WHOLE_SECONDS).mean() > 0.9)
+        if len(self.bars) and not fine:
+            marks = self.bars[self.bars[:, 1] > 0]
+            error = np.full(len(marks), WHOLE_SECONDS)
+            return marks[:, 0], marks[:, 1].astype(np.int64), marks[:, 3], error, marks[:, 4]
+        clocked = np.concatenate((clocked, self._evaluated_last(clocked)))
+        number = clocked[:, 1].astype(np.int64)
+        return clocked[:, 0], number, clocked[:, 3], clocked[:, 4], np.full(len(clocked), np.nan)
+
+    def _evaluated_last(self, clocked: np.ndarray) -> np.ndarray:
+        """The evaluation after the last step, where no loss tells its clock any more: it began so much before."""
+        rows = self.evaluations
+        begun = rows[:, 5] - rows[:, 4]
+        later = (rows[:, 2] > clocked[-1, 1]) & (rows[:, 0] > clocked[-1, 0]) if len(clocked) else rows[:, 0] < 0
+        first = np.flatnonzero(later & (begun >= 0))[:1]
+        unknown = np.full(len(first), np.nan)
+        error = np.full(len(first), WHOLE_SECONDS)
+        return np.stack((rows[first, 0], rows[first, 2], unknown, begun[first], error, unknown), axis=1)
+
+    # --- numbers ---
+
+    def _numbers(self, lines: Floats, epochs: Floats, process: _Process) -> Floats:
+        """The iteration of dictionaries: as they tell it, as the bar above shows it, or by the epoch."""
+        told = at_lines(lines, self.told[:, 0], self.told[:, 1])
+        by_epoch = _by_epoch(epochs, process.per_epoch)
+        by_place = _by_place(lines, process)
+        best = by_epoch if process.late else np.where(np.isfinite(by_place), by_place, by_epoch)
+        return np.where(np.isfinite(told), told, best)
+
+    def _steps_in_all(self) -> int:
+        """As the log tells them, as the bar shows them, or by the rate in the summary; 0 where nothing does."""
+        if self.total:
+            return int(max(self.total))
+        if len(self.bars):
+            return int(self.bars[-1, 2])
+        steps = float(self.summaries[-1, 1] * self.summaries[-1, 2]) if len(self.summaries) else math.nan
+        return round(steps) if 0 <= steps < _MOST_STEPS else 0
+
+    @cached_property
+    def _steps_done(self) -> int:
+        """Of a run without a clock: its rate is by the planned steps, also where it was stopped before the last."""
+        planned, end = self._steps_in_all(), self.summaries[-1:]
+        if not len(end):
+            return planned
+        step, epoch = float(end[0, 5]), float(end[0, 3])
+        if 0 < step < _MOST_STEPS:
+            return int(step)
+        rates = self.records.table("rate", 3)
+        epochs = self._planned_epochs[-1].value if self._planned_epochs else _end_of_rates(rates[:, 1], rates[:, 2])
+        if 0 < epoch < (1 - _LITTLE) * epochs:
+            return round(planned * epoch / epochs)
+        return planned if self.total or len(self.bars) else self._refined(planned, end[0])
+
+    def _refined(self, steps: int, end: Floats) -> int:
+        """Steps by the digits of a rate as the save of the last one tells them, or losses at equal distances."""
+        doubt = float(max(end[1], steps)) * _LAST_DIGIT
+        saved = max((save.at or 0 for save in self.saves), default=0)
+        if saved > 0 and abs(saved - steps) <= doubt:
+            return saved
+        epochs = self.losses[:, 2]
+        at_end = len(epochs) > 0 and epochs[-1] == end[3] > 0
+        even = _evenly(epochs, steps / float(end[3]), doubt) if at_end else None
+        return steps if even is None else int(even[-1])
+
+    def _steps_per_epoch(self, process: _Process) -> float:
+        """By the summary, where the training ended, or by the planned ends; an epoch that was only seen is no end."""
+        ended = process.of(self.summaries)
+        if len(ended) and ended[-1, 3] > 0:
+            done = int(process.number[-1]) if len(process.number) else self._steps_done
+            return (done or math.nan) / float(ended[-1, 3])
+        begun = process.line[0] if len(process.line) else math.inf
+        told = bisect_right(self._planned_epochs, begun, key=LINE_OF)
+        epochs = self._planned_epochs[told - 1].value if told else math.nan
+        if not told and not len(process.line):
+            epochs = _whole_end(self.losses[:, 2])
+        steps = self._last_at(begun) if len(process.line) else self._steps_in_all()
+        return steps / epochs if steps and epochs > 0 else math.nan
+
+    @cached_property
+    def _facts(self) -> dict[str, list[Fact]]:
+        """What the log says of its settings, by name and line."""
+        facts: dict[str, list[Fact]] = {}
+        for fact in sorted((event for event in self.records.events if isinstance(event, Fact)), key=LINE_OF):
+            facts.setdefault(fact.name, []).append(fact)
+        return facts
+
+    @property
+    def _planned_epochs(self) -> list[Fact]:
+        return self._facts.get("epochs", [])
+
+    def _told_by(self, line: int, name: str) -> float | None:
+        """A setting as it was last told before a line, or first after it."""
+        facts = self._facts.get(name, [])
+        place = max(bisect_right(facts, line, key=LINE_OF) - 1, 0)
+        return facts[place].value if facts else None
+
+    def _last_at(self, line: float) -> int:
+        """The last step as the bar shows it from this line on, or as the log tells it; 0 where nothing does."""
+        place = min(int(np.searchsorted(self.bars[:, 0], line)), len(self.bars) - 1)
+        return int(self.bars[place, 2] if len(self.bars) else max(self.total, default=0))
+
+    def _saves(self, bar_line: Floats, bar_number: Ints) -> list[Checkpoint]:
+        """Checkpoints with the number in their name; the others get that of the bar above them."""
+        saves = [event for event in self.records.events if isinstance(event, Checkpoint)]
+        self.records.events = [event for event in self.records.events if not isinstance(event, Checkpoint)]
+        unplaced = self.records.unplaced
+        places = np.searchsorted(bar_line, [event.line for event in unplaced]) - 1
+        numbers = np.append(bar_number, 0)[places].tolist()
+        for event, place, at in zip(unplaced, places.tolist(), numbers, strict=True):
+            if isinstance(event, Checkpoint) and place >= 0:
+                saves.append(tuple.__new__(Checkpoint, (event[0], at, *event[2:])))
+        self.records.unplaced.clear()
+        return saves
+
+    # --- rows ---
+
+    def _tell_process(self, process: _Process, marks: list[np.ndarray], several: bool) -> None:
+        line, number, elapsed, error, rate = marks
+        begin, end = process.begin, process.end
+        losses = process.of(self.losses)
+        loss_at = self._numbers(losses[:, 0], losses[:, 2], process)
+        losses, loss_at = losses[np.isfinite(loss_at)], loss_at[np.isfinite(loss_at)]
+        evaluations = self._merged_evaluations(process)
+        own = [save for save in self.saves if begin <= save.line < end]
+        saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are told by two libraries
+        drawn_zero = bool(np.diff(np.searchsorted(self._empty, (begin, line[0])))[0])
+        clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
+        pauses = [(e.at, e.took_s) for e in evaluations] + [(s.at or 0, s.took_s) for s in saved]
+        times, took = step_times(clock, list(map(tuple.__new__, repeat(Pause), pauses)))
+        # A clock that did not move for most rows has measured nothing, and no least time stands in for that.
+        measured = median(times) > 0
+        if several and not measured:
+            return
+        times = np.maximum(times, _LEAST_S) if measured else np.full(len(times), np.nan)
+        loss = _by_number(number, loss_at, losses[:, 1])
+        stamps = _by_number(number, loss_at, losses[:, 3])
+        lines = line.astype(np.int64)
+        self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
+        self._tell_facts(process, clock, several)
+        told = zip(evaluations, took, strict=False)
+        # Without a call of the class for each: there may be as many as steps.
+        self.records.events += [
+            event if event[4] is seconds else tuple.__new__(Evaluation, (*event[:4], seconds, event[5]))
+            for event, seconds in told
+        ]
+        costs = zip(saved, took[len(evaluations) :], strict=True)
+        self.records.events += [tuple.__new__(Checkpoint, (*save[:3], seconds, save[4])) for save, seconds in costs]
+
+    def _tell_facts(self, process: _Process, clock: Clock, several: bool) -> None:
+        events, line = self.records.events, int(process.line[0])
+        if clock.done or several:
+            begin = line if math.isinf(process.begin) else int(process.begin)
+            events.append(Fact(line=begin, name="process", value=line, header=True))
+        if clock.done and clock.done < clock.number[0]:
+            events.append(Fact(line=line, name="resume", value=True))
+        if (clock.covers > 1).any():
+            alone = len(clock.number) == 1
+            events.append(Fact(line=line, name="mean_of_run" if alone else "averaged", value=True))
+        if self._last_at(line) > 0:
+            events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
+        if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever it was to end
+            events.append(Fact(line=int(process.line[-1]), name="max_iters", value=int(process.number[-1])))
+        self._tell_sizes(process)
+
+    def _tell_sizes(self, process: _Process) -> None:
+        """What follows from several lines: tokens of an iteration, the number of cards."""
+        events, line = self.records.events, int(process.line[0])
+        counted = process.of(self.told)
+        counted = counted[np.isfinite(counted[:, 5]) & (counted[:, 5] > 0)]
+        epochs = at_lines(counted[:, 0], self.losses[:, 0], self.losses[:, 2])
+        numbers = self._numbers(counted[:, 0], epochs, process)
+        steps, tokens = np.diff(numbers), np.diff(counted[:, 5])
+        fits = (steps > 0) & (tokens > 0)
+        if fits.any():
+            # In all, as the lengths of samples differ, and as rounded places matter little over the whole.
+            per_step = round(float(tokens[fits].sum() / steps[fits].sum()))
+            events.append(Fact(line=line, name="tokens_per_iter", value=per_step))
+        batch, whole, micro = (self._told_by(line, name) for name in ("batch_size", "whole_batch", "micro_steps"))
+        if batch and whole and micro and whole % (batch * micro) == 0:
+            cards = int(whole / (batch * micro))
+            events.append(Fact(line=line, name="world_size", value=cards))
+            # nanoGPT's number is that of all cards together.
+            events.append(Fact(line=line, name="gradient_accumulation_steps", value=int(micro * cards)))
+        trained = self._told_by(line, "trainable_params")
+        if trained and "n_params" not in self._facts:
+            events.append(Fact(line=line, name="n_params", value=trained))
+
+    def _merged_evaluations(self, process: _Process) -> list[Evaluation]:
+        """Each once: several data sets are one evaluation; one that is printed again or follows the end is none."""
+        rows = process.of(self.evaluations)
+        at = self._numbers(rows[:, 0], rows[:, 1], process)
+        at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], at)
+        rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
+        for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
+            rows[row, 4] = self._since_loss(at[row], rows[row, 5], rows[row, 0])
+        losses, seconds, stamps = (_known(rows[:, column]) for column in (3, 4, 6))
+        ended = max(process.of(self.summaries)[:, 0], default=math.inf)
+        again: set[tuple[int, float | None, float | None]] = set()
+        found: dict[int, Evaluation] = {}
+        lines = rows[:, 0].astype(np.int64).tolist()
+        if bool((np.diff(at) > 0).all()):
+            told = zip(lines, at.tolist(), repeat(None), losses, seconds, stamps, strict=False)
+            return list(map(tuple.__new__, repeat(Evaluation), told))
+        for row_line, place, loss, took, stamp in zip(lines, at.tolist(), losses, seconds, stamps, strict=True):
+            seen = found.get(place)
+            if seen is None:
+                found[place] = tuple.__new__(Evaluation, (row_line, place, None, loss, took, stamp))
+            elif took is not None and row_line < ended:
+                again.add((place, seen.val_loss, seen.took_s))
+                if (place, loss, took) not in again:
+                    again.add((place, loss, took))
+                    found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
+        return list(found.values())
+
+    def _since_loss(self, number: float, elapsed: float, line: float) -> float:
+        """LLaMA-Factory tells no cost, but the clock before and after it."""
+        rows = self._told_at.get(number, [])
+        place = bisect_left(rows, line, key=lambda row: float(self.told[row, 0])) - 1
+        before = float(self.told[rows[place], 3]) if place >= 0 else math.nan
+        return elapsed - before if elapsed > before else math.nan
+
+    @cached_property
+    def _told_at(self) -> dict[float, list[int]]:
+        """The rows of what was told, by their iteration."""
+        rows: dict[float, list[int]] = {}
+        for row, number in enumerate(self.told[:, 1].tolist()):
+            rows.setdefault(number, []).append(row)
+        return rows
+
+    # --- no bar at all ---
+
+    def _without_clock(self) -> None:
+        """Dictionaries alone: the mean of the whole run where the summary tells it, or the clock in front of lines."""
+        process = self._process(_Process(-math.inf, math.inf, np.empty(0), np.empty(0, np.int64)))
+        loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], process)
+        if not np.isfinite(loss_at).any():  # nothing tells how many steps lie between them
+            loss_at = np.arange(1.0, len(loss_at) + 1)
+        known = np.isfinite(loss_at)
+        rows, number = self.losses[known], loss_at[known].astype(np.int64)
+        inside = first_draws(number)
+        rows, number = rows[inside], number[inside]
+        if not len(rows):
+            self._summary_alone()
+            return
+        if math.isnan(process.per_epoch):
+            process = process._replace(line=rows[:, 0], number=number)
+        evaluations = self._merged_evaluations(process)
+        line, times = int(rows[0, 0]), np.full(len(rows), np.nan)
+        columns = {"number": number, "loss": rows[:, 1], "stamp_s": rows[:, 3], "line": rows[:, 0].astype(np.int64)}
+        if len(rows) > 2 and np.isfinite(rows[:, 3]).all() and not math.isnan(process.per_epoch):
+            clock = Clock(number, rows[:, 3] - rows[0, 3], np.full(len(rows), WHOLE_SECONDS), times, 0)
+            times, _ = step_times(clock, [Pause(e.at, e.took_s) for e in evaluations])
+            self.records.events.append(Fact(line=line, name="averaged", value=True))
+        elif len(self.summaries):
+            times[:] = self._mean_of_run(evaluations, line)
+            if self._steps_done > number[-1]:
+                self._add_last(times[0])
+        self.records.add_rows(time_s=times, **columns)
+        self.records.events += [*evaluations, *self.saves]
+        self._tell_end(line)
+
+    def _mean_of_run(self, evaluations: list[Evaluation], line: int) -> float:
+        end = self.summaries[-1]
+        spent = float(end[1]) - sum(e.took_s or 0.0 for e in evaluations if e.line < end[0])
+        self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
+        return max(spent, 0.0) / self._steps_done if self._steps_done else math.nan
+
+    def _add_last(self, time_s: float) -> None:
+        """The last step of a run, where no loss is told of it."""
+        number, line = np.array([self._steps_done]), self.summaries[-1:, 0].astype(np.int64)
+        self.records.add_rows(number=number, time_s=np.array([time_s]), line=line)
+
+    def _summary_alone(self) -> None:
+        if self._steps_done and len(self.summaries):
+            line = int(self.summaries[-1, 0])
+            self._add_last(self._mean_of_run([], line))
+            self._tell_end(line)
+
+    def _tell_end(self, line: int) -> None:
+        last = self._steps_done if len(self.summaries) else self._steps_in_all()
+        if last:
+            self.records.events.append(Fact(line=line, name="max_iters", value=last))
+
+
+def _by_place(lines: Floats, process: _Process) -> Floats:
+    """The position of the bar above, which may stand on the same line."""
+    if not len(process.line):
+        return np.full(len(lines), np.nan)
+    places = np.searchsorted(process.line, lines, side="right") - 1
+    return np.where(places >= 0, process.number[np.clip(places, 0, None)], np.nan)
+
+
+def _whole_end(epochs: Floats) -> float:
+    """The epochs of a run whose last dictionary stands at the end of one of them; else nan: it may have stopped."""
+    epochs = np.unique(epochs[np.isfinite(epochs)])
+    if len(epochs) < 2:
+        return math.nan
+    whole = math.ceil(epochs[-1] - 1e-3)
+    return whole if whole - epochs[-1] < median(np.diff(epochs)) else math.nan
+
+
+def _end_of_rates(epochs: Floats, rates: Floats) -> float:
+    """The epoch at which learning rates that fall in a line, as they do unless told otherwise, come to 0; else nan."""
+    known = np.isfinite(epochs) & np.isfinite(rates)
+    epochs, rates = epochs[known], rates[known]
+    top = int(rates.argmax()) if len(rates) else 0
+    epochs, rates = epochs[top:], rates[top:]
+    if len(rates) < _LEAST_RATES or not (rates[-1] < rates[0] and epochs[-1] > epochs[0]):
+        return math.nan
+    slope = (rates[-1] - rates[0]) / (epochs[-1] - epochs[0])
+    if (np.abs(rates - rates[0] - slope * (epochs - epochs[0])) > _LITTLE / 2 * rates[0]).any():
+        return math.nan
+    end = float(epochs[0] - rates[0] / slope)
+    return round(end) if abs(end - round(end)) < _LITTLE / 2 * end else end
+
+
+def _by_epoch(epochs: Floats, per_epoch: float) -> Floats:
+    """The iterations at these epochs, which are often rounded: at equal distances where that is possible."""
+    even = _evenly(epochs, per_epoch)
+    if even is None or (np.abs(epochs - np.round(epochs))[:-1] < _ROUNDED_EPOCH).all():  # after each epoch
+        return np.round(epochs * per_epoch)
+    return even
+
+
+def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | None:
+    """Iterations every so many, as trainers log and evaluate, where that agrees with all epochs; else None.
+
+    The doubt is that of the last iteration.
+    """
+    if len(epochs) < 2 or not np.isfinite(epochs).all() or not (per_epoch > 0 and epochs[-1] > 0):
+        return None
+    little = 1 + _ROUNDED_EPOCH * per_epoch * (1 + epochs / epochs[-1])  # of each, and of the last by which it goes
+    for begin in (1, 0):  # some log the very first iteration too
+        order = np.arange(len(epochs)) + begin
+        even = np.maximum(order * np.round(epochs[-1] * per_epoch / order[-1]), 1)
+        fits = np.abs(even - epochs * (even[-1] / epochs[-1])) <= little
+        if even[-1] >= order[-1] and fits.all() and abs(even[-1] - epochs[-1] * per_epoch) <= little[-1] + doubt:
+            return np.asarray(even)
+    return None
+
+
+def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:
+    """Whether the bars above tell other iterations than the epochs do, and none that grow with the epoch at all."""
+    known = np.isfinite(by_place) & np.isfinite(by_epoch) & (epochs > 0)
+    if known.sum() <= 2:
+        return False
+    by_place, epochs, by_epoch = by_place[known], epochs[known], by_epoch[known]
+    grown = epochs * median(by_place / epochs)
+    little = 2 + _LITTLE * float(by_epoch.max())
+    return all(median(np.abs(by_place - other)) > little for other in (grown, by_epoch))
+
+
+def _known(values: Floats) -> list[float | None]:
+    if np.isfinite(values).all():
+        return list(values.tolist())
+    if not np.isfinite(values).any():
+        return [None] * len(values)
+    return [
+        value if finite else None for value, finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)
+    ]
+
+
+def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:
+    """Values at some of the iterations, for the rows; nan where there is none."""
+    column = np.full(len(number), np.nan)
+    rows = np.searchsorted(number, at)
+    inside = rows < len(number)
+    rows, at, values = rows[inside], at[inside], values[inside]
+    exact = number[rows] == at
+    column[rows[exact]] = values[exact]
+    return column
+
+
+def _done(number: Ints, elapsed: Floats, rate: Floats, drawn_zero: bool) -> int:
+    """How many iterations the process had done at the first row; 0 where the log does not begin with it."""
+    first = int(number[0])
+    apart = int(number[1] - number[0]) if len(number) > 1 else first
+    if not (drawn_zero or first <= 1 or first <= apart):
+        return 0
+    later = float(elapsed[-1] - elapsed[0]) / max(int(number[-1]) - first, 1)
+    resumed = first > apart and float(elapsed[0]) / first < _LEAST_OVERLAP * later
+    return min(apart, first) if resumed else first

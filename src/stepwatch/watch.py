@@ -11,6 +11,9 @@ the usual cost, stalls as normal steps.
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,10 +25,12 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.statistics import median
-from stepwatch.errors import NoIterations
+from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.following import LiveReader
 from stepwatch.run import Ints, Run
+from stepwatch.sources import unreadable
+from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import Interval
 
 MOST_ROWS = 16_384  # kept before normal ones are thinned to half of it
@@ -106,6 +111,24 @@ class Look(NamedTuple):
     def last_iteration(self) -> int | None:
         known = self.analysis is not None and len(self.analysis.run.iterations)
         return int(self.analysis.run.iterations.number[-1]) if known and self.analysis is not None else None
+
+
+def open_log(name: str, *, tee: Callable[[bytes], None] | None = None, once: bool = False) -> Growing:
+    """A pipe, which `tee` is handed as it comes, or a file that may not be there yet unless it is read but once."""
+    if name == "-":
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError(
+                Message("there is no log to watch"),
+                Message("name it: stepwatch watch train.log, or pipe it: python train.py … | stepwatch watch -"),
+            )
+        return GrowingPipe(sys.stdin.buffer, tee=tee)
+    try:
+        if stat.S_ISFIFO(os.stat(name).st_mode):
+            return GrowingPipe(open(name, "rb", buffering=0), name=os.path.basename(name), tee=tee)
+    except OSError as error:
+        if once or not isinstance(error, FileNotFoundError):
+            raise unreadable(name, error) from error
+    return GrowingFile(name)
 
 
 class Live:

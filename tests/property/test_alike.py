@@ -17,7 +17,7 @@ from stepwatch.readers.columns import Block, read_floats, read_stamp
 from stepwatch.readers.formats import lightning_csv, nanogpt
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.records import Records
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import COLUMNS, Fact
 
 MONTH_FIRST = ("01/02/2026 03:04:{n:02d} - INFO - a.b -   ", "[01/02 03:04:{n:02d} a.b]: ")

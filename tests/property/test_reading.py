@@ -22,9 +22,11 @@ from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters import View, render
 from stepwatch.readers import read, reading
-from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.formats import nanogpt
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.shape import alike
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import KINDS, NotPlain, evaluate, read_config, read_value
@@ -229,15 +231,17 @@ def test_prefix_changes_no_iteration_and_no_event(log: str, prefix: str) -> None
 
 NUMBERS = st.from_regex(r"-?[0-9]{1,9}(\.[0-9]{0,9})?", fullmatch=True) | st.sampled_from(["nan", "", ".", "1e5", "-"])
 
+LONG_NUMBERS = st.from_regex(r"[-+]?[0-9]{1,22}(\.[0-9]{0,22})?([eE][-+]?[0-9]{1,2})?", fullmatch=True)
+
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=20), st.booleans())
 @example([("-0", "1", "2", "3"), ("1", "-0", "-0", "-0")], True)
-def test_templates_read_what_patterns_read(quadruples: list[tuple[str, ...]], with_mfu: bool) -> None:
+def test_lines_together_give_what_they_give_one_by_one(quadruples: list[tuple[str, ...]], with_mfu: bool) -> None:
     shape = "iter {}: loss {}, time {}ms, mfu {}%" if with_mfu else "iter {}: loss {}, time {}ms"
     text = "\n".join(shape.format(*numbers) for numbers in quadruples)
     fast = records_of(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nanogpt, "TEMPLATES", ())
+        patch.setattr(nanogpt, "alike", lambda *_: ())
         slow = records_of(text)
     for name in ("number", "time_s", "line", "reported_mfu"):
         assert np.array_equal(getattr(fast, name), getattr(slow, name), equal_nan=True)
@@ -250,14 +254,23 @@ def records_of(text: str) -> object:
     return records.iterations()
 
 
-@given(st.lists(NUMBERS, min_size=1, max_size=30))
-def test_a_template_reads_numbers_as_python_does(numbers: list[str]) -> None:
+@given(st.lists(NUMBERS | LONG_NUMBERS, min_size=1, max_size=30))
+def test_a_shape_reads_numbers_as_python_does(numbers: list[str]) -> None:
     block = Block.of("\n".join(f"a {number} b" for number in numbers).encode())
-    lines, found = Template("a {x} b").match(block, np.arange(len(block.starts)))
-    plain = re.compile(r"-?\d{1,7}(\.\d{1,7})?")
-    expected = [i for i, number in enumerate(numbers) if plain.fullmatch(number)]
-    assert lines.tolist() == expected
-    assert found["x"].tolist() == [float(numbers[i]) for i in expected]
+    statement = Line("a {x:decimal} b")
+    expected = {
+        i: float(found.texts["x"].replace(",", ""))
+        for i, number in enumerate(numbers)
+        if (found := statement.find(f"a {number} b")) is not None
+    }
+    read = {
+        line: value
+        for _, lines, found in alike(block, block.filled, (statement,))
+        for line, value in zip(lines.tolist(), found["x"].tolist(), strict=True)
+    }
+    assert read.items() <= expected.items()
+    usual = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?([eE][-+]?\d{1,3})?")
+    assert {i for i in expected if usual.fullmatch(numbers[i])} <= read.keys()
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

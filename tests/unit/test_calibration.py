@@ -219,6 +219,48 @@ def test_an_evaluation_is_forward_passes_and_a_checkpoint_is_bytes() -> None:
     assert answer.checkpoint_s.mid == pytest.approx(12 * SMALL.n_params / 1e9, rel=0.3)
 
 
+@pytest.mark.parametrize(("bias", "tensors"), [(False, 6 * 4 + 3), (True, 12 * 4 + 4)])
+def test_many_small_tensors_are_saved_one_by_one(bias: bool, tensors: int) -> None:
+    """Of 4 layers: two norms and four matrices each, the embeddings, the last norm; with biases a second of each.
+
+    Each is saved with Adam's two moments and its count of steps.
+    """
+    known = a_calibration()
+    figures = {**known.figures, "save_tensor": known.figures["save_rate"]._replace(value=1.0)}
+    answer = estimate(replace(SMALL, bias=bias), as_card(replace(known, figures=figures)))
+    assert answer is not None
+    assert answer.checkpoint_s.mid == pytest.approx(4 * tensors, rel=1e-3)
+    assert answer.checkpoint_s.high / answer.checkpoint_s.mid == pytest.approx(1.7, rel=0.1)  # as small ones took
+
+
+@pytest.mark.parametrize(("bias", "tensors"), [(False, 6 * 4 + 3), (True, 12 * 4 + 3)])
+def test_the_optimizer_takes_its_time_for_each_tensor(bias: bool, tensors: int) -> None:
+    workload = replace(SMALL, bias=bias)
+    answer = estimate(workload, as_card(a_calibration()))
+    assert answer is not None
+    seconds = next(term.seconds for term in answer.terms if term.name == "optimizer")
+    assert seconds == pytest.approx(tensors * 6e-5 + 60 * workload.n_params / 1e10, rel=0.02)
+
+
+def test_attention_and_a_forward_pass_take_their_share() -> None:
+    """Measured over 8 sequences of one head; the forward pass does a third of the products."""
+    workload = replace(SMALL, block_size=128, n_embd=256, n_head=4)
+    both, forward = (
+        {term.name: term.seconds for term in measured_terms(workload, a_calibration(), passes)}
+        for passes in ("both", "forward")
+    )
+    each = workload.batch_size * workload.n_head * workload.n_layer / 8
+    assert both["attention"] == pytest.approx(each * attention_s(128, 64), rel=0.01)
+    assert forward["matmul"] == pytest.approx(both["matmul"] / 3, rel=0.01)
+
+
+def test_the_model_that_was_compiled_to_measure_takes_what_it_took() -> None:
+    """`stepwatch calibrate` compiles two layers."""
+    answer = estimate(replace(SMALL, n_layer=2, compile=True), as_card(a_calibration()))
+    assert answer is not None
+    assert answer.compile_s.mid == pytest.approx(20.0)
+
+
 def test_a_restless_machine_has_wider_intervals() -> None:
     calm = a_calibration()
     shaken = {

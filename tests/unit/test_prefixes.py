@@ -7,7 +7,7 @@ import pytest
 
 from stepwatch.readers.columns import Block
 from stepwatch.readers.prefixes import behind_prefix
-from stepwatch.readers.stamps import stamp_of
+from stepwatch.readers.text.stamps import stamp_of
 
 
 def behind(text: bytes) -> tuple[list[bytes], list[float] | None]:

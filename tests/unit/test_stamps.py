@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 
 LINE = "step 500: train loss 2.5000, val loss 2.6000"
 DATED = [

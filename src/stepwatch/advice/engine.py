@@ -123,14 +123,6 @@ def _same_tokens(case: Case, new: Mapping[str, Value]) -> bool:
     return then.grad_accum % then.world_size == 0 and then.tokens_per_iteration == now.tokens_per_iteration
 
 
-def _fits(case: Case, new: Mapping[str, Value]) -> bool:
-    """No change may take memory that the card may not have; what needs no more than now is fine."""
-    used, needed = case.vram_bytes({}), case.vram_bytes(new)
-    if used is None or needed is None or case.gpu is None or not case.gpu.vram_bytes:
-        return True
-    return needed.high <= case.gpu.vram_bytes or needed.mid <= used.mid
-
-
 def _saved_together(case: Case, all_of: Sequence[Advice]) -> Interval | None:
     """None where two of them exclude each other, or the card's memory is too small for all."""
     names = [name for advice in all_of for name in advice.change if name != "eval_iters"]
@@ -139,7 +131,11 @@ def _saved_together(case: Case, all_of: Sequence[Advice]) -> Interval | None:
         return None
     change, effect = _joined(case, all_of)
     new = {name: value for name, (_, value) in change.items()}
-    return case.saving(new, effect) if _fits(case, new) and _same_tokens(case, new) else None
+    used, needed = case.vram_bytes({}), case.vram_bytes(new)
+    room = case.gpu.vram_bytes if case.gpu is not None else None
+    if room and used is not None and needed is not None and needed.high > room and needed.mid > used.mid:
+        return None  # what needs no more than now is fine, even if that does not fit
+    return case.saving(new, effect) if _same_tokens(case, new) else None
 
 
 def _joined(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect]:

@@ -73,8 +73,11 @@ def recommend(
     best = _with_pace(min(options, key=lambda option: option.total_s.mid), given, usual)
     tokens = CHINCHILLA_TOKENS_PER_PARAM * best.workload.n_params
     enough = math.ceil(tokens / best.workload.tokens_per_iteration)
+    # What is given or chosen, and the defaults that belong to it, in nanoGPT's order.
+    own = [name for name, one in given.items() if one.origin is not Origin.INFERRED and name not in _ORDER]
+    names = [name for name in (*_ORDER, *own) if name in best.settings and name not in _NOT_IN_A_CONFIG]
     return Recommended(
-        settings=_config(best, given),
+        settings={name: best.settings[name].value for name in names},
         plan=best,
         usual=usual,
         enough_iterations=enough,
@@ -200,13 +203,3 @@ def _pace(best: Plan, given: Settings, usual: Plan) -> tuple[int, int]:
                 if spent_s <= allowed_s:
                     return interval, sequences
     return last, options[-1]
-
-
-# --- the config -------------------------------------------------------------------------------------------------
-
-
-def _config(best: Plan, given: Settings) -> dict[str, Value]:
-    """What is given or chosen, and the defaults that belong to it, in nanoGPT's order."""
-    own = [name for name, one in given.items() if one.origin is not Origin.INFERRED and name not in _ORDER]
-    names = [*_ORDER, *(name for name in best.settings if name in own)]
-    return {name: best.settings[name].value for name in names if name in best.settings and name not in _NOT_IN_A_CONFIG}

@@ -64,7 +64,7 @@ def no_goodput() -> Goodput:
 
 
 def expected_forecast(run: Run, expected: Estimate) -> Forecast:
-    from stepwatch.estimator.total import total
+    from stepwatch.estimator.simulate import total
 
     end = run.settings.count("max_iters")
     if end is None:

@@ -13,7 +13,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES
 from stepwatch.analysis.statistics import spread
 from stepwatch.analysis.throughput import tokens_per_iteration
-from stepwatch.errors import InputError, UsageError
+from stepwatch.errors import InputError, Notice, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Value
@@ -71,6 +71,7 @@ class Comparison(NamedTuple):
     notes: tuple[Message, ...]
     """What was taken for granted, left out or chosen."""
     limit: float | None = None
+    notices: tuple[Notice, ...] = ()
 
     @property
     def failed(self) -> bool:

@@ -11,7 +11,7 @@ from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
 from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
-from stepwatch.estimator.flops import A100_FLOPS
+from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing, UnreadLines

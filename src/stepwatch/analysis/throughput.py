@@ -11,9 +11,9 @@ from stepwatch.analysis.costs import MEASURED, Costs
 from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
-from stepwatch.estimator.flops import A100_FLOPS, flops_per_token
+from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Run
-from stepwatch.settings import ModelShape
+from stepwatch.settings import ModelShape, flops_per_token
 
 if TYPE_CHECKING:
     from stepwatch.gpus import Gpu

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.commands import format_options, options_of, speaking, write
 from stepwatch.errors import InputError
 from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, render
 
-if TYPE_CHECKING:
-    from stepwatch.gpus.calibration import Calibration
 
-
-@click.command(name="calibrate", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="calibrate")
 @click.option(
     "--device", type=click.Choice(("cpu", "cuda")), help="What to measure (default: the card, if there is one)."
 )
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
     help="Where checkpoints will be written (default: the current directory).",
 )
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out, which takes longest.")
-@language_option()
+@options_of("calibrate")
 @format_options("terminal", "json")
 def command(
     device: str | None, directory: str, no_compile: bool, lang: str | None, form: str, output: str | None
@@ -41,21 +37,17 @@ def command(
     `--gpu this` in estimate, advise and explain then means them. Measure while the machine is at rest.
     """
     with speaking(lang) as language:
-        found = _measured(device, directory, not no_compile, language)
+        try:
+            from stepwatch.trainer.measuring import calibrate
+        except ImportError as error:
+            raise InputError(
+                Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+            ) from error
+
+        def report(part: Message) -> None:
+            if sys.stderr is not None and sys.stderr.isatty():
+                click.echo(say(Message("measuring: {part:word}", {"part": part}), language), err=True)
+
+        found = calibrate(device, directory, compiles=not no_compile, told=report)
         save_calibration(found)
         write(render(found, form, language, View(colour=False if output is not None else None)), output)
-
-
-def _measured(device: str | None, directory: str, compiles: bool, language: str) -> Calibration:
-    try:
-        from stepwatch.trainer.measuring import calibrate
-    except ImportError as error:
-        raise InputError(
-            Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
-        ) from error
-
-    def told(part: Message) -> None:
-        if sys.stderr is not None and sys.stderr.isatty():
-            click.echo(say(Message("measuring: {part:word}", {"part": say(part, language)}), language), err=True)
-
-    return calibrate(device, directory, compiles=compiles, told=told)

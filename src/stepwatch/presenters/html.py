@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.i18n import LANGUAGES, say
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_SECTIONS_ALIKE = 20
 """Of many runs the longest are written out."""
-LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
+LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _STYLES = {"warning": "alert", "aside": "source"}
 _TEXTS = {
     "warning": Message("Warning"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import localtime, strftime
 
-from stepwatch.gpus import Reading
+from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import ALWAYS, Bullets, Document, Headline, Labelled, Progress, Text, word
 from stepwatch.presenters.run_sentences import forecast, slow_row, speed, step_known
 from stepwatch.units import MEGA, Interval
-from stepwatch.watch import Ahead, Event, Look
+from stepwatch.watch import Ahead, Look, Occurrence
 
 MOST_EVENTS = 5
 _SLOW_RATIO = 1.03
@@ -45,7 +45,7 @@ def progress_line(look: Look, language: str) -> str:
     return f"{_clock(look.now_s)} {' '.join(say(text, language) for text in texts)}"
 
 
-def event_line(event: Event, language: str) -> str:
+def event_line(event: Occurrence, language: str) -> str:
     return f"{_clock(event.at_s)} {'!' if event.is_alarm else '·'} {say(event.message, language)}"
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stepwatch.estimator.plan import Plan
-from stepwatch.gpus.catalogue import GIB
+from stepwatch.gpus.catalogue import A100_FLOPS, GIB
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Command, count, time, time_range, word
 from stepwatch.settings import PRIVATE, Origin, Setting
 from stepwatch.units import TERA, Interval
 
-A100_FLOPS = 312 * TERA  # what nanoGPT's log divides by, whatever the card
 _SAME_PEAK = 0.02
 _SHOWN_ITERATIONS = 20_000  # an example of a length, as the option is to be typed
 _LONGEST_LIST = 100  # characters; a longer word would be cut in the middle of a name

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from stepwatch.gpus import Reading
+from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers, say
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
@@ -68,7 +69,7 @@ class Plot(NamedTuple):
 
 def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], **content: Any) -> Spec:
     """A whole specification. The data hold no word of any language, so that four languages can share them."""
-    separators = numbers.separators(language)
+    separators = TABLE[language]
     number = {"decimal": separators.decimal, "thousands": separators.group, "grouping": [3], "currency": ["", ""]}
     return {
         "$schema": SCHEMA,
@@ -198,7 +199,7 @@ def linear_counts(high: float) -> list[float]:
 
 def integer(value: str, language: str) -> str:
     """The expression that says a whole number as `numbers.integer` does."""
-    least = 10 ** (2 + numbers.separators(language).least_digits)
+    least = 10 ** (2 + TABLE[language].least_digits)
     return f"format({value}, {value} < {least} ? 'd' : ',d')"
 
 
@@ -206,7 +207,7 @@ def duration(value: str, language: str) -> str:
     """The expression that says a duration as `numbers.duration` does."""
 
     def unit(number: str, name: str) -> str:
-        return f"{number} + {text(numbers.space(language) + name)}"
+        return f"{number} + {text(TABLE[language].space + name)}"
 
     def two(small: float, count: int, big_name: str, small_name: str) -> str:
         whole = f"round({value} / {small:g})"
@@ -219,9 +220,9 @@ def duration(value: str, language: str) -> str:
         ("< 59.95", unit(f"format({value}, ',.3r')", "s")),
         ("< 3570", two(1.0, 60, "min", "s")),
         ("< 84600", two(MINUTE_S, 60, "h", "min")),
-        ("< 8638200", two(HOUR_S, 24, numbers.day(language), "h")),
+        ("< 8638200", two(HOUR_S, 24, TABLE[language].day, "h")),
     )
-    many_days = unit(integer(f"round({value} / {DAY_S:g})", language), numbers.day(language))
+    many_days = unit(integer(f"round({value} / {DAY_S:g})", language), TABLE[language].day)
     return "(" + "".join(f"{value} {limit} ? {said} : " for limit, said in cases) + many_days + ")"
 
 

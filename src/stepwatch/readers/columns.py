@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.readers.stamps import stamp_of
+from stepwatch.readers.text.stamps import stamp_of
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]

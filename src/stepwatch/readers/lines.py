@@ -19,7 +19,7 @@ from stepwatch.readers.columns import MANY_LINES, Block, Floats, Template, some_
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.readers.words import Words
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.readers.columns import Block, Floats, Ints, Mask, stamps_in_front
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 
 _LONGEST = 200
 _DIGITS = b"0123456789"

@@ -74,6 +74,13 @@ class Records:
         rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
         return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
 
+    def take_table(self, name: str, width: int) -> np.ndarray:
+        """The same, which is not kept any longer."""
+        whole = self.table(name, width)
+        self.tables.pop(name, None)
+        self.table_rows.pop(name, None)
+        return whole
+
     def keep_beside(self, lines: np.ndarray, numbers: np.ndarray) -> None:
         """Of the tables beside the rows only what belongs to these rows."""
         for name in self._beside():

@@ -42,6 +42,8 @@ class Piece(NamedTuple):
 
 class Growing(Protocol):
     name: str
+    has_end: bool
+    """A pipe ends; a file may always be written to again."""
 
     def poll(self, timeout_s: float) -> Piece:
         """What has come in so many seconds; less where it ends or much comes."""
@@ -93,6 +95,8 @@ class Lines:
 
 class GrowingFile:
     """A file by its name: read from its beginning, then whatever is added, under whatever number it comes."""
+
+    has_end = False
 
     def __init__(
         self,
@@ -185,6 +189,8 @@ class GrowingFile:
 
 class GrowingPipe:
     """A pipe, read by a thread of its own so that whoever writes never waits for us; `tee` gets every byte at once."""
+
+    has_end = True
 
     def __init__(self, stream: BinaryIO, *, name: str = "-", tee: Callable[[bytes], None] | None = None) -> None:
         self.name = name

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import hf_trainer
-from stepwatch.readers.lines import Told
+from stepwatch.readers.text.line import Line
 
 FORMAT = replace(
     hf_trainer.FORMAT,
@@ -22,11 +21,7 @@ FORMAT = replace(
 'tokens/train_per_sec_per_gpu': '2210', 'tokens/trainable': 81200, 'tokens/total': 163840, 'epoch': '0.8'}
  80%|████████  | 200/250 [08:14<02:04,  2.47s/it]
 [2026-03-02 11:20:09,114] [INFO] [axolotl.train] Training completed! Saving trained model to ./outputs/out.""",
-    checkpoints=(
-        *hf_trainer.FORMAT.checkpoints,
-        Pattern(r".{0,60}Training completed! Saving trained model to "),
-    ),
-    facts=(*hf_trainer.FORMAT.facts, Told(Pattern(r"Starting trainer\.\.(?P<training>\.)"), header=True)),
-    words=(*hf_trainer.FORMAT.words, b"Training completed!", b"Starting trainer"),
+    checkpoints=(*hf_trainer.FORMAT.checkpoints, Line("{any}Training completed! Saving trained model to ")),
+    settings=(*hf_trainer.FORMAT.settings, Line("{any}Starting trainer...", header=True, sets={"training": "."})),
 )
 READER = FORMAT.reader()._replace(claims_any_bar=True)

@@ -6,36 +6,15 @@ whose line follows theirs, as in nanoGPT. Checkpoints are written without a word
 
 from __future__ import annotations
 
-from operator import itemgetter
-
-import numpy as np
-
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Floats, Ints, Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import BOTH, Untimed
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Fact, Timing
 
-_TIME_AND_RATE = "dt: {time_ms}ms | tok/sec: {tokens_per_s}"
-
-_SAMPLE = Template("rank {rank} sample {_count}: {**}")
-
-
-class _BuildNanoGpt(LineFormat):
-    def _read_by_column(
-        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
-    ) -> Ints:
-        """Samples of the model, of which only the rank counts."""
-        lines, found = _SAMPLE.match(block, left)
-        ranks, first = np.unique(found["rank"], return_index=True)
-        for rank, line in sorted(zip(ranks.tolist(), lines[first].tolist(), strict=True), key=itemgetter(1)):
-            records.events.append(Fact(line=line + first_line, name="rank", value=rank))
-        return block.without(left, lines)
-
-
-FORMAT = _BuildNanoGpt(
+FORMAT = LineFormat(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
     holds=BOTH,
@@ -48,27 +27,20 @@ validation loss: 6.1702
 HellaSwag accuracy: 2497/10042=0.2487
 step   250 | loss: 6.158106 | lr 2.1063e-04 | norm: 0.9477 | dt: 20357.14ms | tok/sec: 25754.51
 step   251 | loss: 6.147204 | lr 2.1147e-04 | norm: 0.9013 | dt: 416.59ms | tok/sec: 1258512.30""",
-    mark=b"dt: ",
-    iteration=Pattern(
-        rf"step\s+(?P<number>\d+)(?: \||,) loss: (?P<loss>{LOSS})(?: \||,)"
-        r"(?: lr:? \S+(?: \||,))?(?: norm: ?\S+(?: \||,))?"
-        rf" dt: (?P<time_ms>{NUMBER})ms(?: \||,) tok/sec: (?P<tokens_per_s>{NUMBER})"
+    iterations=(
+        Line(
+            "step  {number}< |;,> loss: {loss}< |;,>[ lr[:] {decimal}< |;,>][ norm:[ ]{float}< |;,>]"
+            " dt: {time_ms}ms< |;,> tok/sec: {tokens_per_s}"
+        ),
     ),
-    templates=(
-        Template(f"step{{ }}{{number}} | loss: {{loss?}} | lr {{*}} | norm: {{_norm?}} | {_TIME_AND_RATE}"),
-        Template(f"step{{ }}{{number}} | loss: {{loss?}} | norm: {{_norm?}} | {_TIME_AND_RATE}"),
-        Template(f"step{{ }}{{number}} | loss: {{loss?}} | {_TIME_AND_RATE}"),
+    evaluations=(Line("validation loss: {val_loss}{end}"),),
+    settings=(
+        Line("total desired batch size: {tokens_per_iter}", header=True, opening=True),
+        Line("{any}calculated gradient accumulation steps: {gradient_accumulation_steps}"),
+        Line("{any}num decayed parameter tensors: {int}, with {decayed} parameters"),
+        Line("{any}num non-decayed parameter tensors: {int}, with {non_decayed} parameters"),
+        Line("rank {rank:int} sample {int}: "),
     ),
-    evaluations=(Pattern(rf"validation loss: (?P<val_loss>{LOSS})\s*$"),),
-    facts=(
-        Told(Pattern(r"total desired batch size: (?P<tokens_per_iter>[\d,]+)"), header=True),
-        Told(Pattern(r"calculated gradient accumulation steps: (?P<gradient_accumulation_steps>\d+)")),
-        Told(Pattern(r"num decayed parameter tensors: \d+, with (?P<decayed>[\d,]+) parameters")),
-        Told(Pattern(r"num non-decayed parameter tensors: \d+, with (?P<non_decayed>[\d,]+) parameters")),
-        Told(Pattern(r"^rank (?P<rank>\d+) sample \d+: ")),
-    ),
-    words=(b"validation loss", b"desired batch", b"gradient accumulation", b"decayed parameter", b" sample "),
-    opening=Pattern(rb"(?m)^total desired batch size: \d"),
     untimed=(
         Untimed(
             Pattern(rb"(?m)^\d+ (?:train|val|hella) \d+\.\d+$"),

@@ -17,67 +17,44 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template
-from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
-from stepwatch.readers.prefixes import behind_prefix
-from stepwatch.readers.reader import CHECKPOINT, Reader
+from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import Records
-from stepwatch.readers.stamps import strip_prefix
-from stepwatch.readers.words import Words
-from stepwatch.run import Evaluation, Fact, Floats, Timing
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat, lines_behind
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing
 
 _KEYS = (
     "loss/train/total", "throughput/batches_per_sec", "throughput/samples_per_sec", "throughput/tokens_per_sec",
     "throughput/device/samples_per_sec", "throughput/device/mfu", "time/train", "time/val", "time/secs_per_step",
     "time/batch",
 )  # fmt: skip
-_TEMPLATES = {key: Template(f"Train {key}: {{value}}") for key in _KEYS}
-_PASSED_OVER = tuple(
-    Template(f"Train throughput/{key}{{**}}") for key in ("device/batches", "device/tokens", "device/flops", "flops")
+_VALUES = tuple(Line(f"Train {key}: {{value_{place}:float}}{{end}}") for place, key in enumerate(_KEYS))
+_HEADS = tuple(
+    Line(rf"[\[epoch={{epoch:int}}\]]\[{unit}={{{unit}:int}}[/{{last}}]\][:]{{end}}")
+    for unit in ("batch", "sample", "token")
 )
-_THROUGHPUT = "throughp"
-_TRAIN, _OF_TRAIN = np.uint64(int.from_bytes(b"Train ", "little")), np.uint64((1 << 48) - 1)
-_OTHER_KEYS = ("trainer/device_train_microbatch_size", "time_seconds/train", "time_minutes/train", "time_days/train")
-_FIRST_LETTERS = {
-    key[:8]: np.uint64(int.from_bytes(key[:8].encode(), "little")) for key in (*_KEYS, *_OTHER_KEYS)
-}  # fmt: skip
-_PROGRESS = {
-    "batch": Template("[batch={number+}/{last+}]:"),
-    "epoch": Template("[epoch={epoch}][batch={number+}/{last+}]:"),
-    "token": Template("[token={number+}/{last+}]:"),
-}
-_HEAD = Pattern(
-    r"\[(?:epoch=(?P<epoch>\d{1,9})\]\[)?(?P<unit>batch|sample|token)=(?P<number>\d{1,18})(?:/(?P<last>\d{1,18}))?\]:?\s*$"
-)
-_VALUE = Pattern(r"\s*Train (?P<key>[\w./-]{1,120}): (?P<value>\S.{0,40})$")
-_EVAL_HEAD = Pattern(r"\[Eval batch=(?P<number>\d{1,12})/(?P<last>\d{1,12})\] Eval on \S.{0,80} data:")
-_EVAL_LOSS = Pattern(r"\s*Eval metrics/\S{1,80}?CrossEntropy: (?P<value>[-+\d.einfa]{1,20})$")
-_TIME_UNIT = Pattern(r"\s*Train time_(?P<unit>seconds|minutes|days)/train: ")
-_CONFIG = Pattern(r"\s{0,8}(?P<name>[a-z_]{4,40}): (?P<value>[\w.]{1,20})$")
-_SETTINGS = {
-    "max_seq_len": "block_size", "d_model": "n_embd", "n_heads": "n_head", "n_layers": "n_layer",
-    "vocab_size": "vocab_size", "device_train_microbatch_size": "batch_size", "precision": "dtype",
-    "global_train_batch_size": "global_train_batch_size", "max_duration": "max_iters", "eval_interval": "eval_interval",
-}  # fmt: skip
+_EVAL_HEAD = Line(r"\[Eval batch={int}/{int}\] Eval on {any} data:")
+_EVAL_LOSS = Line("Eval metrics/{any}{pad}CrossEntropy: {val_loss}{end}")
+_SNIFFED = (
+    *_VALUES, Line("Train throughput/device/batches_per_sec: {float}{end}"), Line("Train time/total: {float}{end}"),
+)  # fmt: skip
 _DTYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "amp_fp8": "float8"}
-_WORDS = Words((
-    b"Train loss/train/total", b"Train throughput/", b"Train time", b"Train trainer/device_train", b"[epoch=",
-    b"[batch=", b"[sample=", b"[token=", b"[Eval ", b"Eval metrics/", b"max_seq_len: ", b"d_model: ", b"n_heads: ",
-    b"n_layers: ", b"vocab_size: ", b"precision: ", b"max_duration: ", b"microbatch_size: ", b"train_batch_size: ",
-    b"eval_interval: ", *SURROUNDINGS,
-))  # fmt: skip
-_MARKS = Pattern(
-    rb"(?m)^[^\n]{0,200}?\bTrain (?:throughput/(?:device/)?(?:batches|samples)_per_sec|time/(?:train|total|val)"
-    rb"|loss/train/total): [-+]?[\d.naif]+\s*?$"
-)
+# Lines of the configuration; durations count where they are in batches.
+_SETTINGS = tuple(
+    Line(f"{name}: {{{setting}:{kind}}}{unit}{{end}}")
+    for name, setting, kind, unit in (
+        ("max_seq_len", "block_size", "int", ""), ("d_model", "n_embd", "int", ""), ("n_heads", "n_head", "int", ""),
+        ("n_layers", "n_layer", "int", ""), ("vocab_size", "vocab_size", "int", ""),
+        ("device_train_microbatch_size", "batch_size", "int", ""),
+        ("Train trainer/device_train_microbatch_size", "batch_size", "int", ""),
+        ("global_train_batch_size", "global_train_batch_size", "int", ""), ("max_duration", "max_iters", "int", "[ba]"),
+        ("eval_interval", "eval_interval", "int", "[ba]"),
+    )
+)  # fmt: skip
 _UNIT_S = {"seconds": 1.0, "minutes": 60.0, "days": 86400.0}
 _HOUR_S = 3600.0
 _DIGIT = 1e-4  # all values have four decimals
 _FINE = 0.01
-_MOST_SNIFFED = 60
-_LONGEST_LINE = 4000
-_LONGEST_TIME_S = 1e9
 
 
 class _Values(NamedTuple):
@@ -103,118 +80,50 @@ class _Ended(NamedTuple):
     loss: float | None = None
 
 
-def sniff(head: bytes) -> float:
-    """How many lines of records tell a speed, a time or a loss: a third of them is as many records."""
-    hits, begin = 0, 0
-    while hits < 3 * _MOST_SNIFFED:
-        begin = head.find(b"Train ", begin)
-        if begin < 0:
-            break
-        start, end = head.rfind(b"\n", 0, begin) + 1, head.find(b"\n", begin)
-        end = len(head) if end < 0 else end
-        hits += _MARKS.match(head[start:end][:_LONGEST_LINE]) is not None
-        begin = end
-    return float(-(-hits // 3))
+class _Composer(LineFormat):
+    def sniff(self, head: bytes) -> float:
+        """How many lines of records tell a speed, a time or a loss: a third of them is as many records."""
+        lines = lines_behind(head, (b"Train throughput/", b"Train time/", b"Train loss/train/total"))
+        hits = sum(any(statement.fits(line) for statement in _SNIFFED) for line in lines)
+        return float(-(-hits // 3))
 
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        for place, key in enumerate(_KEYS):
+            if f"value_{place}" in found:
+                value = found[f"value_{place}"]
+                shown = np.where(np.isfinite(value), value, np.inf if key == "loss/train/total" else np.nan)
+                records.kept.append(_Values(key, lines, shown))
+        for unit in ("batch", "sample", "token"):
+            if unit in found:
+                epoch, last = found.get("epoch", np.ones(len(lines))), found.get("last", np.full(len(lines), np.nan))
+                kind = "epoch" if "epoch" in found else unit
+                records.kept.append(_Heads(kind, lines, epoch, found[unit], last))
 
-# --- reading ----------------------------------------------------------------------------------------------------
-
-
-def parse(text: bytes, first_line: int, records: Records) -> None:
-    block = Block.of(text)
-    plain = behind_prefix(text, block, np.flatnonzero(block.ends > block.starts))[0].unindented()
-    left, by_letters = _of_use(plain, np.flatnonzero(plain.ends > plain.starts))
-    for key, template in _TEMPLATES.items():
-        lines, found = template.match(plain, by_letters[key[:8]])
-        if len(lines):
-            records.kept.append(_Values(key, lines + first_line, found["value"]))
-            by_letters[key[:8]] = block.without(by_letters[key[:8]], lines)
-    for template in _PASSED_OVER:
-        lines = by_letters[_THROUGHPUT]
-        by_letters[_THROUGHPUT] = block.without(lines, template.match(plain, lines)[0])
-    for unit, template in _PROGRESS.items():
-        lines, found = template.match(plain, left)
-        if len(lines):
-            left = block.without(left, lines)
-            epoch = found.get("epoch", np.ones(len(lines)))
-            records.kept.append(_Heads(unit, lines + first_line, epoch, found["number"], found["last"]))
-    left = np.sort(np.concatenate((left, *by_letters.values())))
-    read_lines(_read, _WORDS, text, block, left, first_line, records)
-
-
-def _of_use(block: Block, lines: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Lines of no record, and those of records by eight letters of their key, where it says something of time."""
-    begins = block.starts[lines]
-    ours = (block.words[begins] & _OF_TRAIN) == _TRAIN
-    letters = block.words[np.minimum(begins[ours] + 6, len(block.words) - 1)]
-    told = lines[ours]
-    return lines[~ours], {key: told[letters == number] for key, number in _FIRST_LETTERS.items()}
-
-
-def _read(line: str, number: int, records: Records) -> None:
-    rest, _ = strip_prefix(line)
-    value, head, config = _VALUE.match(rest), _HEAD.match(rest), _CONFIG.match(rest)
-    if value:
-        _read_value(value["key"], value["value"], line, number, records)
-    elif head:
-        numbers = (float(head[name] or fallback) for name, fallback in (("epoch", 1), ("number", 0), ("last", "nan")))
-        unit = "epoch" if head["epoch"] else head["unit"]
-        records.kept.append(_Heads(unit, np.array([number]), *(np.array([each]) for each in numbers)))
-    elif config and config["name"] in _SETTINGS:
-        _read_setting(_SETTINGS[config["name"]], config["value"], number, records)
-    elif _EVAL_HEAD.match(rest):
-        records.kept.append(_Ended(number))
-    elif _EVAL_LOSS.match(rest):
-        records.kept.append(_Ended(number, _float(rest.rpartition(": ")[2])))
-    else:
-        read_surroundings(rest, number, records)
-
-
-def _read_value(key: str, text: str, line: str, number: int, records: Records) -> None:
-    if key == "trainer/device_train_microbatch_size":
-        _read_setting("batch_size", text, number, records)
-    elif key in _TEMPLATES:
-        value = _float(text)
-        if np.isnan(value) and text.strip().lower().lstrip("+-") not in ("nan", "inf"):
-            records.add_unread(number, line)
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        loss = _EVAL_LOSS.find(rest)
+        unit = next((unit for unit in _UNIT_S if rest.startswith(f"Train time_{unit}/train: ")), None)
+        if loss is not None or _EVAL_HEAD.fits(rest):
+            records.kept.append(_Ended(number, loss.values()["val_loss"] if loss is not None else None))
+        elif unit is not None:
+            records.kept.append(_UNIT_S[unit])
+        elif any(statement.letters.decode() in rest for statement in _VALUES):
+            records.add_unread(number, prefix + rest)
         else:
-            value = np.inf if key == "loss/train/total" and not np.isfinite(value) else value
-            records.kept.append(_Values(key, np.array([number]), np.array([value])))
-    else:
-        unit = _TIME_UNIT.match(f"Train {key}: ")
-        if unit:
-            records.kept.append(_UNIT_S[unit["unit"]])
+            return False
+        return True
 
-
-def _read_setting(name: str, text: str, number: int, records: Records) -> None:
-    """A line of the configuration; durations count where they are in batches."""
-    value: object = _DTYPES.get(text)
-    if name != "dtype":
-        plain = text.removesuffix("ba") if name in ("max_iters", "eval_interval") else text
-        value = int(plain) if plain.isdecimal() and len(plain) < 19 else None
-    if value is not None:
-        records.events.append(Fact(line=number, name=name, value=value))
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return np.nan
+    def finish(self, first_line: int, records: Records) -> None:
+        heads = [part for part in records.kept if isinstance(part, _Heads)]
+        values = [part for part in records.kept if isinstance(part, _Values)]
+        if values:
+            starts = _starts(heads, values)
+            table = _table(starts, values)
+            hour = next((part for part in records.kept if isinstance(part, float)), _HOUR_S)
+            _add(starts, table, _numbers(starts, heads, table, hour, records), hour, records)
+        records.kept.clear()
 
 
 # --- from lines to records --------------------------------------------------------------------------------------
-
-
-def finish(first_line: int, records: Records) -> None:
-    heads = [part for part in records.kept if isinstance(part, _Heads)]
-    values = [part for part in records.kept if isinstance(part, _Values)]
-    if values:
-        starts = _starts(heads, values)
-        table = _table(starts, values)
-        hour = next((part for part in records.kept if isinstance(part, float)), _HOUR_S)
-        _add(starts, table, _numbers(starts, heads, table, hour, records), hour, records)
-    records.kept.clear()
 
 
 def _starts(heads: list[_Heads], values: list[_Values]) -> np.ndarray:
@@ -277,7 +186,7 @@ def _tokens(table: dict[str, Floats]) -> float:
 
 def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour: float, records: Records) -> None:
     times = _times(table, numbers, hour)
-    fits = (times > 0) & (times < _LONGEST_TIME_S)
+    fits = (times > 0) & (times < LONGEST_TIME_S)
     columns = {
         "number": numbers, "line": starts, "time_s": times, "loss": table["loss/train/total"],
         "reported_mfu": table["throughput/device/mfu"], "reported_tokens_per_s": table["throughput/tokens_per_sec"],
@@ -357,8 +266,10 @@ def _add_evaluations(starts: np.ndarray, spent: Floats, numbers: np.ndarray, rec
     records.events.extend(found.values())
 
 
-READER = Reader(
-    name="composer", timing=Timing.SPANS_LOG_INTERVAL, holds=frozenset({CHECKPOINT}),
+FORMAT = _Composer(
+    name="composer",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=frozenset({CHECKPOINT}),
     about=Message(
         "The mean of the batches since the record before, or of the last ten to hundred where records are closer; a "
         "checkpoint is in the batch after it. Evaluations are outside, and their clock is printed."
@@ -368,5 +279,10 @@ READER = Reader(
         "throughput/samples_per_sec: 64.0768", "throughput/tokens_per_sec: 131229.2864",
         "throughput/device/mfu: 0.4211", "time/train: 0.0224", "time/val: 0.0000", "time/total: 0.0224",
     )),
-    sniff=sniff, parse=parse, finish=finish,
+    iterations=(*_VALUES, *_HEADS),
+    settings=(
+        *_SETTINGS, *(Line(f"precision: {name}{{end}}", sets={"dtype": dtype}) for name, dtype in _DTYPES.items())
+    ),
+    own=(_EVAL_HEAD, _EVAL_LOSS, Line("Train time_")),
 )  # fmt: skip
+READER = FORMAT.reader()

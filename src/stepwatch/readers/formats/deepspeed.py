@@ -12,7 +12,6 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -20,20 +19,15 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.undo import credible, fine, gaps_of, starts_of
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Iterations, Timing
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat, lines_behind
+from stepwatch.readers.text.undo import credible, fine, gaps_of, starts_of
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing
 
-_LINES = Pattern(
-    rb"(?:Curr|\d, )SamplesPerSec=\d|\|E2E latency=\d|End-to-End => Latency: \d"
-    rb"|\bsteps: \d+ loss: \S+(?: [\w ]{1,40}: \S+){0,8} iter time \(s\): \d|Model Parameters: [\d.]+ B, Latency: \d"
-    rb"|time \(ms\) \| (?:fwd|forward)(?:_microstep)?: \d"
-)
 _TRAINER_ABOVE = b"elapsed time per iteration ("
-_ENGINE_WEIGHT, _MOST_SNIFFED = 0.01, 60
+_ENGINE_WEIGHT = 0.01
 _SAME = 0.02
 _LINES_TO_LOSS = 40
 _TOO_SHORT = 0.9  # a step is no longer than what the clock shows between two
@@ -49,58 +43,56 @@ _NAMES = {
     "per_device_train_batch_size": "batch_size", "gradient_accumulation_steps": "accumulation",
     "world_size": "world_size", "steps_per_print": "log_interval", "max_seq_len": "block_size",
 }  # fmt: skip
-_TIMES = {
-    "e2e": Pattern(rf"(?:\|?E2E latency=|End-to-End => Latency: )(?P<time_s>{NUMBER})s"),
-    "pipeline": Pattern(
-        rf"steps: (?P<number>\d{{1,15}}) loss: (?P<loss>{LOSS})(?: [\w ]{{1,40}}: \S{{1,40}}){{0,8}} "
-        rf"iter time \(s\): (?P<time_s>{NUMBER}) samples/sec:"
+_TIMERS = "<fwd;forward>{0}: {{fwd:decimal}} | <bwd;backward>{0}: {{bwd:decimal}} |{{any}} step{0}: {{step:decimal}}"
+_TIMES = (
+    ("e2e", Line("[|]E2E latency={time_s}s")),
+    ("e2e", Line("End-to-End => Latency: {time_s}s")),
+    ("pipeline", Line("steps: {number} loss: {loss}{any} iter time (s): {time_s} samples/sec:")),
+    (
+        "latency",
+        Line(
+            "Model Parameters: {billions:decimal} B, Latency: {time_s}s, {any}Batch Size: {micro:int}, "
+            "Sequence Length: {length:int}"
+        ),
     ),
-    "latency": Pattern(
-        rf"Model Parameters: (?P<billions>{NUMBER}) B, Latency: (?P<time_s>{NUMBER})s, "
-        r".*?Batch Size: (?P<micro>\d{1,15}), Sequence Length: (?P<length>\d{1,15})"
-    ),
-    "breakdown": Pattern(
-        rf"(?:\[Rank \d+\] )?(?:rank=\d+ )?time \(ms\) \| (?:fwd|forward): (?P<fwd>{NUMBER}) \| (?:bwd|backward): "
-        rf"(?P<bwd>{NUMBER}) \|.*? step: (?P<step>{NUMBER})"
-    ),
-    "micro": Pattern(
-        rf"(?:\[Rank \d+\] )?(?:rank=\d+ )?time \(ms\) \| (?:fwd|forward)_microstep: (?P<fwd>{NUMBER}) \| "
-        rf"(?:bwd|backward)_microstep: (?P<bwd>{NUMBER}) \|.*? step_microstep: (?P<step>{NUMBER})"
-    ),
-}
-_TIMERS = ("breakdown", "micro")  # three timers on a line
+    ("breakdown", Line(r"[\[Rank {int}\] ][rank={int} ]time (ms) | " + _TIMERS.format(""))),
+    ("micro", Line(r"[\[Rank {int}\] ][rank={int} ]time (ms) | " + _TIMERS.format("_microstep"))),
+)
 _INNER = {"parameters", "ppl", "eval_loss", "micro_steps"}
 _TURNS = "turn"
-_TURN = Pattern(r"epoch:? (?P<epoch>\d{1,15}) ?\| ?step:? (?P<step>\d{1,15}) ?\| ?ppo", 2)  # ignoring case
+_TURN_LINES = (
+    Line("epoch: {epoch:int}|step: {step:int}|ppo"),
+    Line("Epoch: {epoch:int} | Step: {step:int} | PPO"),
+)
 
 
 class _DeepSpeed(LineFormat):
     def sniff(self, head: bytes) -> float:
         if _TRAINER_ABOVE in head:
             return 0.0
-        return _ENGINE_WEIGHT * sum(1 for _ in islice(_LINES.finditer(head), _MOST_SNIFFED))
+        statements = [*self.iterations, *(line for _, line in _TIMES)]
+        lines = lines_behind(head, tuple(statement.letters for statement in statements))
+        return _ENGINE_WEIGHT * sum(any(statement.fits(line) for statement in statements) for line in lines)
 
-    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        super()._add_columns(records, lines, found)
-        first = np.flatnonzero((found["_epoch"] == 0) & (found["number"] > 0))
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        if "tokens_per_s_on_average" in found:
+            found["tokens_per_s"] = found["tokens_per_s_on_average"]
+            records.events.append(Fact(int(lines[0]), "running", True))
+        super().add(records, lines, found)
+        first = np.flatnonzero((found["epoch"] == 0) & (found["number"] > 0)) if "epoch" in found else ()
         if len(first):  # later epochs count their micro-steps anew
-            ratio = float(found["_micro"][first[-1]] / found["number"][first[-1]])
+            ratio = float(found["micro"][first[-1]] / found["number"][first[-1]])
             records.events.append(Fact(int(lines[first[-1]]), "micro_steps", float(round(ratio))))
 
-    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
-        if not groups["one"]:
-            records.events.append(Fact(number, "running", True))
-        return super()._add_row(groups, prefix, number, records)
-
-    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         timed = _keep_time(rest, number, records)
         told = [*_sizes_of(timed), *_configured(rest)]
         records.events += [Fact(number, name, value) for name, value in told]
-        turn = _TURN.match(rest)
+        turn = next((found.values() for line in _TURN_LINES if (found := line.find(rest)) is not None), None)
         if turn is not None:
-            records.keep_row(_TURNS, number, float(turn["epoch"]), float(turn["step"]))
-        found = timed is not None or turn is not None or bool(told)
-        return found or super()._read_event(rest, prefix, number, records)
+            records.keep_row(_TURNS, number, turn["epoch"], turn["step"])
+        found_some = timed is not None or turn is not None or bool(told)
+        return found_some or super().read_event(rest, prefix, number, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         events = records.sorted_events()
@@ -124,45 +116,38 @@ class _Times(NamedTuple):
 
     @classmethod
     def of(cls, records: Records) -> _Times:
-        told = cls({kind: records.table(kind, 4) for kind in _TIMES}, records.table(_TURNS, 3))
-        for kind in (*_TIMES, _TURNS):
-            records.tables.pop(kind, None)
-            records.table_rows.pop(kind, None)
-        return told
+        kinds = dict.fromkeys(kind for kind, _ in _TIMES)
+        return cls({kind: records.take_table(kind, 4) for kind in kinds}, records.take_table(_TURNS, 3))
 
 
-def _keep_time(line: str, number: int, records: Records) -> dict[str, str] | None:
-    """Keeps the time that a line tells; what its pattern found."""
-    for kind, pattern in _TIMES.items():
-        found = pattern.match(line)
+def _keep_time(line: str, number: int, records: Records) -> dict[str, float] | None:
+    """Keeps the time that a line tells; what its statement found."""
+    for kind, statement in _TIMES:
+        found = statement.find(line)
         if found is None:
             continue
-        groups = found.groupdict()
-        if kind in _TIMERS:
+        values = found.values()
+        if "fwd" in values:
             for part in ("fwd", "bwd", "step"):
-                records.keep_row(kind, number, _value(groups[part]) / 1e3, math.nan, math.nan)
+                records.keep_row(kind, number, values[part] / 1e3, math.nan, math.nan)
         else:
-            own, loss = _value(groups.get("number"), math.nan), _value(groups.get("loss"), math.nan)
-            records.keep_row(kind, number, _value(groups["time_s"]), own, loss)
-        return groups
+            own, loss = values.get("number", math.nan), values.get("loss", math.nan)
+            records.keep_row(kind, number, values["time_s"], own, loss)
+        return values
     return None
 
 
-def _sizes_of(groups: Mapping[str, str] | None) -> Iterator[tuple[str, object]]:
-    if groups and groups.get("billions"):
-        yield "parameters", _value(groups["billions"]) * 1e9
-        yield "block_size", _value(groups["length"])
-        yield "batch_size", _value(groups["micro"])
+def _sizes_of(values: Mapping[str, float] | None) -> Iterator[tuple[str, object]]:
+    if values and "billions" in values:
+        yield "parameters", values["billions"] * 1e9
+        yield "block_size", values["length"]
+        yield "batch_size", values["micro"]
 
 
 def _configured(line: str) -> Iterator[tuple[str, object]]:
     config = _CONFIG.match(line)
     for found in [config] if config is not None else _ARGUMENTS.finditer(line):
         yield _NAMES[found["name"]], float(found["value"])
-
-
-def _value(text: str | None, otherwise: float = 0.0) -> float:
-    return float(text.replace(",", "")) if text else otherwise
 
 
 # --- which lines are the iterations -----------------------------------------------------------------------------
@@ -326,35 +311,27 @@ FORMAT = _DeepSpeed(
 RunningAvgSamplesPerSec=91.40211754, CurrSamplesPerSec=91.51733021, MemAllocated=5.12GB, MaxMemAllocated=18.03GB
 [2024-05-06 07:09:37,477] [INFO] [timer.py:260:stop] epoch=0/micro_step=220/global_step=110, \
 RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated=5.12GB, MaxMemAllocated=18.03GB""",
-    mark=b"SamplesPerSec=",
-    iteration=Pattern(
-        r"(?:epoch=\d+/micro_step=\d+/global_step=|\d+/)(?P<number>\d{1,15}), (?:RunningAvgSamplesPerSec=\S+, )?"
-        rf"(?P<one>Curr)?SamplesPerSec=(?P<tokens_per_s>{NUMBER})"
+    iterations=tuple(
+        Line(
+            "{any}<epoch={epoch:int}/micro_step={micro:int}/global_step=;{int}/>{number}, "
+            "[RunningAvgSamplesPerSec={decimal}, ]" + rate
+        )
+        for rate in ("CurrSamplesPerSec={tokens_per_s}", "SamplesPerSec={tokens_per_s_on_average:decimal}")
     ),
-    templates=(
-        Template(
-            "epoch={_epoch}/micro_step={_micro}/global_step={number}, RunningAvgSamplesPerSec={_mean~}, "
-            "CurrSamplesPerSec={tokens_per_s~}, {**}",
-            anywhere=True,
-        ),
-    ),
-    evaluations=(Pattern(r"\*{5} Evaluating .{1,60} \*{5}"),),
+    evaluations=(Line("***** Evaluating {any} *****"),),
     checkpoints=(
-        Pattern(r"(?:\[Rank \d+\] )?\[\w+\] Checkpoint (?:\S*?global_step(?P<at>\d{1,15})|\S+) is about to be saved"),
-        Pattern(r"(?i)saving (?:the final )?model \.\.\."),
+        Line(r"[\[Rank {int}\] ]\[{name}\] Checkpoint {any}global_step{at} is about to be saved"),
+        Line(r"[\[Rank {int}\] ]\[{name}\] Checkpoint {word} is about to be saved"),
+        Line("<S;s>aving [the final ]model ..."),
     ),
-    facts=(
-        Told(Pattern(r"^\*{5} Running (?P<begun>training) \*{5}"), header=True),
-        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Micro Batches (?P<micro_batches>\d{1,15})")),
-        Told(Pattern(r"^Beginning of Epoch \d+/(?P<epochs>\d{1,9}), Total Generation Batches (?P<generations>\d+)")),
-        Told(Pattern(rf"^ppl: (?P<ppl>{NUMBER})")),
-        Told(Pattern(rf"^chosen: \S+, rejected: \S+, loss: (?P<eval_loss>{NUMBER})")),
+    settings=(
+        Line("***** Running training *****", header=True, sets={"begun": "training"}),
+        Line("Beginning of Epoch {int}/{epochs:int}, Total Micro Batches {micro_batches:int}"),
+        Line("Beginning of Epoch {int}/{epochs:int}, Total Generation Batches {generations:int}"),
+        Line("ppl: {ppl:decimal}"),
+        Line("chosen: {word} rejected: {word} loss: {eval_loss:decimal}"),
     ),
-    words=(
-        b"E2E latency", b"End-to-End", b"iter time (s)", b"Latency: ", b"time (ms) |", b"|step: ", b"| Step: ",
-        b"batch_size", b"gradient_accumulation_steps", b"world_size", b"steps_per_print", b"max_seq_len", b"***** ",
-        b"Beginning of", b"ppl: ", b"rejected: ", b"] Checkpoint ", b"aving model", b"aving the final",
-    ),
+    own=(*(line for _, line in _TIMES), *_TURN_LINES, *(Line(name) for name in _NAMES)),
     events_first=False,
-)  # fmt: skip
+)
 READER = FORMAT.reader()

@@ -9,54 +9,38 @@ once: the first drawing of a bar then tells the batch, and with it the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, numbers_behind
-from stepwatch.readers.lines import SURROUNDINGS, read_lines, read_surroundings
-from stepwatch.readers.prefixes import behind_prefix
-from stepwatch.readers.reader import BOTH, Reader
+from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import Records
-from stepwatch.readers.stamps import stamp_of, strip_prefix
-from stepwatch.readers.words import Words
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing, Traits
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat
+from stepwatch.readers.text.shape import LONGEST_LINE, alike
+from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
-_FINAL = Pattern(
-    r"\s*(?P<total>\d{1,9})/(?P=total)\s+(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)\s*(?P<elapsed>\d{1,9})s\b"
-    r"(?P<rest>(?:\s+(?:-\s+)?(?P<time>[\d.]{1,12})(?P<unit>us|\u00b5s|ms|s)/(?:step|sample))?.*)"
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6}
+_FINAL = Line(
+    "{pad}{n:int}/{total:int}  {drawing}{pad}{whole_s:int}s",
+    "loss: {loss}",
+    "val_loss: {val_loss}",
+    *(f" {{mean_{place}:figure}}{unit}/<step;sample>" for place, unit in enumerate(_UNITS)),
+    needs=("loss",),
 )
-_AT_THE_END = Pattern(r" - (?P<time>[\d.]{1,12})(?P<unit>us|\u00b5s|ms|s)/(?:step|sample)\b")
-_LOSS = Pattern(r"(?<![\w.])loss: (?P<value>[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf))")
-_VAL_LOSS = Pattern(r"(?<![\w.])val_loss: (?P<value>[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf))")
-_EPOCH = Pattern(r"Epoch (?P<epoch>\d{1,9})/(?P<last>\d{1,9})\s*$")
-_SAVE = Pattern(r"Epoch (?P<epoch>\d{1,9}): .{0,300}?\bsaving model to ")
-_SAMPLES = Pattern(r"Train on (?P<count>\d{1,9}) samples\b")
-_PARAMETERS = Pattern(r"Total params: (?P<count>[\d,]{1,20})")
-_NEARLY = Pattern(r"\s*(?P<total>\d{1,9})/(?P=total)\s(?!.{0,100}\bETA: ).{0,200}loss: ")  # with ETA, in progress
-_WORDS = Words((b"s/step", b"/sample", b"Epoch ", b"loss: ", b"Total params", b"Train on ", *SURROUNDINGS))
+_DRAWN_BAR = Line("{pad}{n:int}/{total:int} {rest}")
+_NEARLY = Line("{pad}{n:int}/{total:int} {any}loss: ")
+_EPOCH = Line("Epoch {epoch:int}/{last}{end}")
+_SAVE = Line("Epoch {epoch:int}: {any}saving model to ")
+_SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
-_UNITS = {"us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0}
-_PROGRESS = Template("{ }{n}/{total} {**}")
-_USUAL = tuple(
-    (Template("{ }{n}/{total}" + shape), unit)
-    for shape, unit in (
-        (" {*} {elapsed}s {time}ms/step{**}", 1e-3), (" {*} - {elapsed}s {time}ms/step{**}", 1e-3),
-        (" - {elapsed}s - {time}ms/step{**}", 1e-3), (" {*} {elapsed}s {time}s/step{**}", 1.0),
-    )
-)  # fmt: skip
-_FIGURE = Pattern(r"(?<= )[-+]?\d\S*")
-_SEARCHED = 1 << 16  # bytes; an epoch that is longer has few last lines
-_HEADER = Template("Epoch {epoch}/{last}")
-_SAVES, _OF_SAMPLES, _DRAWN = "save", "samples", "drawn"
+_SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS = "save", "samples", "drawn", "epochs", "finals"
 _MOST_SNIFFED = 60
-_LONGEST_LINE = 4000
-_LONGEST_TIME_S = 1e9
 _LEAST_STEPS = 10.0  # of a first step, to be told apart
 _HALF_SECOND = 0.5  # what the elapsed time does not show
 
@@ -83,213 +67,90 @@ class _Epochs(NamedTuple):
     last: np.ndarray
 
 
-def sniff(head: bytes) -> float:
-    """How many last lines of epochs: a bar that is not full is no iteration."""
-    hits = begin = 0
-    while hits < _MOST_SNIFFED:
-        found = _FULL_BAR.search(head, begin)
-        if found is None:
-            break
-        start, end = head.rfind(b"\n", 0, found.start()) + 1, head.find(b"\n", found.end())
-        end = len(head) if end < 0 else end
-        line = head[start:end][:_LONGEST_LINE].decode("utf-8", "replace")
-        hits += _final(strip_prefix(line)[0]) is not None
-        begin = end
-    return float(hits)
-
-
-def _final(rest: str) -> dict[str, float] | None:
-    """The figures of a last line; None where it is another."""
-    found = _FINAL.match(rest)
-    loss = _LOSS.search(rest) if found else None
-    if found is None or loss is None:
-        return None
-    timed = found if found["time"] else _AT_THE_END.search(found["rest"])
-    total, elapsed, val_loss = float(found["total"]), float(found["elapsed"]), _VAL_LOSS.search(rest)
-    try:
-        unit = _UNITS[timed["unit"]] if timed else 1 / max(total, 1.0)
-        time = float(timed["time"]) * unit if timed else elapsed * unit
-        losses = float(loss["value"]), float(val_loss["value"]) if val_loss else None
-    except ValueError:  # two points
-        return None
-    if total <= 0 or time > _LONGEST_TIME_S:
-        return None
-    values = {"total": total, "elapsed_s": elapsed, "time_s": time, "unit_s": unit, "loss": _shown(losses[0])}
-    return values | {"val_loss": np.nan if losses[1] is None else _shown(losses[1])}
-
-
-def _shown(loss: float) -> float:
-    """Nan is what was not printed."""
-    return loss if np.isfinite(loss) else np.inf
-
-
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def parse(text: bytes, first_line: int, records: Records) -> None:
-    whole = Block.of(text)
-    left = np.flatnonzero(whole.ends > whole.starts)
-    block, stamps = behind_prefix(text, whole, left)
-    clocks = np.broadcast_to(np.nan, len(block.starts)) if stamps is None else stamps
-    lines, found = _HEADER.match(block, left)
-    if len(lines):
-        records.kept.append(_Epochs(lines + first_line, found["epoch"], found["last"]))
-        left = block.without(left, lines)
-    left = _keep_alike(text, block, clocks, left, first_line, records)
-    progress, found = _PROGRESS.match(block, left)
-    full = found["n"] == found["total"]
-    _keep_first_drawings(progress + first_line, found, records)
-    if _PER_SAMPLE in block.letters(text, left):
-        records.keep_row(_OF_SAMPLES, first_line, 0.0)
-    left, ended = block.without(left, progress), progress[full]
-    for template, unit in _USUAL:
-        ended = _keep_usual(block, clocks, *template.match(block, ended), unit, ended, first_line, records)
-    left = np.sort(np.concatenate((left, ended)))
-    read_lines(_read, _WORDS, text, whole, left, first_line, records)
+class _Keras(LineFormat):
+    def sniff(self, head: bytes) -> float:
+        """How many last lines of epochs: a bar that is not full is no iteration."""
+        hits = begin = 0
+        while hits < _MOST_SNIFFED:
+            found = _FULL_BAR.search(head, begin)
+            if found is None:
+                break
+            start, end = head.rfind(b"\n", 0, found.start()) + 1, head.find(b"\n", found.end())
+            begin = end if end >= 0 else len(head)
+            hits += _FINAL.fits(strip_prefix(head[start:begin][:LONGEST_LINE].decode("utf-8", "replace"))[0])
+        return float(hits)
+
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        if _PER_SAMPLE in block.text:
+            records.keep_row(_OF_SAMPLES, numbers[0], 0.0)
+        for _, lines, found in alike(block, left, (_EPOCH,)):
+            records.keep(_HEADERS, numbers[lines], found["epoch"], found["last"])
+            left = block.without(left, lines)
+        for _, lines, found in alike(block, left, (_DRAWN_BAR,)):
+            going = found["n"] != found["total"]
+            _keep_first_drawings(numbers[lines[going]], found["n"][going], found["total"][going], records)
+            left = block.without(left, lines[going])
+        super().read_block(block, left, numbers, records)
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        total, elapsed = found["total"], found["whole_s"]
+        unknown = np.full(len(lines), np.nan)
+        unit, time = 1 / np.maximum(total, 1.0), elapsed / np.maximum(total, 1.0)
+        for place, scale in enumerate(_UNITS.values()):
+            if f"mean_{place}" in found:
+                unit, time = np.full(len(lines), scale), found[f"mean_{place}"] * scale
+                break
+        val_loss = np.where(np.isnan(found["val_loss"]), np.inf, found["val_loss"]) if "val_loss" in found else unknown
+        fits = (found["n"] == total) & (total > 0) & (time <= LONGEST_TIME_S)
+        finals = _Finals(lines, total, elapsed, time, unit, found["loss"], val_loss, found.get("stamp_s", unknown))
+        records.keep(_FINALS, *(column[fits] for column in finals))
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        header, save, samples = (line.find(rest) for line in (_EPOCH, _SAVE, _SAMPLES))
+        if header is not None:
+            values = header.values()
+            records.keep_row(_HEADERS, number, values["epoch"], values["last"])
+        elif save is not None:
+            records.keep_row(_SAVES, number, save.values()["epoch"])
+        elif samples is not None:
+            records.keep_row(_OF_SAMPLES, number, samples.values()["count"])
+        else:
+            nearly = _NEARLY.find(rest)
+            values = nearly.values() if nearly is not None and "ETA: " not in rest else {"n": 0.0, "total": 1.0}
+            if values["n"] != values["total"]:
+                return False
+            records.add_unread(number, prefix + rest)
+        return True
+
+    def finish(self, first_line: int, records: Records) -> None:
+        finals = _Finals(*records.take_table(_FINALS, len(_Finals._fields)).T)
+        epochs = _Epochs(*records.take_table(_HEADERS, len(_Epochs._fields)).T)
+        if len(finals.line):
+            rows, epoch = _one_of_each(finals, epochs)
+            finals = _Finals(*(column[rows] for column in finals))
+            finals = _in_steps(finals, epochs, records)
+            _add_facts(finals, epochs, records)
+            _add_events(finals, epoch, records)
+            _tell_lone_rows(finals, epoch, _add_rows(finals, epoch, records), epochs, records)
+        for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3)):
+            records.take_table(name, width)
 
 
-def _keep_first_drawings(lines: np.ndarray, found: dict[str, np.ndarray], records: Records) -> None:
+def _keep_first_drawings(lines: Ints, n: Floats, total: Floats, records: Records) -> None:
     """Of each bar the first two drawings: line, position and total. Where a block begins may be more of a bar."""
-    going = np.flatnonzero(found["n"] < found["total"])
-    n, total = found["n"][going], found["total"][going]
     first = np.flatnonzero(np.diff(n, prepend=np.inf) <= 0)
-    some = np.union1d(first, np.minimum(first + 1, len(n) - 1)) if len(n) else first
-    if len(some):
-        records.keep(_DRAWN, lines[going[some]], n[some], total[some])
-
-
-def _keep_alike(
-    text: bytes, block: Block, clocks: Floats, left: np.ndarray, first_line: int, records: Records
-) -> np.ndarray:
-    """Keeps the last lines of epochs that have the shape of the first; the lines that are left."""
-    full = _FULL_BAR.search(text[:_SEARCHED])
-    if full is None:
-        return left
-    model = int(np.searchsorted(block.starts, full.start(), side="right")) - 1
-    line = text[block.starts[model] : block.ends[model]][:_LONGEST_LINE].decode("utf-8", "replace")
-    shape, unit = _shape(line)
-    if not shape:
-        return left
-    lines, found = Template(shape).match(block, left)
-    if _PER_SAMPLE.decode() in line:
-        records.keep_row(_OF_SAMPLES, first_line, 0.0)
-    found["total"] = np.broadcast_to(float(full[1]), len(lines))
-    return _keep_usual(block, clocks, lines, found, unit, left, first_line, records)
-
-
-def _shape(line: str) -> tuple[str, float]:
-    """The shape of a last line, whose other figures are passed over, and the unit of its time; else nothing."""
-    found = _FINAL.match(line)
-    timed = found if found is None or found["time"] else _AT_THE_END.search(line)
-    if found is None or timed is None or _final(line) is None:
-        return "", 0.0
-    spans = {found.span("elapsed"): "{elapsed}", timed.span("time"): "{time}"}
-    for name, pattern in (("loss", _LOSS), ("val_loss", _VAL_LOSS)):
-        told = pattern.search(line)
-        spans |= {told.span("value"): f"{{{name}}}"} if told else {}
-    shape, begin = line[: found.start("elapsed")].replace("{", "{{"), found.start("elapsed")
-    for (start, end), field in sorted(spans.items()):
-        shape += _passed(line[begin:start]) + field
-        begin = end
-    return shape + _passed(line[begin:]), _UNITS[timed["unit"]]
-
-
-def _passed(letters: str) -> str:
-    return _FIGURE.sub("{*}", letters.replace("{", "{{"))
-
-
-def _keep_usual(
-    block: Block, clocks: Floats, lines: np.ndarray, found: dict[str, np.ndarray], unit: float, left: np.ndarray,
-    first_line: int, records: Records,
-) -> np.ndarray:  # fmt: skip
-    """Keeps the last lines of a usual shape; the lines that are left."""
-    if not len(lines):
-        return left
-    total, elapsed, time = (found[name] for name in ("total", "elapsed", "time"))
-    units, unknown = np.broadcast_to(unit, len(lines)), np.broadcast_to(np.nan, len(lines))
-    if "loss" in found:
-        loss, val_loss = found["loss"], found.get("val_loss", unknown)
-    else:
-        loss, val_loss = (numbers_behind(block, lines, name) for name in (b" loss: ", b" val_loss: "))
-    fits = np.isfinite(loss) & ~np.isinf(val_loss) & (time > 0) & (total > 0)
-    stamps = clocks[lines] if clocks.strides != (0,) else unknown
-    finals = _Finals(lines + first_line, total, elapsed, time * unit, units, loss, val_loss, stamps)
-    if not fits.all():
-        finals, lines = _Finals(*(column[fits] for column in finals)), lines[fits]
-    records.kept.append(finals)
-    return block.without(left, lines)
-
-
-def _read(line: str, number: int, records: Records) -> None:
-    rest, prefix = strip_prefix(line)
-    values = _final(rest)
-    if values is not None:
-        stamp = stamp_of(prefix)
-        columns = {"line": number, **values, "stamp_s": np.nan if stamp is None else stamp}
-        records.kept.append(_Finals(**{name: np.array([columns[name]]) for name in _Finals._fields}))
-        return
-    header, save, parameters = _EPOCH.match(rest), _SAVE.match(rest), _PARAMETERS.match(rest.strip())
-    samples = _SAMPLES.match(rest)
-    if header:
-        told = np.array([number]), np.array([float(header["epoch"])]), np.array([float(header["last"])])
-        records.kept.append(_Epochs(*told))
-    elif save:
-        records.keep_row(_SAVES, number, float(save["epoch"]))
-    elif samples:
-        records.keep_row(_OF_SAMPLES, number, float(samples["count"]))
-    elif parameters:
-        value = float(parameters["count"].replace(",", "") or 0)
-        records.events.append(Fact(line=number, name="n_params", value=value))
-    elif not read_surroundings(rest, number, records) and _NEARLY.match(rest):
-        records.add_unread(number, line)
+    if len(first):
+        some = np.union1d(first, np.minimum(first + 1, len(n) - 1))
+        records.keep(_DRAWN, lines[some], n[some], total[some])
 
 
 # --- from lines to epochs ---------------------------------------------------------------------------------------
 
 
-def finish(first_line: int, records: Records) -> None:
-    finals, epochs = _joined_finals(records.kept), _joined_epochs(records.kept)
-    if len(finals.line):
-        rows, epoch = _one_of_each(finals, epochs)
-        if len(rows) < len(finals.line):
-            finals = _Finals(*(column[rows] for column in finals))
-        finals = _in_steps(finals, epochs, records)
-        _add_facts(finals, epochs, records)
-        _add_events(finals, epoch, records)
-        _tell_lone_rows(finals, epoch, _add_rows(finals, epoch, records), epochs, records)
-    records.kept.clear()
-    for tables in (records.tables, records.table_rows):
-        for name in (_SAVES, _OF_SAMPLES, _DRAWN):
-            tables.pop(name, None)
-
-
-def _joined_finals(kept: list[object]) -> _Finals:
-    return _Finals(*_joined([part for part in kept if isinstance(part, _Finals)], len(_Finals._fields)))
-
-
-def _joined_epochs(kept: list[object]) -> _Epochs:
-    return _Epochs(*_joined([part for part in kept if isinstance(part, _Epochs)], len(_Epochs._fields)))
-
-
-def _joined(parts: Sequence[tuple[np.ndarray, ...]], width: int) -> list[np.ndarray]:
-    if not parts:
-        return [np.empty(0)] * width
-    return _by_line([_whole(column) for column in zip(*parts, strict=True)])
-
-
-def _whole(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The parts of a column; where it is the same throughout, as the length of an epoch, without the memory for it."""
-    parts = [part for part in parts if len(part)] or parts[:1]
-    alike = all(part.strides == (0,) for part in parts) and len({str(part[:1]) for part in parts}) == 1
-    if alike and len(parts[0]):
-        return np.broadcast_to(parts[0][:1], sum(map(len, parts)))
-    return np.concatenate(parts)
-
-
 def _by_line(columns: list[np.ndarray]) -> list[np.ndarray]:
-    """In the order of the first column, the line; mostly they are."""
-    if bool((columns[0][1:] >= columns[0][:-1]).all()):
-        return columns
     order = np.argsort(columns[0], kind="stable")
     return [column[order] for column in columns]
 
@@ -299,8 +160,6 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
 
     Under a header the first bar is that of the fit; bars of other lengths, and later ones, are of evaluate and predict.
     """
-    if _by_turns(epochs.line, finals.line) and not (finals.elapsed_s == 0).any():
-        return np.arange(len(finals.line)), epochs.epoch.astype(np.int64)
     above = np.searchsorted(epochs.line, finals.line) - 1
     # A bar that is full before the validation tells what is left, 0 s, and is written again behind it.
     again = finals.elapsed_s == 0
@@ -318,11 +177,6 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     begin = int(epochs.epoch[0]) - len(bare) if len(epochs.line) and epochs.epoch[0] > len(bare) else 1
     numbers = np.concatenate((begin + np.arange(len(bare)), epochs.epoch[above[headed]]))
     return np.concatenate((bare, headed)), numbers.astype(np.int64)
-
-
-def _by_turns(some: np.ndarray, others: np.ndarray) -> bool:
-    """Whether each of the others follows on one of some, as most logs have it."""
-    return len(some) == len(others) and bool((some < others).all()) and bool((others[:-1] < some[1:]).all())
 
 
 def _fits(finals: _Finals, epochs: _Epochs) -> np.ndarray:
@@ -373,21 +227,14 @@ def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
 
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
-    rows = ~np.isnan(finals.val_loss)
-    told_by = (finals.line.astype(np.int64), at, finals.val_loss, finals.stamp_s)
-    lines, numbers, losses, stamps = told_by if rows.all() else (column[rows] for column in told_by)
-    unknown = np.isnan(stamps)
-    told: Iterable[float | None] = repeat(None)
-    if not unknown.all():
-        told = [None if nan else stamp for stamp, nan in zip(stamps.tolist(), unknown.tolist(), strict=True)]
-    # One for each epoch, which may be all that the log has: made without a call for each.
-    columns = zip(lines.tolist(), numbers.tolist(), repeat(None), losses.tolist(), repeat(None), told, strict=False)
-    records.events += map(tuple.__new__, repeat(Evaluation), columns)
+    for row in np.flatnonzero(~np.isnan(finals.val_loss)).tolist():
+        stamp = None if np.isnan(finals.stamp_s[row]) else float(finals.stamp_s[row])
+        loss = float(finals.val_loss[row])
+        records.events.append(Evaluation(int(finals.line[row]), int(at[row]), val_loss=loss, stamp_s=stamp))
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
-    saved = lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist()
-    saves = zip(*saved, repeat(False), repeat(None), repeat(None), strict=False)
-    records.events += map(tuple.__new__, repeat(Checkpoint), saves)
+    saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)
+    records.events += [Checkpoint(line, number) for line, number in saved]
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarray:
@@ -395,7 +242,7 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
 
     The first step of a later epoch fills the pipeline again, as each epoch does: it is part of their mean.
     """
-    total, elapsed, time, unit = _figures(finals)
+    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
     first = elapsed - time * (total - 1)
     doubt = _HALF_SECOND + unit / 2 * (total - 1)
     slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > _LEAST_STEPS * time)
@@ -428,18 +275,12 @@ def _tell_lone_rows(
         records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
 
 
-def _figures(finals: _Finals) -> tuple[np.ndarray, ...]:
-    """Total, elapsed, time and unit, those that are the same throughout as one number."""
-    columns = (finals.total, finals.elapsed_s, finals.time_s, finals.unit_s)
-    return tuple(column[0] if column.strides == (0,) else column for column in columns)
-
-
 def _means(finals: _Finals) -> np.ndarray:
     """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
 
     The time per step may leave out the first step, of which only is known that it took no less than nothing.
     """
-    total, elapsed, time, unit = _figures(finals)
+    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
     mean, half = elapsed / total, _HALF_SECOND / total
     least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
     finer = np.where(unit / 2 < half, time, mean)
@@ -448,8 +289,10 @@ def _means(finals: _Finals) -> np.ndarray:
     return np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
 
 
-READER = Reader(
-    name="keras", timing=Timing.SPANS_LOG_INTERVAL, holds=BOTH,
+FORMAT = _Keras(
+    name="keras",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=BOTH,
     about=Message(
         "The mean over an epoch, rounded, with its validation and its checkpoint; the bar leaves out the epoch's first "
         "step, which is what elapsed time has beyond it. Only the last line of an epoch counts."
@@ -459,5 +302,9 @@ Epoch 1/3
 500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 71s 96ms/step - loss: 5.1204 - val_loss: 4.4310
 Epoch 2/3
 500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 46s 91ms/step - loss: 4.2087 - val_loss: 4.1175""",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(rounds_times=True),
-)  # fmt: skip
+    iterations=(_FINAL,),
+    settings=(Line("Total params: {n_params}"),),
+    own=(_EPOCH, _SAVE, _SAMPLES, _NEARLY),
+    traits=Traits(rounds_times=True),
+)
+READER = FORMAT.reader()

@@ -7,56 +7,41 @@ version 2 the bar of the epoch counted the batches of the validation as well.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, numbers_after, some_of
 from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
-from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import alike
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
 
 _COUNTS = (
-    r"(?:\s*\d{1,3}%)?(?: ?\|[^|\n]{0,400}\|)? ?(?P<number>\d{1,12})(?:/(?:(?P<last>\d{1,12})|\?)|it) "
-    r"\[(?P<elapsed>[\d:]{4,12})(?:<[\d:?]{1,12})?, *"
-    rf"(?:(?P<s_per_it>{NUMBER})s/it|(?P<it_per_s>{NUMBER}|\?)it/s)"
+    r"[{pad}{int}%][[ ]|{bar}|][ ]{number}</{last};/?;it> \[{elapsed:clock}[\<{eta}],{pad}"
+    "<{s_per_it:decimal}s/it;{it_per_s:decimal}it/s;?it/s>"
 )
-_RICH = (
-    r"Epoch (?P<rich>\d{1,9})/(?P<rich_epoch>-?\d{1,9})\s+[━╸╺ ]{1,400}\s"
-    r"(?P<rich_number>\d{1,12})/(?:(?P<rich_last>\d{1,12})|--)\s+"
-    rf"(?P<rich_elapsed>\d+:\d\d:\d\d)\s+•\s+\S{{1,20}}\s+(?P<rich_per_s>{NUMBER})it/s"
-)
-_VALIDATION = Pattern(rf"(?:Validation|Validating)(?: DataLoader \d{{1,6}})?:{_COUNTS}")
-_VALIDATION_WORDS = (b"Validation", b"Validating")
-_LOSSES = (b" loss=", b"train_loss_step=", b"train_loss=", b"train/loss_step=", b"train/loss=", b"loss_step=", b"loss=")
-_VALUES = Pattern(r"(?<==)(?P<value>[^\s,\]{}]+)(?P<after>[^\s{}]*)")
-_SOME_LINES = 40
-_COUNTED = "{%}|{|}{number}/{last} [{elapsed:}<{*}{ }{rate/}"
-_BARS = tuple(
-    f"Epoch {{epoch}}:{counted}"
-    for counted in (
-        _COUNTED,
-        # Of data that does not tell its length, or of a bar that is not told it.
-        " |{|}{number}/? [{elapsed:}<{*}{ }{rate/}", " {number}it [{elapsed:},{ }{rate/}",
-    )
+_LOSSES = (
+    " loss=", "train_loss_step=", "train_loss=", "train/loss_step=", "train/loss=", "loss_step=",
+    "{pad}loss=",  # of any name
 )  # fmt: skip
-_EPOCHS = "epochs"
-_VALIDATION_BARS = tuple(
-    Template(f"{title}:{_COUNTED}{{**}}") for title in ("Validation DataLoader {_loader}", "Validation", "Validating")
+_BAR = Line(
+    "Epoch {epoch:int}:" + _COUNTS, *(f"{name}{{loss_{place}:float}}" for place, name in enumerate(_LOSSES))
 )
+_RICH = Line(
+    "Epoch {epoch:int}/{end_epoch:decimal}  {any} {number}/<{last};-->  {elapsed:clock}  •  {word}  {it_per_s:decimal}it/s"
+)
+_VALIDATIONS = (Line("Validation[ DataLoader {int}]:" + _COUNTS), Line("Validating[ DataLoader {int}]:" + _COUNTS))
+_EPOCHS = "epochs"
 _STOPPED = b"Trainer.fit` stopped: "
 _SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION = 0.1, 0.03
 
 
-@dataclass(frozen=True, kw_only=True)
 class LightningFormat(LineFormat):
     def sniff(self, head: bytes) -> float:
         return super().sniff(head) or lightning_csv.sniff(head)
@@ -65,74 +50,35 @@ class LightningFormat(LineFormat):
         if records.held or (first_line == 0 and lightning_csv.sniff(text)):
             records.held += text
             return
-        if b"`" in text and _STOPPED in text:  # one byte is found faster
-            records.keep_row("stopped", first_line + text.count(b"\n", 0, text.find(_STOPPED)))
+        if _STOPPED in text:  # which may stand behind a bar
+            records.events.append(Fact(first_line + text.count(b"\n", 0, text.find(_STOPPED)), "stopped", True))
         super().parse(text, first_line, records)
 
-    def _read_by_column(
-        self, text: bytes, block: Block, stamps: Floats | None, left: Ints, first_line: int, records: Records
-    ) -> Ints:
-        """The bars, and the loss in them, wherever it stands among what the user shows there."""
-        literal, tail = self._shown(text, block, left)
-        bar, lines, found = _most(block, left, tail)
-        self._add_columns(records, lines + first_line, found)
-        rest = block.without(left, lines)
-        others = block.letters(text, rest)
-        wanted = next((each for each in _LOSSES if each == literal or each in others), None)
-        if wanted is not None and wanted == literal and len(lines):
-            records.keep("loss", lines + first_line, found["loss"])
-            rows, losses = numbers_after(Block.of(others), others, wanted)
-            records.keep("loss", rest[rows] + first_line, losses)
-        elif wanted is not None:
-            rows, losses = numbers_after(block, text, wanted)
-            records.keep("loss", rows + first_line, losses)
-        lines, found = Template(bar + "{**}").match(block, rest)
-        self._add_columns(records, lines + first_line, found)
-        return self._read_validations(block, block.without(rest, lines), first_line, records)
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        for _, lines, found in alike(block, left, _VALIDATIONS):
+            _keep_validation(records, numbers[lines], found)
+            left = block.without(left, lines)
+        super().read_block(block, left, numbers, records)
 
-    def _read_validations(self, block: Block, left: Ints, first_line: int, records: Records) -> Ints:
-        for template in _VALIDATION_BARS:
-            lines, found = template.match(block, left)
-            if len(lines):
-                columns = (found[name] for name in ("number", "last", "elapsed", "rate", "digits"))
-                records.keep("val", lines + first_line, *columns)
-                left = block.without(left, lines)
-        return left
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        rate, digits = _rate(found)
+        unknown = np.zeros(len(lines))
+        columns = (found["number"], found.get("last", unknown), found["elapsed"], rate, digits)
+        records.keep("bar", lines, found["epoch"], *columns)
+        loss = next((found[f"loss_{place}"] for place in range(len(_LOSSES)) if f"loss_{place}" in found), None)
+        if loss is not None:
+            records.keep("loss", lines, np.where(np.isnan(loss), np.inf, loss))
+        if "end_epoch" in found:
+            counted = found["end_epoch"] >= 0  # without end it is -2
+            records.keep(_EPOCHS, lines[counted], found["end_epoch"][counted] + 1)
 
-    def _shown(self, text: bytes, block: Block, lines: Ints) -> tuple[bytes, str]:
-        """What a bar in the middle of the block shows behind its rate: the letters of its loss, and its shape."""
-        for line in lines[len(lines) // 2 :][:_SOME_LINES].tolist():
-            found = self.iteration.match(text[block.starts[line] : block.ends[line]].decode("utf-8", "replace"))
-            if found is not None and "=" in found.string[found.end() :]:
-                return _learned(found.string[found.end() :])
-        return b"", "]"
-
-    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        if len(lines):
-            found.setdefault("last", np.zeros(len(lines)))
-            columns = (found[name] for name in ("epoch", "number", "last", "elapsed", "rate", "digits"))
-            records.keep("bar", lines, *columns)
-
-    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
-        rich = groups["rich"] is not None
-        names = ("rich", "rich_number", "rich_last") if rich else ("epoch", "number", "last")
-        epoch, position, last = (float(groups[name] or 0) for name in names)
-        elapsed = _clock(groups["rich_elapsed" if rich else "elapsed"] or "")
-        rate, digits = _rate(groups, "rich_per_s" if rich else "it_per_s")
-        if rich and not (groups["rich_epoch"] or "-").startswith("-"):  # without end it is -2
-            records.keep_row(_EPOCHS, number, float(groups["rich_epoch"] or 0) + 1)
-        records.keep_row("bar", number, epoch, position, last, elapsed, rate, digits)
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        found = next((found for line in _VALIDATIONS if (found := line.find(rest)) is not None), None)
+        if found is None:
+            return super().read_event(rest, prefix, number, records)
+        values = {name: np.array([value]) for name, value in found.values().items()}
+        _keep_validation(records, np.array([number]), values)
         return True
-
-    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        found = _VALIDATION.match(rest)
-        if found is not None:
-            groups = found.groupdict()
-            position, last = float(found["number"]), float(found["last"] or 0)
-            rate, digits = _rate(groups, "it_per_s")
-            records.keep_row("val", number, position, last, _clock(found["elapsed"]), rate, digits)
-            return True
-        return super()._read_event(rest, prefix, number, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         if records.held:
@@ -142,40 +88,17 @@ class LightningFormat(LineFormat):
             _BarRows(records).tell()
 
 
-def _most(block: Block, lines: Ints, tail: str) -> tuple[str, Ints, dict[str, Floats]]:
-    """The kind of bar that a block has, and its lines with what they tell."""
-    for bar in _BARS:
-        if len(Template(bar + "{**}").match(block, some_of(lines))[0]):
-            return bar, *Template(bar + tail).match(block, lines)
-    return _BARS[0], *Template(_BARS[0] + tail).match(block, lines[:0])
+def _keep_validation(records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+    rate, digits = _rate(found)
+    records.keep("val", lines, found["number"], found.get("last", np.zeros(len(lines))), found["elapsed"], rate, digits)
 
 
-def _learned(shown: str) -> tuple[bytes, str]:
-    literal = next((each for each in _LOSSES if each.decode() in shown), b"")
-    place = shown.find(literal.decode()) + len(literal) if literal else -1
-    shape, begin = "", 0
-    for value in _VALUES.finditer(shown):
-        field = "{loss+?}" + value["after"] if value.start("value") == place else "{*}"
-        shape += shown[begin : value.start("value")].replace("{", "{{") + field
-        begin = value.end()
-    return literal, shape + shown[begin:].replace("{", "{{")
-
-
-def _clock(text: str) -> float:
-    seconds = 0.0
-    for part in text.split(":"):
-        seconds = seconds * 60 + float(part or 0)
-    return seconds
-
-
-def _rate(groups: Mapping[str, str | None], per_s: str) -> tuple[float, float]:
+def _rate(found: dict[str, Floats]) -> tuple[Floats, Floats]:
     """Seconds of a batch, and the figure as printed: its last digit tells how exact it is."""
-    slow, fast = groups.get("s_per_it"), groups.get(per_s)
-    if slow:
-        return float(slow.replace(",", "")), float(slow.replace(",", ""))
-    if fast and fast != "?":
-        return 1 / max(float(fast.replace(",", "")), 1e-9), float(fast.replace(",", ""))
-    return math.nan, math.nan
+    if "s_per_it" in found:
+        return found["s_per_it"], found["s_per_it"]
+    printed = found.get("it_per_s", np.full(len(found["number"]), np.nan))
+    return 1 / np.maximum(printed, 1e-9), printed
 
 
 def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats) -> tuple[Floats, Floats]:
@@ -347,7 +270,8 @@ class _BarRows:
     def _tell_end(self) -> None:
         """A run that says that it stopped has reached its last batch."""
         rows = self.records.iterations()
-        if len(rows) and len(self.records.table("stopped", 1)):
+        stopped = any(isinstance(event, Fact) and event.name == "stopped" for event in self.records.events)
+        if len(rows) and stopped:
             self.records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=int(rows.number[-1])))
 
 
@@ -380,16 +304,15 @@ Epoch 2:  40%|████      | 40/100 [00:08<00:12,  4.91it/s, v_num=0, train
 Epoch 2: 100%|██████████| 100/100 [00:20<00:00,  4.92it/s, v_num=0, train_loss=2.284]
 Validation DataLoader 0: 100%|██████████| 20/20 [00:01<00:00, 13.80it/s]
 Epoch 3:   1%|          | 1/100 [00:00<00:20,  4.80it/s, v_num=0, train_loss=2.279]""",
-    mark=b"Epoch ",
-    iteration=Pattern(rf"Epoch (?P<epoch>\d{{1,9}}):{_COUNTS}|{_RICH}"),
-    checkpoints=(Pattern(r"Epoch \d{1,9}, global step \d{1,12}: .{0,200}saving model to "),),
-    facts=(
-        Told(Pattern(r"You are using a CUDA device \('(?P<gpu_text>[^']{1,80})'\)")),
-        Told(Pattern(r"^(?P<n_params>[\d.]+ ?[KMB]?)\s+Total params")),
-        Told(Pattern(r"Starting with (?P<world_size>\d+) processes")),
-        Told(Pattern(r"global step (?P<global_step>\d+):")),
+    iterations=(_BAR, _RICH),
+    checkpoints=(Line("Epoch {int}, global step {int}: {any}saving model to "),),
+    settings=(
+        Line("{any}You are using a CUDA device ('{gpu_text:quoted}')"),
+        Line("{n_params:amount}  Total params"),
+        Line("{any}Starting with {world_size} processes"),
+        Line("{any}global step {global_step:int}:"),
     ),
-    words=(*_VALIDATION_WORDS, b"CUDA device", b"Total params", b"Starting with"),
+    own=_VALIDATIONS,
     events_first=False,
 )
 READER = FORMAT.reader()

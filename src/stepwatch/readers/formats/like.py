@@ -24,7 +24,7 @@ from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step
 from stepwatch.readers.lines import LOSS, LineFormat
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.stamps import strip_prefix
+from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Iterations, Timing
 
 NAME = "like"

@@ -7,13 +7,11 @@ before. Validation is outside and its time is printed; saving is outside, and no
 from __future__ import annotations
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Timing
 
-_LINE = "iter {number} step {_step} | loss train: {loss?}, val: {*} | iter time: {time_ms}"
 FORMAT = LineFormat(
     name="litgpt",
     timing=Timing.SPANS_STEP,
@@ -28,31 +26,21 @@ Validating ...
 iter 400: val loss 4.2406, val time: 3155.20 ms
 Saving checkpoint to 'out/pretrain/gpt/step-00000100/lit_model.pth'
 Epoch 1 | iter 404 step 101 | loss train: 4.208, val: 4.241 | iter time: 96.77 ms (step) remaining time: 0:12:08""",
-    mark=b"iter time: ",
-    iteration=Pattern(
-        r"(?:Ep(?:och)? \d+ \| )?iter (?P<number>\d{1,12})(?: \|)? st[Ee]p \d+(?: \||:) "
-        rf"(?:loss(?: train)?(?: \(curr\))?:? (?P<loss>{LOSS})(?:, val[^|]{{0,40}})?(?: \||,) )?"  # a TPU tells none
-        rf"iter time: (?P<time_ms>{NUMBER}) ?ms"
-    ),
-    templates=(
-        Template("Epoch {_epoch} | " + _LINE + " ms{**}"),
-        Template(_LINE + " ms{**}"),
-        Template("iter {number} step {_step}: loss {loss?}, iter time: {time_ms}ms{**}"),
-    ),
-    evaluations=(
-        Pattern(
-            rf"(?:iter|step) (?P<at>\d{{1,12}}): val loss:? (?P<val_loss>{LOSS}), val time: (?P<took_ms>{NUMBER}) ?ms"
+    iterations=(
+        Line(  # a TPU prints no loss
+            "[<Epoch;Ep> {int} | ]iter {number}[ |] <step;stEp> {int}< |;:> "
+            "[loss[ train][ (curr)][:] {loss}<, val{bar}|; |;,> ]iter time: {time_ms}[ ]ms{rest}"
         ),
     ),
-    checkpoints=(Pattern(r"Saving (?:checkpoint|LoRA weights|adapter weights|weights) to "),),
-    facts=(
-        Told(Pattern(r"Number of trainable parameters: (?P<trainable_params>[\d,]+)"), header=True),
-        Told(Pattern(r"Total parameters: (?P<n_params>[\d,]+)"), header=True),
-        Told(Pattern(r"\bmicro_batch_size=(?P<batch_size>\d+)")),
-        Told(Pattern(r"\bdevices=(?P<world_size>\d+)")),
-        Told(Pattern(r"\bblock_size=(?P<block_size>\d+)")),
+    evaluations=(Line("<iter;step> {at}: val loss[:] {val_loss}, val time: {took_ms}[ ]ms"),),
+    checkpoints=(Line("Saving <checkpoint;LoRA weights;adapter weights;weights> to "),),
+    settings=(
+        Line("{any}Number of trainable parameters: {trainable_params}", header=True),
+        Line("{any}Total parameters: {n_params}", header=True),
+        Line("{any}micro_batch_size={batch_size}"),
+        Line("{any}devices={world_size}"),
+        Line("{any}block_size={block_size}"),
     ),
-    words=(b"val loss", b"Saving ", b"parameters: ", b"micro_batch_size=", b"devices=", b"block_size="),
     events_first=False,
 )
 READER = FORMAT.reader()

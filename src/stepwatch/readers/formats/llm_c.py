@@ -7,20 +7,22 @@ table does not know has an MFU of -100 %.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Fact, Timing
 
 
-def _row(name: str, value: str) -> Pattern[str]:
+def _row(name: str, value: str, **becomes: Any) -> Line:
     """A row of the table at the start."""
-    return Pattern(rf"{name}\s+\| {value}\s*\|")
+    return Line(f"{{any}}{name}  | {value}{{pad}}|", **becomes)
 
 
 FORMAT = LineFormat(
@@ -36,49 +38,36 @@ val loss 4.102231
 step  251/19560 | loss 4.094518 (-0.41z)| norm 0.4410 (+0.12z)| lr 2.15e-04 | 1204.61 ms | 51.2% bf16 MFU | 435201 tok/s
 step  252/19560 | loss 4.081190 (-0.62z)| norm 0.4377 (-0.03z)| lr 2.16e-04 | 1205.07 ms | 51.2% bf16 MFU | 435193 tok/s
 Writing checkpoint at step 5000""",
-    mark=b" ms",
-    iteration=Pattern(
-        rf"step\s+(?P<number>\d+)(?:/(?P<last>\d+))?(?: \| (?:train )?loss|: train loss)\s+(?P<loss>{LOSS})"
-        r"(?: \(acc [^)]{1,20}\))?(?: \((?:z )?[^)z]{1,12}z?\))?"
-        r"(?: ?\|)?(?: norm\s+\S+(?: \([^)]{1,12}z\))?(?: ?\|)?)?(?: lr(?:_scale)? \S+(?: \|)?)?"
-        rf" \(?(?:took )?(?P<time_ms>{NUMBER}) ms"
-        rf"(?: \| (?P<mfu_pct>{NUMBER})% (?:bf16|A100 fp16) MFU)?"
-        rf"(?:(?:,| \|) (?P<tokens_per_s>{NUMBER}) tok/s)?"
-    ),
-    templates=(
-        Template(
-            "step{ }{number}/{last} | loss{ }{loss?} {*} norm{ }{_norm?} {*} lr {*} | {time_ms} ms |"
-            " {mfu_pct}% bf16 MFU | {tokens_per_s+} tok/s"
+    iterations=(
+        Line(
+            "step  {number}[/{last}]< | [train ]loss;: train loss>  {loss}{any} [(][took ]{time_ms} ms"
+            "[ | {mfu_pct}% <bf16;A100 fp16> MFU][<,; |> {tokens_per_s} tok/s]"
         ),
-        Template("step{ }{number}/{last}: train loss {loss?} ({time_ms} ms, {tokens_per_s+} tok/s)"),
-        # A twin of the speedruns of 2024, on AMD.
-        Template("step{ }{number}/{last} | train loss {loss?} | lr_scale {*} | ({time_ms} ms | {tokens_per_s+} tok/s)"),
     ),
-    evaluations=(Pattern(rf"val loss (?P<val_loss>{LOSS})\s*$"),),
-    checkpoints=(Pattern(r"Writing checkpoint at step (?P<at>\d+)"),),
-    facts=(
-        Told(_row("(?:micro )?batch size B", r"(?P<batch_size>\d+)"), header=True),
-        Told(_row(r"\| sequence length T", r"(?P<block_size>\d+)")),
-        Told(_row("total batch size", r"(?P<tokens_per_iter>\d+)")),
-        Told(_row("val_loss_every", r"(?P<eval_interval>\d+)")),
-        Told(_row("resume", "1"), says=(("resume", True),)),
-        Told(_row("device", r"(?P<gpu_text>\S.*\S)")),
-        Told(_row("peak TFlops", r"(?P<mfu_peak_flops>\d[\d.]*)"), scale=1e12),
-        Told(_row("precision", "BF16"), says=(("dtype", "bfloat16"),)),
-        Told(_row("precision", "FP16"), says=(("dtype", "float16"),)),
-        Told(_row("(?:precision|TF32)", r"(?:T?FP?32|enabled|disabled)"), says=(("dtype", "float32"),)),
-        Told(_row("vocab_size V", r"(?P<vocab_size>\d+)")),
-        Told(_row("num_layers L", r"(?P<n_layer>\d+)")),
-        Told(_row("num_heads NH", r"(?P<n_head>\d+)")),
-        Told(_row("channels C", r"(?P<n_embd>\d+)")),
-        Told(_row("num_parameters", r"(?P<n_params>\d+)")),
-        Told(_row("num_processes", r"(?P<world_size>\d+)")),
-        Told(Pattern(r"=> setting grad_accum_steps=(?P<gradient_accumulation_steps>\d+)")),
-        Told(Pattern(r"^(?:total average iteration time|final \d+ iters avg): ")),
+    evaluations=(Line("val loss {val_loss}{end}"),),
+    checkpoints=(Line("Writing checkpoint at step {at}"),),
+    settings=(
+        _row("batch size B", "{batch_size}", header=True),
+        _row("sequence length T", "{block_size}"),
+        _row("total batch size", "{tokens_per_iter}"),
+        _row("val_loss_every", "{eval_interval}"),
+        _row("resume", "1", sets={"resume": True}),
+        _row("device", "{gpu_text}"),
+        _row("peak TFlops", "{mfu_peak_flops}", scale=1e12),
+        _row("precision", "BF16", sets={"dtype": "bfloat16"}),
+        _row("precision", "FP16", sets={"dtype": "float16"}),
+        _row("<precision;TF32>", "<TF32;FP32;enabled;disabled>", sets={"dtype": "float32"}),
+        _row("vocab_size V", "{vocab_size}"),
+        _row("num_layers L", "{n_layer}"),
+        _row("num_heads NH", "{n_head}"),
+        _row("channels C", "{n_embd}"),
+        _row("num_parameters", "{n_params}"),
+        _row("num_processes", "{world_size}"),
+        Line("{any}train_num_batches  | {int}{pad}|", opening=True),
+        Line("{any}=> setting grad_accum_steps={gradient_accumulation_steps}"),
+        Line("<total average iteration time;final {int} iters avg>: "),
     ),
-    words=(b"val loss ", b"Writing checkpoint", b"  | ", b" B          | ", b"grad_accum_steps="),
     events_offset=-1,
-    opening=Pattern(rb"(?m)^\| train_num_batches +\| \d+ +\|$"),
     untimed=(
         Untimed(
             Pattern(rb"(?m)^s:\d+ (?:trl|tel|eval):\S+.*"),

@@ -7,34 +7,24 @@ first iteration is printed alone and counted again in the next mean.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import CHECKPOINT, EVALUATION, NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.undo import gaps_of, starts_of, without
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Ints, Iterations, Timing, Traits
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.undo import gaps_of, starts_of, without
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing, Traits
 
-# Argonne's fork writes its fields as name=value.
-_FORK = b"elapsed_time_per_iteration_ms="
-_FIELDS_OF_FORK = (
-    (_FORK, b"elapsed time per iteration (ms): "), (b"iteration=", b"iteration "),
-    (b"consumed_samples=", b"consumed samples: "), (b"consumed_tokens=", b"consumed tokens: "),
-    (b"learning_rate=", b"learning rate: "), (b"global_batch_size=", b"global batch size: "),
-    (b"lm loss=", b"lm loss: "),
-)  # fmt: skip
 _AGREES, _DISAGREES = 0.03, 0.1
 _OWN_CLOCK = b"] iteration "
-_ARGUMENT = Pattern(r"(?P<name>\w+) \.{2,}\s?(?P<value>\d{1,15})(?:\.{4,}\w+)?\s*$")
-_SHARD = Pattern(r"number of parameters on \([\w, ]+\) model parallel rank \((?P<rank>\d+, \d+)\): (?P<count>\d{1,15})")
+_WORK = "gigaflops of an iteration on one card"
+_SHARD = Line("{any}number of parameters on ({any}) model parallel rank ({tensor:int}, {pipeline:int}): {count:int}")
 _OF_EVALUATIONS = ("eval_iters", "eval_interval")  # without a meaning where no iteration evaluates
 _SETTINGS = {
     "seq_length": "block_size", "micro_batch_size": "batch_size", "train_iters": "max_iters",
@@ -44,51 +34,25 @@ _SETTINGS = {
 }  # fmt: skip
 
 
-def _as_usual(text: bytes) -> bytes:
-    if _FORK in text:
-        for own, usual in _FIELDS_OF_FORK:
-            text = text.replace(own, usual)
-    return text
-
-
 class _Megatron(LineFormat):
-    def sniff(self, head: bytes) -> float:
-        return super().sniff(_as_usual(head))
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        super().add(records, lines, found)
+        if "batch" in found:
+            changes = np.flatnonzero(np.diff(found["batch"], prepend=-1))
+            records.events += [Fact(int(lines[i]), "batch", float(found["batch"][i])) for i in changes.tolist()]
+        if "tflops" in found:
+            time_ms = found["time_ms"] if "time_ms" in found else found["time_s"] * 1e3
+            records.keep(_WORK, lines, found["tflops"] * time_ms)
 
-    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        super()._add_columns(records, lines, found)
-        if "_batch" in found:
-            changes = np.flatnonzero(np.diff(found["_batch"], prepend=-1))
-            records.events += [Fact(int(lines[i]), "batch", float(found["_batch"][i])) for i in changes.tolist()]
-        if "_tflops" in found:
-            work = float(np.median(found["_tflops"] * found["time_ms"])) * 1e9
-            records.events.append(Fact(int(lines[0]), "work", work))
-
-    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
-        batch, tflops = groups.get("batch"), groups.get("tflops")
-        if batch:
-            records.events.append(Fact(number, "batch", float(batch)))
-        if tflops:
-            seconds = _number(groups.get("time_s")) + _number(groups.get("time_ms")) / 1e3
-            work = _number(tflops) * seconds * 1e12
-            records.events += [Fact(number, "work", work)] if math.isfinite(work) else []
-        return super()._add_row(groups, prefix, number, records)
-
-    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        shard = _SHARD.search(rest)
-        if shard is not None:
-            records.events.append(Fact(number, "shard", (shard["rank"], float(shard["count"]))))
-            return True
-        argument = _ARGUMENT.match(rest)
-        if argument is None:
-            return super()._read_event(rest, prefix, number, records)
-        name = _SETTINGS.get(argument["name"])
-        if name is not None:
-            records.events.append(Fact(number, name, float(argument["value"])))
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        shard = _SHARD.find(rest)
+        if shard is None:
+            return super().read_event(rest, prefix, number, records)
+        rank = f"{shard.texts['tensor']}, {shard.texts['pipeline']}"
+        records.events.append(Fact(number, "shard", (rank, shard.values()["count"])))
         return True
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        text = _as_usual(text)
         super().parse(text, first_line, records)
         if _OWN_CLOCK in text:
             records.events.append(Fact(first_line, "own_clock", True))
@@ -102,7 +66,7 @@ class _Megatron(LineFormat):
         rows = _without_first(rows, starts)
         saves, evaluations = _saves(events, rows), _evaluations(events)
         told = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
-        told += _derived(told, rows, starts)
+        told += _derived(told, rows, starts, records.take_table(_WORK, 2))
         if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in told):
             told = [event for event in told if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
         if not any(isinstance(event, Fact) and event.name == "own_clock" for event in told):
@@ -110,10 +74,6 @@ class _Megatron(LineFormat):
             told += [Fact(line, "holds", inside) for line in rows.line[starts].tolist()]
         records.events = [*told, *evaluations, *saves]
         records.replace_rows(rows)
-
-
-def _number(text: str | None) -> float:
-    return float(text.replace(",", "")) if text else 0.0
 
 
 def _without_first(rows: Iterations, starts: Ints) -> Iterations:
@@ -163,19 +123,20 @@ def _evaluations(events: Sequence[Event]) -> list[Evaluation]:
     return found
 
 
-def _derived(events: Sequence[Event], rows: Iterations, starts: Ints) -> list[Fact]:
+def _derived(events: Sequence[Event], rows: Iterations, starts: Ints, work: np.ndarray) -> list[Fact]:
     """For each process: parameters from those of its shards, tokens from batch and length, work from TFLOP/s."""
     facts = [event for event in events if isinstance(event, Fact)]
     derived: list[Fact] = []
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
         above = int(rows.line[start - 1]) if start else -1
-        own = [fact for fact in facts if above < fact.line <= int(rows.line[end - 1])]
-        line = int(rows.line[start])
-        derived += [Fact(line, name, value) for name, value in _of_process(own)]
+        line, last = int(rows.line[start]), int(rows.line[end - 1])
+        own = [fact for fact in facts if above < fact.line <= last]
+        done = work[(work[:, 0] > above) & (work[:, 0] <= last), 1]
+        derived += [Fact(line, name, value) for name, value in _of_process(own, done)]
     return derived
 
 
-def _of_process(facts: Sequence[Fact]) -> Iterator[tuple[str, object]]:
+def _of_process(facts: Sequence[Fact], work: Floats) -> Iterator[tuple[str, object]]:
     named = {fact.name: fact.value for fact in facts}
     shards = {fact.value[0]: fact.value[1] for fact in facts if fact.name == "shard"}
     n_params = named.get("billions") or sum(shards.values())
@@ -188,9 +149,8 @@ def _of_process(facts: Sequence[Fact]) -> Iterator[tuple[str, object]]:
         return
     tokens = batches[-1] * named["block_size"]
     yield "tokens_per_iter", tokens
-    work = [fact.value for fact in facts if fact.name == "work"]
-    if work and named.get("world_size") and tokens and len(set(batches)) == 1:
-        yield "flops_per_token", float(np.median(work)) * named["world_size"] / tokens
+    if len(work) and named.get("world_size") and tokens and len(set(batches)) == 1:
+        yield "flops_per_token", float(np.median(work)) * 1e9 * named["world_size"] / tokens
 
 
 def _with_events_inside(
@@ -206,9 +166,6 @@ def _with_events_inside(
             inside.add(kind)
     return rows, frozenset(inside)
 
-
-_ITERATION = "iteration { }{number}/{ }{last} | "
-_REST = " | learning rate: {_lr} | global batch size:{ }{_batch} | lm loss: {loss?} | {**}"
 
 FORMAT = _Megatron(
     name="megatron",
@@ -228,55 +185,37 @@ number of skipped iterations:   0 | number of nan iterations:   0 |
 elapsed time per iteration (ms): 1203.9 | throughput per GPU (TFLOP/s/GPU): 402.9 | learning rate: 2.950000E-04 | \
 global batch size:   256 | lm loss: 2.807713E+00 | loss scale: 1.0 | grad norm: 0.209 | \
 number of skipped iterations:   0 | number of nan iterations:   0 |""",
-    mark=b"elapsed time per iteration (",
-    iteration=Pattern(
-        r"(?:\[\w{1,40}:\d{1,6}\] -\s+)?(?:samples/sec: \S+ \| )?"
-        rf"iteration\s+(?P<number>\d{{1,15}})/\s*(?P<last>\d{{1,15}}) \|(?:[^|]*\|){{0,4}}?"
-        rf"\s*elapsed time per iteration \((?:ms\): (?P<time_ms>{NUMBER})|s\): (?P<time_s>{NUMBER})) \|"
-        rf"(?:.*?throughput per GPU \(TFLOP/s/GPU\): (?P<tflops>{NUMBER}) \|)?"
-        r"(?:.*?global batch size:\s+(?P<batch>\d{1,15}) \|)?"
-        rf"(?:.*?\b(?:lm[ _])?loss: (?P<loss>{LOSS}) \|)?"
-    ),
-    templates=(
-        Template(
-            f"{_ITERATION}consumed samples:{{ }}{{*}} | elapsed time per iteration (ms): {{time_ms}} | "
-            f"throughput per GPU (TFLOP/s/GPU): {{_tflops}}{_REST}",
-            anywhere=True,
-        ),
-        Template(
-            f"{_ITERATION}consumed samples:{{ }}{{*}} | elapsed time per iteration (ms): {{time_ms}}{_REST}",
-            anywhere=True,
-        ),
-        Template(
-            f"{_ITERATION}consumed samples:{{ }}{{*}} | consumed tokens:{{ }}{{*}} | "
-            f"elapsed time per iteration (ms): {{time_ms}}{_REST}",
-            anywhere=True,
+    iterations=(
+        Line(
+            r"[\[{name}:{int}\] -  ][samples/sec: {word} | ]iteration< ;=>{pad}{number}/{pad}{last} |",
+            "elapsed time per iteration (ms): {time_ms} |",
+            "elapsed time per iteration (s): {time_s} |",
+            "elapsed_time_per_iteration_ms={time_ms} |",  # Argonne's fork
+            "throughput per GPU (TFLOP/s/GPU): {tflops:decimal} |",
+            "global< batch size:;_batch_size=>{pad}{batch:int} |",
+            "[lm ;lm_]loss<: ;=>{loss} |",
+            needs=("time_ms", "time_s"),
         ),
     ),
     evaluations=(
-        Pattern(
-            r"(?:validation|test)(?:-\S+)? (?:loss|results) (?:at|on) (?:iteration (?P<at>\d{1,15}))?[^|]*\|"
-            rf"(?:.*?\bloss value: (?P<val_loss>{LOSS}))?"
-        ),
+        Line("validation[-{word}] <loss;results> <at;on> [iteration {at}]{bar}|[{any}loss value: {val_loss}]"),
+        Line("test[-{word}] <loss;results> <at;on> [iteration {at}]{bar}|[{any}loss value: {val_loss}]"),
     ),
     checkpoints=(
-        Pattern(r"saving checkpoint at iteration\s+(?P<at>\d{1,15}) to "),
-        Pattern(r"successfully saved checkpoint (?:from|at) iteration\s+(?P<at>\d{1,15})\b"),
+        Line("saving checkpoint at iteration  {at} to "),
+        Line("successfully saved checkpoint <from;at> iteration  {at}"),
     ),
-    facts=(
-        Told(Pattern(r"using world size: (?P<world_size>\d{1,15})\b"), header=True),
-        Told(Pattern(r"^\[before the start of training step\] (?P<begun>datetime)"), header=True),
-        Told(Pattern(r"^using torch\.(?P<dtype>\w+) for parameters")),
-        Told(Pattern(rf"^Total number of parameters in billions:\s+(?P<billions>{NUMBER})"), scale=1e9),
-        Told(Pattern(rf"^(?:time \(ms\) \| )?save-checkpoint ?\.*: \(?(?:{NUMBER}, )?(?P<save_ms>{NUMBER})")),
-        Told(Pattern(rf"^(?:time \(ms\) \| )?evaluate ?\.*: \(?(?:{NUMBER}, )?(?P<evaluate_ms>{NUMBER})")),
+    settings=(
+        Line("{any}using world size: {world_size}", header=True),
+        Line(r"\[before the start of training step\] datetime", header=True, sets={"begun": "datetime"}),
+        Line("using torch.{dtype} for parameters"),
+        Line("Total number of parameters in billions:  {billions:decimal}", scale=1e9),
+        Line("[time (ms) | ]save-checkpoint[ ]{dots}: [(][{decimal}, ]{save_ms:decimal}"),
+        Line("[time (ms) | ]evaluate[ ]{dots}: [(][{decimal}, ]{evaluate_ms:decimal}"),
+        *(Line(f"{name} ..{{dots}}[ ]{{{setting}:int}}[....{{dots}}{{name}}]{{end}}") for name, setting in _SETTINGS.items()),
     ),
-    words=(
-        b"validation", b"saving checkpoint", b"saved checkpoint", b"using world size", b"before the start",
-        b"using torch", b"number of parameters", b"save-checkpoint", b"evaluate ",
-        *(f"{name} ..".encode() for name in _SETTINGS),
-    ),
+    own=(_SHARD,),
     events_first=False,
     traits=Traits(prints_means=True),
-)  # fmt: skip
+)
 READER = FORMAT.reader()

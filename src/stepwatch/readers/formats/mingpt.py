@@ -7,10 +7,9 @@ save after iteration 500 is in the time of 501, which is mostly not printed. The
 from __future__ import annotations
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Timing
 
 FORMAT = LineFormat(
@@ -25,16 +24,13 @@ FORMAT = LineFormat(
 iter_dt 0.00ms; iter 0: train loss 4.18342
 iter_dt 84.11ms; iter 10: train loss 3.20195
 iter_dt 83.97ms; iter 20: train loss 2.87361""",
-    mark=b"iter_dt ",
-    iteration=Pattern(rf"iter_dt (?P<time_ms>{NUMBER})ms; iter (?P<number>\d+): (?:train )?loss (?P<loss>{LOSS})"),
-    templates=(Template("iter_dt {time_ms}ms; iter {number}: train loss {loss?}"),),
-    evaluations=(Pattern(rf"test (?:final )?(?:score|loss):? (?:\d+/\d+ = )?(?P<val_loss>{NUMBER})"),),
-    checkpoints=(Pattern(r"saving model\b"),),
-    facts=(
-        Told(Pattern(r"^number of parameters: (?P<n_params>[\d.,]+[KMB]?)"), header=True),
-        Told(Pattern(r"^running on device (?P<device>\w+)")),
+    iterations=(Line("iter_dt {time_ms}ms; iter {number}: [train ]loss {loss}"),),
+    evaluations=(Line("test [final ]<score;loss>[:] [{int}/{int} = ]{val_loss:decimal}"),),
+    checkpoints=(Line("saving model"),),
+    settings=(
+        Line("number of parameters: {n_params:amount}", header=True),
+        Line("running on device {device:name}"),
     ),
-    words=(b"test ", b"saving model", b"number of param", b"running on"),
     events_first=False,
 )
 READER = FORMAT.reader()

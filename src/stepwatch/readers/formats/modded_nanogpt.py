@@ -15,32 +15,33 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.stamps import stamp_of
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat
+from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing, Traits
 
-_TIME = rf"train_time:(?:(?P<{{0}}_ms>{NUMBER})ms|(?P<{{0}}_s>{NUMBER})s)"
-_BAR = r"(?: \|)? "
 _CLOCKS_OF_VALIDATIONS = "validation"
-_LONGEST_TIME_S = 1e9
+
+
+_VALIDATION = Line(
+    "step:{pad}{at}/{last}[ |] val_loss:{val_loss}[ |] {any}train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:"
+)
 
 
 class _Modded(LineFormat):
-    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         """A validation tells the last step and the clock when it began; the first of all begins a run."""
-        found = self.evaluations[0].match(rest)
-        if found is None:
+        found = _VALIDATION.find(rest)
+        values = found.values() if found is not None else {}
+        if not values or values["at"] > LARGEST_KEPT or values["last"] > LARGEST_KEPT:
             return False
-        at, loss, last = (float(found[name].replace(",", "")) for name in ("at", "val_loss", "last"))
-        clock = float((found["took_ms"] or found["took_s"]).replace(",", "")) / (1e3 if found["took_ms"] else 1.0)
-        if not (at <= LARGEST_KEPT and last <= LARGEST_KEPT):
-            return False
-        records.events.append(Fact(line=number, name="max_iters", value=int(last), header=at == 0))
-        records.events.append(Evaluation(number, int(at), None, loss, None, stamp_of(prefix)))
-        if 0 <= clock <= _LONGEST_TIME_S:
+        at, last = int(values["at"]), int(values["last"])
+        records.events.append(Fact(line=number, name="max_iters", value=last, header=at == 0))
+        records.events.append(Evaluation(number, at, None, values["val_loss"], None, stamp_of(prefix)))
+        clock = values["time_ms"] / 1e3 if "time_ms" in values else values["time_s"]
+        if 0 <= clock <= LONGEST_TIME_S:
             records.keep_row(_CLOCKS_OF_VALIDATIONS, number, at, clock)
         return True
 
@@ -57,30 +58,18 @@ FORMAT = _Modded(
 step:250/1390 val_loss:4.4817 train_time:8120ms step_avg:32.48ms
 step:251/1390 train_time:8153ms step_avg:32.48ms
 step:252/1390 train_time:8186ms step_avg:32.48ms""",
-    mark=b"train_time:",
-    iteration=Pattern(
-        rf"step: *(?P<number>\d+)/(?P<last>\d+){_BAR}(?:train_loss:(?P<loss>{LOSS}){_BAR})?"
-        rf"{_TIME.format('time')}{_BAR}step_avg:"
-    ),
-    templates=(
-        Template("step:{number}/{last} train_time:{time_ms+}ms step_avg:{**}"),
-        Template("step:{number}/{last} train_loss:{loss?} train_time:{time_ms+}ms step_avg:{**}"),
-        Template("step:{number}/{last} train_time:{time_s}s step_avg:{**}"),
-    ),
-    # The cost of a validation is not told: `took` is the clock when it began.
-    evaluations=(
-        Pattern(
-            rf"step: *(?P<at>\d+)/(?P<last>\d+){_BAR}val_loss:(?P<val_loss>{LOSS}){_BAR}(?:val_\w+:\S+{_BAR})*"
-            rf"{_TIME.format('took')}{_BAR}step_avg:"
+    iterations=(
+        Line(
+            "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
         ),
     ),
-    facts=(
-        Told(Pattern(r"compiled for CUDA [\d.]+ on (?P<gpu_text>.+) with world_size (?P<world_size>\d+)")),
-        Told(Pattern(r"^Device: (?P<gpu_text>[^|]+?) \|")),
-        Told(Pattern(r"^Config: .*\bbatch_size=(?P<tokens_per_iter>\d+) tokens")),
-        Told(Pattern(r"\bgrad_accum_steps=(?P<gradient_accumulation_steps>\d+)$")),
+    settings=(
+        Line("{any}compiled for CUDA {decimal} on {gpu_text} with world_size {world_size}"),
+        Line("Device: {gpu_text} |"),
+        Line("Config: {any}batch_size={tokens_per_iter} tokens"),
+        Line("{any}grad_accum_steps={gradient_accumulation_steps}{end}"),
     ),
-    words=(b" with world_size ", b"Device: ", b"Config: "),
+    own=(_VALIDATION,),
     traits=Traits(schedules=True),
 )
 
@@ -92,7 +81,7 @@ _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 def _sniff(head: bytes) -> float:
     """Some of its logs hold nothing but the lines of validation."""
-    return FORMAT.sniff(head) or replace(FORMAT, iteration=FORMAT.evaluations[0]).sniff(head)
+    return FORMAT.sniff(head) or replace(FORMAT, iterations=(_VALIDATION,)).sniff(head)
 
 
 def _parse(text: bytes, first_line: int, records: Records) -> None:
@@ -127,15 +116,13 @@ def _finish(first_line: int, records: Records) -> None:
     FORMAT.finish(first_line, records)
     _forget_source_lines(records)
     rows = records.iterations()
-    clocks = _Clocks.of(rows, records.table(_CLOCKS_OF_VALIDATIONS, 3))
+    clocks = _Clocks.of(rows, records.take_table(_CLOCKS_OF_VALIDATIONS, 3))
     timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
     if timed:
         _replace_rows(records, rows, *(np.concatenate(parts) for parts in zip(*timed, strict=True)))
     for line, number, _ in timed:
         if len(line) == 1 and number[0] > 1:  # nothing but the mean since the start
             records.events.append(Fact(line=int(line[0]), name="mean_of_run", value=True))
-    for tables in (records.tables, records.table_rows):
-        tables.pop(_CLOCKS_OF_VALIDATIONS, None)
 
 
 def _forget_source_lines(records: Records) -> None:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
-
-_MORE = r"(?:[^|\n]{1,80}\|){0,6}?"  # what a fork or another version prints between
-_LOSS_TO_RATE = "loss: {loss?} | lrm: {_lrm} | dt: {time_ms}ms | tok/sec: {tokens_per_s,} |"
 
 FORMAT = LineFormat(
     name="nanochat",
@@ -32,62 +29,50 @@ step 00250/05742 (4.35%) | loss: 3.912004 | lrm: 1.00 | dt: 1177.31ms | tok/sec:
 | bf16_mfu: 84.70 | epoch: 1 | total time: 4.71m
 step 00251/05742 (4.37%) | loss: 3.910220 | lrm: 1.00 | dt: 1176.92ms | tok/sec: 55,708 \
 | bf16_mfu: 84.73 | epoch: 1 | total time: 4.73m""",
-    mark=b"| dt: ",
-    iteration=Pattern(
-        rf"step (?P<number>\d+)(?:/(?P<last>\d+))? \([\d.]+%\) \| loss: (?P<loss>{LOSS}) \|{_MORE}"
-        rf" dt: (?P<time_ms>{NUMBER})ms \|{_MORE} tok/sec: (?P<tokens_per_s>[\d,]+)"
-        rf"(?: \|{_MORE} (?:bf16_)?mfu: (?P<mfu_pct>{NUMBER})%?)?(?: \||\s*$)"
+    iterations=(
+        Line(
+            "step {number}[/{last}] ({decimal}%) | loss: {loss} |{any} dt: {time_ms}ms |"
+            "{any} tok/sec: {tokens_per_s:count}[ |{any} [bf16_]mfu: {mfu_pct}[%]]< |{rest};{end}>"
+        ),
     ),
-    templates=(
-        Template(f"step {{number}}/{{last}} ({{_pct}}%) | {_LOSS_TO_RATE} bf16_mfu: {{mfu_pct}} |{{**}}"),
-        Template(f"step {{number}}/{{last}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}} |{{**}}"),
-        Template(f"step {{number}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}} |{{**}}"),
-        Template(f"step {{number}} ({{_pct}}%) | {_LOSS_TO_RATE} mfu: {{mfu_pct}}% |{{**}}"),  # autoresearch
-    ),
-    evaluations=(Pattern(rf"Step (?P<at>\d+) \| Validation bpb: (?P<val_loss>{LOSS})"),),
-    checkpoints=(Pattern(r"Saved model (?:parameters |file )?to:? \S*?model_(?P<at>\d+)\.pt"),),
-    facts=(
-        Told(Pattern(r"Distributed world size: (?P<world_size>\d+)"), header=True),
-        Told(Pattern(rf"GPU: (?P<gpu_text>[^|]+) \| Peak FLOPS \(BF16\): (?:(?P<mfu_peak_flops>{NUMBER})|inf)")),
-        Told(Pattern(r"^COMPUTE_DTYPE: torch\.(?P<dtype>\w+)")),
-        Told(Pattern(rf"Estimated FLOPs per token: (?P<flops_per_token>{NUMBER})")),
-        Told(
-            Pattern(
-                r"Total batch size (?P<tokens_per_iter>[\d,]+) => "
-                r"gradient accumulation steps: (?P<gradient_accumulation_steps>\d+)"
-            ),
+    evaluations=(Line("Step {at} | Validation bpb: {val_loss}"),),
+    checkpoints=(Line("Saved model [parameters ;file ]to[:] {any}model_{at}.pt"),),
+    settings=(
+        Line("{any}Distributed world size: {world_size}", header=True),
+        Line("{any}GPU: {gpu_text} | Peak FLOPS (BF16): <{mfu_peak_flops};inf>"),
+        Line("COMPUTE_DTYPE: torch.{dtype}"),
+        Line("{any}Estimated FLOPs per token: {flops_per_token}"),
+        Line(
+            "{any}Total batch size {tokens_per_iter} => gradient accumulation steps: {gradient_accumulation_steps}",
             header=True,
+            opening=True,
         ),
-        Told(Pattern(r"^Tokens / micro-batch / rank: (?P<batch_size>\d+) x (?P<block_size>\d+)")),
-        Told(Pattern(r"Number of parameters: (?P<n_params>[\d,]+)")),
-        Told(Pattern(r"^total\s*: (?P<n_params>[\d,]+)$")),
-        Told(Pattern(r"^Vocab size: (?P<vocab_size>[\d,]+)")),
-        Told(Pattern(r"^(?:num_layers: |n_layer\": )(?P<n_layer>\d+)")),
-        Told(Pattern(r"^(?:num_heads: |n_head\": )(?P<n_head>\d+)")),
-        Told(Pattern(r"^(?:model_dim: |n_embd\": )(?P<n_embd>\d+)")),
-        Told(
-            Pattern(
-                r"Building model with config: \{'sequence_len': (?P<block_size>\d+), 'vocab_size': (?P<vocab_size>\d+),"
-                r" 'n_layer': (?P<n_layer>\d+), 'n_head': (?P<n_head>\d+),.* 'n_embd': (?P<n_embd>\d+)"
-            )
+        Line("Tokens / micro-batch / rank: {batch_size} x {block_size}"),
+        Line("{any}Number of parameters: {n_params}"),
+        Line("total{pad}: {n_params}{end}"),
+        Line("Vocab size: {vocab_size}"),
+        Line("num_layers: {n_layer}"),
+        Line("num_heads: {n_head}"),
+        Line("model_dim: {n_embd}"),
+        Line('n_layer": {n_layer}'),
+        Line('n_head": {n_head}'),
+        Line('n_embd": {n_embd}'),
+        Line(
+            r"{any}Building model with config: \{'sequence_len': {block_size}, 'vocab_size': {vocab_size},"
+            " 'n_layer': {n_layer}, 'n_head': {n_head},{any} 'n_embd': {n_embd}"
         ),
-        Told(Pattern(r"^Resuming optimization from step (?P<resume>\d+)")),
-        Told(Pattern(r"^Gradient checkpointing enabled"), says=(("activation_checkpointing", True),)),
+        Line("Resuming optimization from step {resume}"),
+        Line("Gradient checkpointing enabled", sets={"activation_checkpointing": True}),
     ),
-    words=(
-        b"Validation", b"Saved model", b"world size", b"GPU: ", b"COMPUTE_DTYPE", b"FLOPs per token",
-        b"Total batch size", b"Tokens / micro", b"Number of param", b"total  ", b"Vocab size", b"num_layers",
-        b"num_heads", b"model_dim", b'"n_', b"model with config", b"Resuming", b"Gradient checkp", b"| Training loss: ",
-    ),
+    timeless=(Line("Step {int}/{int} | Training loss: "),),
     last_offset=-1,
-    opening=Pattern(rb"Total batch size [\d,]+ => gradient accumulation steps: \d"),
     untimed=(
         Untimed(
             Pattern(rb"(?m)^Step \d+/\d+ \| (?:Training loss|Average reward): .*"),
             Message("this stage prints none; hand in the log of a stage that does, such as base_train"),
         ),
     ),
-)  # fmt: skip
+)
 
 
 def _finish(first_line: int, records: Records) -> None:

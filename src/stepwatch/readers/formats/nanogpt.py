@@ -11,40 +11,32 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import islice, repeat
 
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import MANY_LINES, Block, Floats, Template, numbers_after
-from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
-from stepwatch.readers.records import Records
-from stepwatch.readers.stamps import stamp_of, strip_prefix
+from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Found, Line
+from stepwatch.readers.text.line_format import lines_behind
+from stepwatch.readers.text.shape import LONGEST_LINE, alike
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
 
-TEMPLATES = (
-    Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%"),
-    Template("iter {number}: loss {loss?}, time {time_ms}ms"),
-    Template("{number} | loss {loss?} | lr {*} | {time_ms}ms | mfu {mfu}%"),  # llama2.c
-    Template("iter {number}: loss {loss?}, time {time_ms}ms, mfu {mfu}%{**}"),  # what a fork adds
-)
-_USUAL_EVALUATION = Template("step {at}: train loss {train_loss?}, val loss {val_loss?}")
-_USUAL_SAVING = Template("saving checkpoint to {**}")
-
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
-_ITERATION = Pattern(r"(?<![\w*])iter(?:ation)?\s+(?P<number>\d{1,12})\s*:(?P<body>.*)")
-_TIME = Pattern(r"(?<!total )\btime:?\s*(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*(?P<unit>ms|s|sec|seconds?)\b")
-_AVERAGE = Pattern(r"(?<![\d.-])(?P<value>\d{1,12}(?:\.\d{1,12})?)\s*ms/iter\b")
-_LOSS = Pattern(rf"\bloss:?\s*(?P<value>{_NUMBER})")
-_MFU = Pattern(r"\bmfu:?\s*(?P<value>-?\d{1,12}(?:\.\d{1,12})?)\s*%")
-_TOKENS_PER_S = Pattern(r"\b(?:tokens/s|tok/s|tokens/sec|tok/sec):?\s*(?P<value>\d[\d,]{0,20}(?:\.\d{1,12})?)")
-_BARE_ITERATION = Pattern(  # of llama2.c, with no word before its number
-    rf"(?P<number>\d{{1,12}}) \| loss (?P<loss>{_NUMBER}) \| lr \S{{1,20}}"
-    r" \| (?P<time_ms>\d{1,12}(?:\.\d{1,12})?)ms \| mfu (?P<mfu>-?\d{1,12}(?:\.\d{1,12})?)%"
+_ITERATION = Line(  # forks print the pieces in any order
+    "{any}iter[ation]  {number}{pad}:",
+    "time[:]{pad}{time_ms}{pad}ms",
+    "time[:]{pad}{time_s}{pad}s[ec[ond[s]]]",
+    "{average_ms:decimal}{pad}ms/iter",
+    "loss[:]{pad}{loss}",
+    "mfu[:]{pad}{mfu}{pad}%",
+    "<tokens;tok>/s[ec][:]{pad}{tokens_per_s}",
 )
+_BARE_ITERATION = Line("{number} | loss {loss} | lr {word} | {time_ms}ms | mfu {mfu}%")  # of llama2.c
 _EVALUATION = Pattern(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
 _FORK_EVALUATION = Pattern(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
 _SAVING = Pattern(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
@@ -54,15 +46,14 @@ _VAL_LOSS = Pattern(rf"\b(?:val|test|valid|validation)(?:\s+loss)?:?\s+(?P<value
 _ASSIGNMENT = Pattern(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>\S.*)")
 # What a terminal copy leaves of a line that it breaks: a beginning, a time without all of its mfu, half an evaluation.
 _BEGINNING = Pattern(r"(?<![\w*])(?:i|it|ite|iter(?:\s+\d{0,12})?|s|st|ste|step(?:\s+\d{0,12})?)\s*$")
-_MFU_TO_COME = Pattern(r",?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
-_MFU_COMPLETE = Pattern(r",\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
+_MFU_TO_COME = Pattern(r"\s*(?:ms|s|sec|seconds?),?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
+_MFU_COMPLETE = Pattern(r"\s*(?:ms|s|sec|seconds?),\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
 _HALF_EVALUATION = Pattern(r"(?<![\w*])step\s+\d{1,12}:\s*(?:t|tr|tra|trai|train\b.{0,60})?$")
 _WHOLE_EVALUATION = Pattern(
     rf"(?<![\w*])step\s+\d{{1,12}}:\s*train\s+loss\s+(?:{_NUMBER})[^,]{{0,12}},\s*(?:val|test)\s+loss\s+(?:{_NUMBER})"
 )
 _END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
-_LONGEST_LINE = 4000
 _LONGEST_TIME_S = 1e9
 
 _FAULTS = (
@@ -111,39 +102,36 @@ _OWN_SETTINGS = frozenset({"seed", "eval_batch_size", "eval_splits", "checkpoint
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
-_TIMED = Pattern(rb"[^\n]{0,4000}?(?:\btime:?\s?\d|ms/iter)")
-# Patterns that begin with plain letters: only these are searched for at the speed of a text search.
-_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
-_BARE = Pattern(rb" \| loss [\w.+-]{1,20} \| lr [\w.+-]{1,20} \| [\d.]{1,25}ms \| mfu ")
-_OWN_WORDS = tuple(Pattern(words) for words in (rb"tokens per iteration will be", rb"step \d{1,12}: train loss"))
-_TRACES = tuple(Pattern(words) for words in (rb"mfu -?\d", rb"time \d[\d.]{0,12}ms\b"))
-_RATE_PLACE = Pattern(rb"tok(?:ens)?/s(?:ec)?:?\s{0,4}(?=\d)")
-_COMMA_IN_RATE = Pattern(rb"tok(?:ens)?/s(?:ec)?:?\s{0,4}\d{1,20},\d")
-_OWN_EVENTS = (b"evaluation at ", b"checkpoint at ")
-_MOST_SNIFFED = 60
-_LONGEST_MFU = 30
+# Traces of a log whose lines a terminal copy has broken, before their time or even before their number.
+_TRACES = (
+    (0.6, (Pattern(rb"tokens per iteration will be"), Pattern(rb"step \d{1,12}: train loss"))),
+    (0.3, (Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:"),)),
+    (0.1, (Pattern(rb"mfu -?\d"), Pattern(rb"time \d[\d.]{0,12}ms\b"))),
+)
 
 
 def sniff(head: bytes) -> float:
     """How many iteration lines with nanoGPT's grammar; below 1 where there are only traces of it."""
-    numbered = list(islice(_NUMBERED.finditer(head), _MOST_SNIFFED))
-    timed = sum(_TIMED.match(head, found.end()) is not None for found in numbered)
-    if timed:
-        return float(timed)
-    bare = sum(map(_is_bare, repeat(head), islice(_BARE.finditer(head), _MOST_SNIFFED)))
-    if bare:
-        return float(bare)
-    if any(words.search(head) for words in _OWN_WORDS):
-        return 0.6
-    # A terminal copy may have broken every line, before its time or even before its number.
-    return 0.3 if numbered else 0.1 if any(words.search(head) for words in _TRACES) else 0.0
+    lines = lines_behind(head, (b"iter ", b"iteration "))
+    hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
+    hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, _BARE_ITERATION.marks))
+    traces = (weight for weight, patterns in _TRACES if any(pattern.search(head) for pattern in patterns))
+    return float(hits) or next(traces, 0.0)
 
 
-def _is_bare(head: bytes, found: re.Match[bytes]) -> bool:
-    """Whether nothing but a launcher's prefix and the number stand before what was found."""
-    begin = head.rfind(b"\n", max(0, found.start() - _LONGEST_LINE), found.start()) + 1
-    line = head[begin : found.end() + _LONGEST_MFU].decode("utf-8", "replace")
-    return _BARE_ITERATION.match(strip_prefix(line)[0]) is not None
+def _seconds(found: Found, line: str) -> float | None:
+    """The time that an iteration line tells; None where it tells none that can be."""
+    values = found.values()
+    name = next((name for name in _UNITS if name in values), None)
+    if name is None or values["number"] > LARGEST_KEPT:
+        return None
+    begin = next(begin for begin, _, field in found.spans if field.name == name)
+    seconds = values[name] / _UNITS[name]
+    return seconds if 0 <= seconds <= _LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
+
+
+_TOTAL = Pattern(r"\btotal time:?\s*$")
+_UNITS = {"time_ms": 1e3, "time_s": 1.0, "average_ms": 1e3}  # in a second
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -164,95 +152,44 @@ def finish(first_line: int, records: Records) -> None:
 
 def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows: bool) -> None:
     block = Block.of(text)
-    left = np.flatnonzero(block.ends > block.starts)
-    plain, stamps = behind_prefix(text, block, left)
-    for template in TEMPLATES:
-        lines, found = template.match(plain, left)
-        if stamps is not None:
-            found["stamp_s"] = stamps[lines]
-        fits = _sensible(block, lines, found)
-        if template is TEMPLATES[-1] and len(lines):
-            fits &= _rates_told(text, block, lines, found)
-        if not fits.all():
-            lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
+    left = block.filled
+    for _, lines, found in alike(block, left, (_ITERATION, _BARE_ITERATION)):
+        time = next((found[name] / unit for name, unit in _UNITS.items() if name in found), None)
+        if time is None:
+            continue
+        fits = (time >= 0) & (time <= _LONGEST_TIME_S) & (found["number"] <= LARGEST_KEPT) & _is_whole(block, lines)
+        lines, found, time = lines[fits], {name: column[fits] for name, column in found.items()}, time[fits]
         if len(lines):
-            _add_columns(records, lines + first_line, found)
+            _add_rows(records, lines + first_line, time, found)
             left = block.without(left, lines)
-    left = _read_usual_events(text, plain, stamps, left, first_line, records)
-    _parse_lines(text, block, left, first_line, records, more_follows)
+    _parse_lines(block, left, first_line, records, more_follows)
     records.flush_rows()
 
 
-def _sensible(block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
-    """Whole numbers and true times; without mfu, only where the next line cannot be the rest of this one."""
-    fits = (found["number"] % 1 == 0) & ~np.signbit(found["number"]) & ~np.signbit(found["time_ms"])
-    if "mfu" not in found and len(lines):
-        following = np.minimum(lines + 1, len(block.starts) - 1)
-        fits &= (following > lines) & (block.octets[block.starts[following]] != ord(","))
-    return np.asarray(fits)
+def _is_whole(block: Block, lines: Ints) -> np.ndarray:
+    """Whether the rest of these lines, which are of one shape, cannot stand on the next."""
+    first = block.line(int(lines[0])).decode("utf-8", "replace")
+    if "total time" in first:  # of which a pattern tells whether it is the only time
+        return np.zeros(len(lines), bool)
+    if not _is_broken(first):
+        return np.ones(len(lines), bool)
+    following = np.minimum(lines + 1, len(block.starts) - 1)
+    goes_on = (following == lines) | (block.octets[block.starts[following]] == ord(","))
+    return ~goes_on if first.rstrip().endswith("s") else np.zeros(len(lines), bool)
 
 
-def _rates_told(text: bytes, block: Block, lines: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
-    """Adds the tokens per second that a fork prints; true for the lines of which all is told then."""
-    fits = block.ends[lines] - block.starts[lines] <= _LONGEST_LINE
-    letters = block.letters(text, lines)
-    rate = _RATE_PLACE.search(letters)
-    if b"tok" in letters:
-        rows, rates = numbers_after(Block.of(letters), letters, rate[0] if rate else b"tok")
-        if letters.count(b"tok") != len(lines) or len(rows) != len(lines) or _COMMA_IN_RATE.search(letters):
-            return np.zeros(len(lines), bool)
-        found["reported_tokens_per_s"] = rates
-        fits &= rates > 0
-    return np.asarray(fits)
-
-
-def _read_usual_events(
-    text: bytes, block: Block, stamps: Floats | None, left: np.ndarray, first_line: int, records: Records
-) -> np.ndarray:
-    """Evaluations and saves before a line that cannot be the rest of theirs; the others are left."""
-    if len(left) < MANY_LINES or any(words in text for words in _OWN_EVENTS):  # a time is put to the event above it
-        return left
-    saves, _ = _USUAL_SAVING.match(block, left)
-    evaluations, found = _USUAL_EVALUATION.match(block, left)
-    whole = np.ones(len(block.starts) + 1, bool)
-    whole[left], whole[-1] = False, False
-    whole[saves] = whole[evaluations] = True
-    plain = whole[saves + 1] & (block.ends[saves] - block.starts[saves] <= _LONGEST_LINE)
-    saves = saves[plain]
-    plain = whole[evaluations + 1] & (found["at"] % 1 == 0) & ~np.signbit(found["at"])
-    plain &= np.isfinite(found["train_loss"]) & np.isfinite(found["val_loss"])
-    evaluations = evaluations[plain]
-    columns = (found["at"].astype(np.int64), found["train_loss"], found["val_loss"])
-    told = zip(evaluations.tolist(), *(column[plain].tolist() for column in columns), strict=True)
-    when = (
-        [None] * len(block.starts)
-        if stamps is None
-        else [None if stamp != stamp else stamp for stamp in stamps.tolist()]
-    )
-    records.events += [
-        Evaluation(line=line + first_line, at=at, train_loss=train, val_loss=val, stamp_s=when[line])
-        for line, at, train, val in told
-    ]
-    for line in saves.tolist():
-        rest = text[block.starts[line] : block.ends[line]].decode("utf-8", "replace")
-        named = _SAVED_NUMBER.search(rest)
-        at = int(named["at"]) if named else None
-        records.events.append(Checkpoint(line=line + first_line, at=at, stamp_s=when[line]))
-    return block.without(block.without(left, saves), evaluations)
-
-
-def _add_columns(records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
+def _add_rows(records: Records, lines: Ints, time: Floats, found: dict[str, Floats]) -> None:
     more = {"reported_mfu": found["mfu"] / 100} if "mfu" in found else {}
-    more |= {name: found[name] for name in ("stamp_s", "reported_tokens_per_s") if name in found}
-    number, time_s = found["number"].astype(np.int64), found["time_ms"] / 1e3
-    records.add_rows(number=number, time_s=time_s, loss=found["loss"], line=lines, **more)
+    names = {"tokens_per_s": "reported_tokens_per_s", "stamp_s": "stamp_s", "loss": "loss"}
+    more |= {column: found[name] for name, column in names.items() if name in found}
+    records.add_rows(number=found["number"].astype(np.int64), time_s=time, line=lines, **more)
+    if "average_ms" in found:
+        records.events.append(Fact(line=int(lines[0]), name="averaged", value=True))
 
 
-def _parse_lines(
-    text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records, more_follows: bool
-) -> None:
+def _parse_lines(block: Block, left: Ints, first_line: int, records: Records, more_follows: bool) -> None:
     def line_at(index: int) -> str:
-        return _shortened(text[block.starts[index] : block.ends[index]]).decode("utf-8", "replace")
+        return _shortened(block.line(index)).decode("utf-8", "replace")
 
     joined_until = -1
     for index in left.tolist():
@@ -264,7 +201,7 @@ def _parse_lines(
             following = [line_at(i) for i in range(index + 1, last + 1)]
             line, joined, certain = _rejoined(line, following)
             if more_follows and not certain:
-                records.held = text[block.starts[index] :]
+                records.held = block.text[block.starts[index] :]
                 return
             joined_until = index + joined
         if line.strip():
@@ -273,24 +210,29 @@ def _parse_lines(
 
 def _shortened(line: bytes) -> bytes:
     """Both ends of a line that is too long to be a log's own: noise without an end may stand before an iteration."""
-    half = _LONGEST_LINE // 2
-    return line if len(line) <= _LONGEST_LINE else line[:half] + b"\n" + line[-half:]
+    half = LONGEST_LINE // 2
+    return line if len(line) <= LONGEST_LINE else line[:half] + b"\n" + line[-half:]
 
 
 def _is_broken(line: str) -> bool:
     """Whether the rest of this line may stand on the next."""
-    found = _ITERATION.search(line)
-    if found:
-        time = _TIME.search(found["body"])
-        if time:
-            return bool(_MFU_TO_COME.match(found["body"], time.end()))
-        return not _AVERAGE.search(found["body"])
-    return bool(_BEGINNING.search(line[-24:]) or _HALF_EVALUATION.search(line[-100:]))
+    found = _ITERATION.find(line)
+    if found is None:
+        return bool(_BEGINNING.search(line[-24:]) or _HALF_EVALUATION.search(line[-100:]))
+    end = _end_of_time(found)
+    return "average_ms" not in found.texts if end is None else bool(_MFU_TO_COME.match(line, end))
+
+
+def _end_of_time(found: Found) -> int | None:
+    """Where the unit of the time begins."""
+    return next((end for _, end, field in found.spans if field.name in ("time_ms", "time_s")), None)
 
 
 def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
     """A terminal copy breaks long lines: the whole line, how many were joined to it, and whether that is certain."""
     best, whole = (line, 0), line
+    begun = _ITERATION.find(line)
+    timed = begun is not None and _end_of_time(begun) is not None
     for joined, more in enumerate(following, start=1):
         if not more.strip() or more.startswith("```") or _begins_anew(more):
             return *best, True
@@ -299,31 +241,30 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
             best = (whole, joined)
             if not _is_broken(whole):
                 return *best, True
-        elif best[1] or _TIME.search(line):
+        elif best[1] or timed:
             return *best, True
     return *best, len(following) == _MOST_WRAPS
 
 
 def _begins_anew(line: str) -> bool:
-    return bool(_ITERATION.search(line) or _SAVING.search(line) or _EVALUATION.search(line) or _OWN_TIME.match(line))
+    return bool(_ITERATION.fits(line) or _SAVING.search(line) or _EVALUATION.search(line) or _OWN_TIME.match(line))
 
 
 def _is_complete(line: str) -> bool:
     """Whether a joined line is one that nanoGPT prints: an iteration with its time, or an evaluation."""
-    found = _ITERATION.search(line)
-    if not found:
+    found = _ITERATION.find(line)
+    if found is None:
         return bool(_WHOLE_EVALUATION.search(line[-200:]))
-    body = found["body"]
-    time = _TIME.search(body)
-    return bool(time and (_MFU_TO_COME.match(body, time.end()) or _MFU_COMPLETE.match(body, time.end())))
+    end = _end_of_time(found)
+    return end is not None and bool(_MFU_TO_COME.match(line, end) or _MFU_COMPLETE.match(line, end))
 
 
 def _parse_line(line: str, number: int, records: Records) -> None:
-    if _read_iteration(line, number, records):
-        return
     rest, prefix = strip_prefix(line)
-    if _read_bare_iteration(rest, prefix, number, records):
-        return
+    for statement, whole, before in ((_ITERATION, line, ""), (_BARE_ITERATION, rest, prefix)):
+        found = statement.find(whole)
+        if found is not None and _read_iteration(found, whole, before + whole[: found.begin], number, records):
+            return
     if _read_evaluation(rest, prefix, number, records) or _read_saving(rest, prefix, number, records):
         return
     if _read_header(rest, number, records) or _read_own(rest, number, records) or _read_fault(rest, number, records):
@@ -335,52 +276,19 @@ def _parse_line(line: str, number: int, records: Records) -> None:
         records.add_unread(number, line)
 
 
-def _read_iteration(line: str, number: int, records: Records) -> bool:
-    found = _ITERATION.search(line)
-    if not found:
+def _read_iteration(found: Found, line: str, prefix: str, number: int, records: Records) -> bool:
+    values = found.values()
+    seconds = _seconds(found, line)
+    if seconds is None:
         return False
-    body = found["body"]
-    time = _TIME.search(body)
-    average = None if time else _AVERAGE.search(body)
-    if time:
-        seconds = float(time["value"]) / (1e3 if time["unit"] == "ms" else 1.0)
-    elif average:
-        seconds = float(average["value"]) / 1e3
-        records.events.append(Fact(line=number, name="averaged", value=True))
-    else:
-        return False
-    if seconds > _LONGEST_TIME_S:
-        return False
-    values = {"number": float(found["number"]), "time_s": seconds, "line": float(number)}
-    _add_number(values, "loss", _LOSS.search(body))
-    _add_number(values, "reported_mfu", _MFU.search(body), 100)
-    _add_number(values, "reported_tokens_per_s", _TOKENS_PER_S.search(body))
-    _add_row(values, line[: found.start()], records)
-    return True
-
-
-def _read_bare_iteration(rest: str, prefix: str, number: int, records: Records) -> bool:
-    found = _BARE_ITERATION.match(rest)
-    if not found or float(found["time_ms"]) > 1e3 * _LONGEST_TIME_S:
-        return False
-    values = {"number": float(found["number"]), "loss": float(found["loss"]), "line": float(number)}
-    values |= {"time_s": float(found["time_ms"]) / 1e3, "reported_mfu": float(found["mfu"]) / 100}
-    _add_row(values, prefix, records)
-    return True
-
-
-def _add_row(values: dict[str, float], prefix: str, records: Records) -> None:
     if "loss" in values and not math.isfinite(values["loss"]):
         values["loss"] = math.inf  # nan is what was not printed
     stamp = stamp_of(prefix)
     if stamp is not None:
         values["stamp_s"] = stamp
-    records.add_row(**values)
-
-
-def _add_number(values: dict[str, float], name: str, found: re.Match[str] | None, divisor: float = 1.0) -> None:
-    if found:
-        values[name] = float(found["value"].replace(",", "")) / divisor
+    columns = {name: np.array([value]) for name, value in values.items()}
+    _add_rows(records, np.array([number]), np.array([seconds]), columns)
+    return True
 
 
 def _read_evaluation(rest: str, prefix: str, number: int, records: Records) -> bool:

@@ -6,10 +6,9 @@ The clock in front of every line shows what lies between two steps: checkpoints,
 from __future__ import annotations
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Timing
 
 FORMAT = LineFormat(
@@ -21,17 +20,12 @@ FORMAT = LineFormat(
 [2026-01-10 08:00:07] step 000100 | loss 3.204117 | lrm 1.0000 | dt_ms 7011.8
 [2026-01-10 08:00:14] step 000101 | loss 3.198260 | lrm 1.0000 | dt_ms 7009.3
 [2026-01-10 08:00:31] saved checkpoint model_000101 -> checkpoints/pt""",
-    mark=b"| dt_ms ",
-    iteration=Pattern(
-        rf"step (?P<number>\d+) \| loss (?P<loss>{LOSS}) \| lrm \S+ \| dt_ms (?P<time_ms>{NUMBER})(?:\s|$)"
+    iterations=(Line("step {number} | loss {loss} | lrm {word} | dt_ms {time_ms}"),),
+    checkpoints=(Line("saved checkpoint model_{at}"),),
+    settings=(
+        Line("system info:", header=True, sets={"system_info": ""}),
+        Line("world_size: {world_size}{end}"),
+        Line("gpu_name: {gpu_text:rest}"),
     ),
-    templates=(Template("step {number} | loss {loss?} | lrm {_lrm} | dt_ms {time_ms}", anywhere=True),),
-    checkpoints=(Pattern(r"saved checkpoint model_(?P<at>\d+)\b"),),
-    facts=(
-        Told(Pattern(r"^system info:(?P<system_info>)"), header=True),
-        Told(Pattern(r"^world_size: (?P<world_size>\d+)$")),
-        Told(Pattern(r"^gpu_name: (?P<gpu_text>.+)")),
-    ),
-    words=(b"saved checkpoint", b"system info", b"world_size: ", b"gpu_name: "),
 )
 READER = FORMAT.reader()

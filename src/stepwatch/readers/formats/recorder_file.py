@@ -15,11 +15,11 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.formats.recorder_run import complete
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
+from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 from stepwatch.units import TERA
 

@@ -16,10 +16,10 @@ import numpy as np
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.events import Scalars, Text, decode, fields, joined
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, UnreadLines
 from stepwatch.settings import Value
 from stepwatch.sources import is_event_file

@@ -8,7 +8,7 @@ the next; it is taken out again. A validation resets the clock that the tokens p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,43 +16,35 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import of_kind
-from stepwatch.readers.columns import Template
-from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.undo import credible, fine, gaps_of, rows_after, starts_of, without
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.undo import credible, fine, gaps_of, rows_after, starts_of, without
 from stepwatch.run import IMPOSSIBLE_MFU, Checkpoint, Evaluation, Event, Fact, Fault, Floats, Ints, Iterations, Timing
 
+_WORK = "teraflops of a token"
 _REPEATS_WITHIN = 512  # lines of ranks that print the same step
-_SIZES = Pattern(
-    r"Train(?:er is initialized|ing starts at step \d+,) with (?:"
-    r"local batch size (?P<local>\d{1,15}), global batch size (?P<batch>\d{1,15})"
-    r"|(?P<own>\d{1,15}) tokens per DP rank, (?P<tokens>\d{1,15}) tokens per train step)"
-    r"(?:, gradient accumulation steps (?P<accumulation>\d{1,15}))?"
-    r", (?:sequence|maximum context) length (?P<length>\d{1,15}), total steps (?P<last>\d{1,15})"
+_SIZES = Line(
+    "Train<er is initialized;ing starts at step {int},> with <local batch size {local}, global batch size {batch}"
+    ";{int} tokens per DP rank, {tokens} tokens per train step>[, gradient accumulation steps {accumulation}], "
+    "<sequence;maximum context> length {length}, total steps {last}"
 )
-_COLOUR = r"(?:\[[\d;]+m)?"  # what is left of it where a copy lost the escape
+_MESH = Line("Building {any}device mesh with ")
 _PARALLEL = Pattern(r"\b(?P<name>pp|dp_replicate|dp_shard|cp|tp)=(?P<degree>\d{1,15})")
 _OLD_MESH = Pattern(r"Building (?:an? )?\d-D device mesh with \[[^\]]*\], \[(?P<degrees>[\d, ]*)\]")
 
 
 class _Torchtitan(LineFormat):
-    def _add_columns(self, records: Records, lines: np.ndarray, found: dict[str, np.ndarray]) -> None:
-        super()._add_columns(records, lines, found)
-        if "_tflops" in found:
-            work = float(np.median(found["_tflops"] / np.maximum(found["tokens_per_s"], 1))) * 1e12
-            records.events.append(Fact(int(lines[0]), "work", work))
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        super().add(records, lines, found)
+        if "tflops" in found:
+            records.keep(_WORK, lines, found["tflops"] / np.maximum(found["tokens_per_s"], 1))
 
-    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
-        tflops, rate = (float((groups.get(name) or "0").replace(",", "")) for name in ("tflops", "tokens_per_s"))
-        if 0 < tflops < math.inf and 0 < rate < math.inf:
-            records.events.append(Fact(number, "work", tflops / rate * 1e12))
-        return super()._add_row(groups, prefix, number, records)
-
-    def _read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         told = _sizes(rest) or _mesh(rest)
         records.events += [Fact(number, name, value, header=name == "tokens_per_iter") for name, value in told.items()]
-        return bool(told) or super()._read_event(rest, prefix, number, records)
+        return bool(told) or super().read_event(rest, prefix, number, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
@@ -65,7 +57,11 @@ class _Torchtitan(LineFormat):
         evaluations = _with_costs(of_kind(events, Evaluation), saves, rows)
         rows = _timed(rows, told, evaluations, saves)
         rows = replace(rows, loss=np.where(rows.loss < 0, np.nan, rows.loss))  # of a stage that does not know it
-        records.events = [*told, *_credible(rows, told), *evaluations, *saves]
+        work = records.take_table(_WORK, 2)[:, 1]
+        mfu = rows.reported_mfu[np.isfinite(rows.reported_mfu)]
+        if len(work) and not (len(mfu) and float(np.median(mfu)) > IMPOSSIBLE_MFU):
+            told.append(Fact(int(rows.line[0]), "flops_per_token", float(np.median(work)) * 1e12))
+        records.events = [*told, *evaluations, *saves]
         timed = credible(rows.time_s)
         for line in rows.line[~timed].tolist():
             records.add_unread(line, "")
@@ -74,10 +70,10 @@ class _Torchtitan(LineFormat):
 
 def _sizes(line: str) -> dict[str, float]:
     """What the trainer says of its batches, in the settings' names."""
-    found = _SIZES.match(line)
+    found = _SIZES.find(line)
     if found is None:
         return {}
-    size = {name: float(text) for name, text in found.groupdict().items() if text is not None}
+    size = found.values()
     told = {"block_size": size["length"], "max_iters": size["last"]}
     told["tokens_per_iter"] = size.get("tokens") or size["batch"] * size["length"]
     if size.get("local"):
@@ -88,8 +84,6 @@ def _sizes(line: str) -> dict[str, float]:
 
 def _mesh(line: str) -> dict[str, float]:
     """The number of cards: the product of all ways to divide the work."""
-    if not line.startswith("Building "):
-        return {}
     degrees = [int(found["degree"]) for found in _PARALLEL.finditer(line)]
     old = _OLD_MESH.match(line)
     if old is not None:
@@ -182,23 +176,11 @@ def _tokens(rows: Iterations, facts: Sequence[Event], starts: Ints, by_clock: Fl
     return tokens
 
 
-def _credible(rows: Iterations, facts: Sequence[Event]) -> list[Fact]:
-    """The work of a token, as TFLOP/s and tokens per second tell it; none where their MFU cannot be."""
-    work = [fact.value for fact in facts if isinstance(fact, Fact) and fact.name == "work"]
-    mfu = rows.reported_mfu[np.isfinite(rows.reported_mfu)]
-    if not work or (len(mfu) and float(np.median(mfu)) > IMPOSSIBLE_MFU):
-        return []
-    return [Fact(int(rows.line[0]), "flops_per_token", float(np.median(work)))]
-
-
 def _of_all_cards(rows: Iterations, facts: Sequence[Event]) -> Iterations:
     """The rate is that of one card."""
     cards = next((fact.value for fact in facts if isinstance(fact, Fact) and fact.name == "world_size"), 1.0)
     return replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)
 
-
-_HEAD = "step:{ }{number}  loss:{ }{loss?}  "
-_MEMORY = "memory:{ }{*}  "
 
 FORMAT = _Torchtitan(
     name="torchtitan",
@@ -218,38 +200,28 @@ enabled) in 4.52 seconds.
 memory: 41.20GiB(51.50%)  tps: 14,547  tflops: 118.72  mfu: 38.05%
 [rank0]:[titan] 2025-06-01 12:00:48,119 - root - INFO - step: 1020  loss:  3.40120  grad_norm:  0.4402  \
 memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
-    mark=b"ps: ",
-    iteration=Pattern(
-        rf"{_COLOUR}step:\s*(?P<number>\d{{1,15}})\s+{_COLOUR}loss:\s*(?P<loss>{LOSS})(?:\s+{_COLOUR}grad_norm:\s*\S+)?"
-        rf"(?:\s+{_COLOUR}memory:\s*\S+)?\s+{_COLOUR}[tw]ps:\s*(?P<tokens_per_s>[\d,]+)"
-        rf"(?:\s+{_COLOUR}tflops: (?P<tflops>{NUMBER}))?(?:\s+{_COLOUR}mfu: (?:(?P<mfu_pct>{NUMBER})%|N/A))?"
-    ),
-    templates=(
-        Template(
-            _HEAD + "grad_norm:{ }{*}  " + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%",
-            anywhere=True,
+    iterations=(
+        Line(
+            "{colour}step:{pad}{number}  {colour}loss:{pad}{loss}[  {colour}grad_norm:{pad}{word}]"
+            "[  {colour}memory:{pad}{word}]  {colour}<t;w>ps:{pad}{tokens_per_s:count}"
+            "[  {colour}tflops: {tflops:decimal}][  {colour}mfu: <{mfu_pct}%;N/A>]"
         ),
-        Template(_HEAD + _MEMORY + "tps: {tokens_per_s,}  tflops: {_tflops,}  mfu: {mfu_pct}%", anywhere=True),
-        Template(_HEAD + _MEMORY + "wps:{ }{tokens_per_s,}  mfu: {mfu_pct}%", anywhere=True),
     ),
-    evaluations=(Pattern(rf"{_COLOUR}validate step:\s*(?P<at>\d{{1,15}})\s+{_COLOUR}loss:\s*(?P<val_loss>{LOSS})"),),
+    evaluations=(Line("{colour}validate step:{pad}{at}  {colour}loss:{pad}{val_loss}"),),
     checkpoints=(
-        Pattern(rf"Finished (?:saving|staging) the checkpoint.{{0,60}}?[ )]in (?P<took_s>{NUMBER}) seconds"),
-        Pattern(rf"Last step checkpoint completed in (?P<took_s>{NUMBER})s"),
-        Pattern(r"(?:Saving|Staging) the checkpoint\b"),
-        Pattern(r"Saving a (?:full|model)\b.{0,60}checkpoint\b.{0,60}\bstep (?P<at>\d{1,15})"),
+        Line("Finished <saving;staging> the checkpoint{any}< ;)>in {took_s} seconds"),
+        Line("Last step checkpoint completed in {took_s}s"),
+        Line("<Saving;Staging> the checkpoint"),
+        Line("Saving a <full;model>{any}checkpoint{any}step {at}"),
     ),
-    facts=(
-        Told(Pattern(r"^Training (?P<begun>starts) at step \d+"), header=True),
-        Told(Pattern(r"^\w+ capacity: (?P<gpu_text>.+?) with [\d.]+GiB memory")),
-        Told(Pattern(rf"^Peak FLOPS used for computing MFU: (?P<mfu_peak_flops>{NUMBER})")),
-        Told(Pattern(rf"^(?:{_COLOUR})?Model .{{1,120}} {_COLOUR}size: (?P<n_params>[\d,]+) total parameters")),
-        Told(Pattern(r"^Loading the (?P<resume>checkpoint) (?:at|from)\b")),
+    settings=(
+        Line("Training starts at step {int}", header=True, sets={"begun": "starts"}),
+        Line("{name} capacity: {gpu_text} with {decimal}GiB memory"),
+        Line("Peak FLOPS used for computing MFU: {mfu_peak_flops}"),
+        Line("{colour}Model {any} {colour}size: {n_params} total parameters"),
+        Line("Loading the checkpoint <at;from>", sets={"resume": "checkpoint"}),
     ),
-    words=(
-        b"validate step", b"the checkpoint", b"checkpoint completed", b"Saving a ", b"Trainer is", b"Training starts",
-        b"capacity: ", b"Peak FLOPS", b"total parameters", b"device mesh",
-    ),
+    own=(_SIZES, _MESH),
     events_first=False,
-)  # fmt: skip
+)
 READER = FORMAT.reader()

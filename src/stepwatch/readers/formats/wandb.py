@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Evaluation, Fact, Run, Timing
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source, cut_off, is_cut_json

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import os
 import socket
+import sys
 from dataclasses import dataclass, field
 
+_M_MMAP_THRESHOLD = -3  # of malloc.h
+_LARGE_BLOCK_BYTES = 1 << 20  # left alone, the limit rises with the largest block that was ever freed
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 SHORTEST_TOKEN = 16  # what cannot be guessed needs no count of wrong guesses
 
@@ -30,7 +34,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 8765
     token: str | None = None
@@ -49,7 +53,7 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
-def may_be_called(name: str, options: Options) -> bool:
+def may_be_called(name: str, options: ServerOptions) -> bool:
     """Whether a Host header names this server: a page elsewhere may have let its own name point here."""
     if name in LOOPBACK_NAMES or name == options.host.lower():
         return True
@@ -65,3 +69,13 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(text.strip("[]"))
     except ValueError:
         return None
+
+
+def give_large_blocks_back() -> None:
+    """What large logs took goes back to the system when they are answered: glibc would keep it for the next time."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+    except (OSError, AttributeError):  # another C library
+        return

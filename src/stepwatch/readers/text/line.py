@@ -1,0 +1,253 @@
+"""The statement of a line, `iter {number}: loss {loss}, time {time_ms}ms[, mfu {mfu}%]`, and what follows from it.
+
+From the one statement come the pattern for a single line, the letters by which such lines are found in a text, and,
+with one line of a log as the model, the shape that is matched on all lines of a block at once (shape.py).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+# Commas stand between thousands. As a decimal point a comma would make of 0,34 s a hundred times as much.
+NUMBER = r"[-+]?(?:(?:[1-9]\d?\d?(?:,\d\d\d)+|\d+)(?:\.\d*)?|\.\d+)(?!,?\d)(?:[eE][-+]?\d+)?"
+FLOAT = rf"(?:{NUMBER}|[-+]?(?:nan|inf))"
+KINDS: Mapping[str, str] = {
+    "int": r"\d{1,15}",
+    "decimal": NUMBER,
+    "figure": r"[\d.]{1,12}",  # with two points it is none, and the line is not understood
+    "float": FLOAT,  # which may be nan or inf
+    "count": r"\d[\d,]*",
+    "amount": r"\d[\d.,]*\s?[KMBkmb]?",
+    "clock": r"\d{1,6}(?::\d\d){1,2}(?![\d:])",
+    "duration": r"\d{1,7}[dhms](?: \d{1,7}[dhms]){0,3}",
+    "word": r"\S+",
+    "name": r"\w+",
+    "bar": r"[^|]*",
+    "drawing": r"(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)",  # of Keras
+    "quoted": r"[^'\"]*",
+    "eta": r"[\d:?]*",
+    "pad": r"\s*",
+    "gap": r"\s+",  # two spaces in a statement are one
+    "dots": r"\.*",
+    "colour": r"(?:\[[\d;]{1,12}m)?",  # what is left of it where a copy lost the escape
+    "any": r".*?",
+    "rest": r".*",
+    "end": r"\s*$",
+}
+# Fields that need no kind behind their name; others are counts.
+FIELDS: Mapping[str, str] = {
+    "number": "int", "last": "int", "at": "int", "loss": "float", "train_loss": "float", "val_loss": "float",
+    "mfu": "decimal", "mfu_pct": "decimal", "per_s": "decimal", "tokens_per_s": "decimal", "took_s": "decimal",
+    "took_ms": "decimal", "time_us": "decimal", "time_ms": "decimal", "time_s": "decimal", "time_min": "decimal",
+    "mfu_peak_flops": "decimal", "flops_per_token": "decimal", "dtype": "name", "gpu_text": "any",
+}  # fmt: skip
+_TIMES = ("time_", "per_s", "tokens_per_s", "elapsed", "average_")
+_TOKEN = re.compile(
+    r"\\(?P<escaped>.)|\{(?P<name>\w+)(?::(?P<kind>\w+))?\}|(?P<gap> {2,})|(?P<bracket>[\[\]<>;])"
+    r"|(?P<plain>(?:[^\\{\[\]<>; ]| (?! ))+)"
+)
+_WORD_BEGINS = r"(?<![\w*])"  # letters behind what is left open
+_SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
+
+
+class Field(NamedTuple):
+    group: str
+    """In the pattern, where a name may occur once."""
+    name: str
+    """Empty where the value is passed over."""
+    kind: str
+
+
+class Found(NamedTuple):
+    """What a line says."""
+
+    texts: dict[str, str]
+    spans: list[tuple[int, int, Field]]
+    """Where each field stands, in order."""
+    begin: int
+    """Behind what the statement leaves open at its beginning."""
+    end: int
+    """Of the statement; behind it the pieces stand in any order."""
+    whole: bool
+    """Whether nothing that may be missing is missing."""
+
+    def values(self) -> dict[str, float]:
+        """The numbers by name."""
+        return {field.name: value_of(self.texts[field.name], field.kind) for *_, field in self.spans if field.name}
+
+
+class Line:
+    """One statement of a line. See the package's docstring for the language."""
+
+    def __init__(
+        self, statement: str, *pieces: str, header: bool = False, opening: bool = False, scale: float = 1.0,
+        sets: Mapping[str, str | float] | None = None, needs: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self.statement, self.pieces, self.needs = statement, pieces, needs
+        self.header, self.opening, self.scale, self.sets = header, opening, scale, dict(sets or {})
+
+    @staticmethod
+    def literally(text: str) -> str:
+        """A text as a statement that means itself."""
+        return re.sub(r"([\\{\[\]<>;]|  )", r"\\\1", text)
+
+    # --- a single line ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _patterns(self) -> list[_Pattern]:
+        return [_Pattern(self.statement), *(_Pattern("{any}" + piece) for piece in self.pieces)]
+
+    def find(self, line: str) -> Found | None:
+        """What the line says, from its beginning on; None where it is another one."""
+        head = self._patterns[0]
+        match = head.compiled.match(line) if head.letters in line else None
+        if match is None:
+            return None
+        texts: dict[str, str] = {}
+        spans: list[tuple[int, int, Field]] = []
+        whole = True
+        for pattern in self._patterns:
+            found = match if pattern is head else pattern.compiled.match(line, match.end())
+            for field in pattern.fields:
+                begin, end = found.span(field.group) if found is not None else (-1, -1)
+                if found is None or begin < 0:
+                    whole = False
+                elif field is not pattern.opens:
+                    spans.append((begin, end, field))
+                    if field.name:
+                        texts.setdefault(field.name, found[field.group])
+        if self.needs and not any(name in texts for name in self.needs):
+            return None
+        begin = match.end(head.opens.group) if head.opens else 0
+        return Found(texts, sorted(spans), begin, match.end(), whole)
+
+    def fits(self, line: str) -> bool:
+        return self.find(line) is not None
+
+    # --- many lines -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def marks(self) -> tuple[bytes, ...]:
+        """Letters of which every such line has some."""
+        needed = [each.letters for each in self._patterns if any(field.name in self.needs for field in each.fields)]
+        return self.marks_of_time or tuple(letters.encode() for letters in needed or [self._patterns[0].letters])
+
+    @cached_property
+    def marks_of_time(self) -> tuple[bytes, ...]:
+        """Letters beside the time, in one of its forms: a line that has them and does not fit should have fitted."""
+        return tuple(dict.fromkeys(pattern.mark.encode() for pattern in self._patterns if pattern.mark))
+
+    @cached_property
+    def letters(self) -> bytes:
+        """The longest letters that stand in every such line."""
+        return self._patterns[0].letters.encode()
+
+
+class _Pattern:
+    """A statement as a regular expression, with the fields and the letters in it."""
+
+    def __init__(self, statement: str) -> None:
+        self.statement = statement
+        self.fields: list[Field] = []
+        self._items: list[str | Field] = []  # of all such lines, in order: letters and fields
+        tokens = list(_TOKEN.finditer(statement))
+        source, rest = self._sequence(tokens, 0)
+        if rest != len(tokens) or sum(map(len, (token[0] for token in tokens))) != len(statement):
+            raise ValueError(f"a bracket without its other in {statement!r}")
+        self.compiled = re.compile(source, re.DOTALL)
+        self.opens = self.fields[0] if statement.startswith("{any}") else None
+        """What stands before the rest, where that is left open."""
+
+    def _sequence(self, tokens: list[re.Match[str]], at: int, depth: int = 0) -> tuple[str, int]:
+        """The tokens up to the bracket that closes as an expression, and the place of that bracket."""
+        source, opened = "", False
+        while at < len(tokens):
+            token = tokens[at]
+            bracket = token["bracket"]
+            if bracket == "[" or bracket == "<":
+                if opened and (tokens[at + 1]["plain"] or " ")[0].isalpha():
+                    source += _WORD_BEGINS
+                inner, at = self._sequence(tokens, at + 1, depth + 1)
+                source += f"(?:{inner})?" if bracket == "[" else f"(?:{inner})"
+                if depth == 0:
+                    self._items.append("")
+            elif bracket == ";" and depth:
+                source += "|"
+            elif bracket in ("]", ">") and depth:
+                return source, at
+            elif token["name"] or token["gap"]:
+                field = self._field(token["name"] or "gap", token["kind"])
+                source += f"(?P<{field.group}>{KINDS[field.kind]})"
+                opened = field.kind == "any"
+                if depth == 0:
+                    self._items.append(field)
+                at += 1
+                continue
+            else:
+                letters = token["escaped"] or token["plain"] or token[0]
+                source += (_WORD_BEGINS if opened and letters[0].isalpha() else "") + re.escape(letters)
+                if depth == 0:
+                    self._items.append(letters)
+            opened = False
+            at += 1
+        return source, at
+
+    def _field(self, name: str, kind: str | None) -> Field:
+        if kind is None and name in KINDS:
+            name, kind = "", name
+        field = Field(f"{name or 'skipped'}_{len(self.fields)}", name, kind or FIELDS.get(name, "count"))
+        self.fields.append(field)
+        return field
+
+    @cached_property
+    def _runs(self) -> list[str | Field]:
+        """The items with letters that follow on each other as one."""
+        runs: list[str | Field] = []
+        for item in self._items:
+            if isinstance(item, str) and item and runs and isinstance(runs[-1], str) and runs[-1]:
+                runs[-1] += item
+            else:
+                runs.append(item)
+        return runs
+
+    @cached_property
+    def letters(self) -> str:
+        letters = max((run for run in self._runs if isinstance(run, str)), key=len, default="")
+        if not letters.strip():
+            raise ValueError(f"no letters that all such lines have in {self.statement!r}")
+        return letters
+
+    @cached_property
+    def mark(self) -> str:
+        """The letters before the time, or behind it; empty where there is no time."""
+        for place, run in enumerate(self._runs):
+            if isinstance(run, Field) and run.name.startswith(_TIMES):
+                beside = [*self._runs[max(place - 1, 0) : place], *self._runs[place + 1 : place + 2]]
+                words = [each for each in beside if isinstance(each, str) and re.search(r"\w", each)]
+                return words[0] if words else self.letters
+        return ""
+
+
+def value_of(text: str, kind: str) -> float:
+    """A field's text as a number, in seconds where it is a clock; nan where it is none."""
+    if kind == "clock":
+        seconds = 0.0
+        for part in text.split(":"):
+            seconds = 60 * seconds + float(part)
+        return seconds
+    if kind == "duration":
+        return sum(int(part[:-1]) * _SECONDS[part[-1]] for part in text.split(" "))
+    plain = text.replace(",", "").strip()
+    scale = _SCALES.get(plain[-1:].upper(), 1.0) if kind == "amount" else 1.0
+    try:
+        value = float(plain.rstrip("KMBkmb ") if kind == "amount" else plain) * scale
+    except ValueError:
+        return math.nan
+    return math.nan if math.isinf(value) and kind != "float" else value
+
+
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

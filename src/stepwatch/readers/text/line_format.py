@@ -1,0 +1,269 @@
+"""A format whose iterations are single lines: the statements of its lines, and no code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.reader import Reader, Untimed
+from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Line, value_of
+from stepwatch.readers.text.shape import LONGEST_LINE, alike
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits
+
+COLUMNS: Mapping[str, tuple[str, float]] = {
+    "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "time_min": ("time_s", 60.0),
+    "loss": ("loss", 1.0), "mfu_pct": ("reported_mfu", 1e-2), "mfu": ("reported_mfu", 1.0),
+    "tokens_per_s": ("reported_tokens_per_s", 1.0), "stamp_s": ("stamp_s", 1.0),
+}  # fmt: skip
+"""The column of iterations that a field of a line goes to, and its unit in it."""
+_FAULTS = (
+    (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
+    (Pattern(r"CUDA (?:\w+ )?(?:error: )?out of memory|OutOfMemoryError"), "out of memory"),
+    (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
+    (Pattern(r"^Traceback \(most recent call last\)|^\[\w+ ERROR\] at file"), "traceback"),
+)
+_CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
+SURROUNDINGS = (
+    b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
+    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b" ERROR] at file", b"NVIDIA ", b"GeForce ", b"Tesla ",
+    b"Quadro ", b"Instinct ", b"TITAN ",
+)  # fmt: skip
+"""Letters of which every line has some that a fault or a card is read from."""
+LONGEST_TIME_S = 1e9
+_TEXTS = ("any", "rest", "name", "word", "quoted")
+_MOST_SNIFFED = 60
+
+
+def read_surroundings(rest: str, number: int, records: Records) -> bool:
+    """What stands in any trainer's log: a sign that the process was stopped, the name of a card."""
+    kind = next((kind for pattern, kind in _FAULTS if pattern.search(rest[:500])), None)
+    if kind is not None:
+        records.events.append(Fault(line=number, kind=kind))
+        return True
+    if _CARD.search(rest[:300]):
+        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+        return True
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineFormat:
+    name: str
+    timing: Timing
+    holds: frozenset[str]
+    about: Message
+    example: str
+    iterations: tuple[Line, ...]
+    """Fields: `number`, one of the times or `per_s`, and what else COLUMNS names; `last`. Matched behind the prefix."""
+    evaluations: tuple[Line, ...] = ()
+    """Fields: at, val_loss, train_loss, took_s, took_ms; all may be missing."""
+    checkpoints: tuple[Line, ...] = ()
+    """Fields: at, took_s, took_ms."""
+    settings: tuple[Line, ...] = ()
+    """Fields are settings by name, or `gpu_text` and other facts; a header marks a process start."""
+    timeless: tuple[Line, ...] = ()
+    """Steps of a stage that prints no times: named to the user as lines that are not understood."""
+    own: tuple[Line, ...] = ()
+    """Lines that the format reads by code of its own, in `read_event`."""
+    events_first: bool = True
+    """Lines of evaluations and checkpoints stand before that of their iteration, where they do not have its number."""
+    events_offset: int = 0
+    """From the number of the iteration beside such a line to that of the event."""
+    untimed: tuple[Untimed, ...] = ()
+    traits: Traits = field(default_factory=Traits)
+    prefixes: bool = True
+    """What launchers and loggers put in front of a line is taken away before a statement is tried."""
+    last_offset: int = 0
+    """From the number of iterations that the log prints to the number of the last one."""
+
+    def reader(self) -> Reader:
+        return Reader(
+            self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
+            traits=self.traits, untimed=self.untimed,
+        )  # fmt: skip
+
+    # --- is it this format? -----------------------------------------------------------------------------------
+
+    def sniff(self, head: bytes) -> float:
+        """How many of the first lines with the marks are iterations; below 1 where only the start of a run is there."""
+        hits = sum(
+            any(line.fits(rest) for line in self.iterations)
+            for rest in lines_behind(head, self._marks, prefixes=self.prefixes)
+        )
+        opening = [line for line in self.settings if line.opening]
+        begun = any(line.fits(rest) for line in opening for rest in lines_behind(head, (line.letters,), prefixes=False))
+        return float(hits) or (0.5 if begun else 0.0)
+
+    @cached_property
+    def _marks(self) -> tuple[bytes, ...]:
+        return tuple(dict.fromkeys(mark for line in self.iterations for mark in line.marks))
+
+    @cached_property
+    def _marks_of_time(self) -> tuple[str, ...]:
+        return tuple(mark.decode() for line in self.iterations for mark in line.marks_of_time)
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def parse(self, text: bytes, first_line: int, records: Records) -> None:
+        block = Block.of(text)
+        self.read_block(block, block.filled, np.arange(len(block.starts)) + first_line, records)
+
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        """Reads those lines of a block that are left; the numbers are those of all of its lines."""
+        for _, lines, found in alike(block, left, self.iterations, prefixes=self.prefixes):
+            fits = _possible(found)
+            if not np.all(fits):
+                lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
+            if len(lines):
+                self.add(records, numbers[lines], found)
+                left = block.without(left, lines)
+        rows: list[dict[str, float]] = []
+        for index in block.holding(left, self._letters).tolist():
+            line = block.line(index)[:LONGEST_LINE].decode("utf-8", "replace")
+            values = self.read_line(line, numbers[index].item(), records)
+            if values is not None:
+                rows.append({"line": numbers[index], **values})
+        for names in dict.fromkeys(map(tuple, rows)):
+            table = np.array([[*row.values()] for row in rows if tuple(row) == names], np.float64).T
+            columns = dict(zip(names, table, strict=True))
+            self.add(records, columns.pop("line").astype(numbers.dtype), columns)
+
+    @cached_property
+    def _letters(self) -> tuple[bytes, ...]:
+        lines = (*self.evaluations, *self.checkpoints, *self.settings, *self.timeless, *self.own)
+        return tuple(dict.fromkeys((*self._marks, *(line.letters for line in lines), *SURROUNDINGS)))
+
+    def finish(self, first_line: int, records: Records) -> None:
+        records.place(after=self.events_first, offset=self.events_offset)
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        """Adds the iterations on these lines, whose fields are the columns."""
+        columns: dict[str, np.ndarray] = {
+            name: found[each] * scale for each, (name, scale) in COLUMNS.items() if each in found
+        }
+        if "per_s" in found:
+            columns["time_s"] = 1 / found["per_s"]
+        if "last" in found:
+            changes = np.flatnonzero(np.diff(found["last"], prepend=-1))
+            for row in changes.tolist():
+                self.add_last(records, int(lines[row]), float(found["last"][row]))
+        columns |= {"number": found["number"].astype(np.int64), "line": lines}
+        timed = columns["time_s"] > 0 if "time_s" in columns else np.ones(len(lines), bool)
+        if not timed.all():  # a first line before anything was timed
+            columns = {name: column[timed] for name, column in columns.items()}
+        records.add_rows(**columns)
+
+    def add_last(self, records: Records, line: int, last: float) -> None:
+        if 0 < last <= LARGEST_KEPT:
+            records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
+
+    def read_line(self, line: str, number: int, records: Records) -> dict[str, float] | None:
+        """Reads one line: the fields of an iteration, or None for another line, which becomes an event."""
+        rest, prefix = strip_prefix(line) if self.prefixes else (line, "")
+        for statement in self.iterations:
+            found = statement.find(rest)
+            if found is not None:
+                values = found.values()
+                if "loss" in values and not math.isfinite(values["loss"]):
+                    values["loss"] = math.inf  # nan is what was not printed
+                stamp = stamp_of(prefix)
+                if stamp is not None:
+                    values["stamp_s"] = stamp
+                unread = any(field.kind == "figure" and math.isnan(values[field.name]) for *_, field in found.spans)
+                if _possible(values) and not unread:
+                    return values
+        if self.read_event(rest, prefix, number, records) or self.read_settings(rest, line, number, records):
+            return None
+        unclear = any(mark in rest for mark in self._marks_of_time) or any(each.fits(rest) for each in self.timeless)
+        if not read_surroundings(rest, number, records) and unclear:
+            records.add_unread(number, line)  # looked like an iteration, and is none that we understand
+        return None
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        for statement in self.evaluations:
+            found = statement.find(rest)
+            if found is not None:
+                values = found.values()
+                at = at_of(values)
+                evaluation = Evaluation(
+                    line=number, at=at or 0, train_loss=values.get("train_loss"), val_loss=values.get("val_loss"),
+                    took_s=took_of(values), stamp_s=stamp_of(prefix),
+                )  # fmt: skip
+                (records.events if at is not None else records.unplaced).append(evaluation)
+                return True
+        for statement in self.checkpoints:
+            found = statement.find(rest)
+            if found is not None:
+                values = found.values()
+                at = at_of(values)
+                save = Checkpoint(line=number, at=at, took_s=took_of(values), stamp_s=stamp_of(prefix))
+                (records.events if at is not None else records.unplaced).append(save)
+                return True
+        return False
+
+    def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
+        known = False
+        for statement in self.settings:
+            found = statement.find(rest)
+            if found is None and len(rest) < len(line):  # a row of a table looks like a prefix
+                found = statement.find(line)
+            if found is None:
+                continue
+            known = True
+            stated: dict[str, object] = dict(statement.sets)
+            for _, _, part in found.spans:
+                if part.name:
+                    text = found.texts[part.name]
+                    number_in_it = value_of(text, part.kind) * statement.scale
+                    stated[part.name] = text.strip() if part.kind in _TEXTS else number_in_it
+            for name, value in stated.items():
+                if not isinstance(value, float) or math.isfinite(value):
+                    records.events.append(Fact(line=number, name=name, value=value, header=statement.header))
+        return known
+
+
+def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
+    """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
+    lines: list[str] = []
+    for mark in marks:
+        at = head.find(mark)
+        while at >= 0 and len(lines) < _MOST_SNIFFED:
+            begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
+            begin = max(begin, at - LONGEST_LINE // 2)
+            line = head[begin : end if end >= 0 else len(head)][:LONGEST_LINE].decode("utf-8", "replace")
+            lines.append(strip_prefix(line)[0] if prefixes else line)
+            at = head.find(mark, end) if end >= 0 else -1
+    return lines
+
+
+def _possible(found: Mapping[str, Any]) -> Any:
+    """Whether number and time are some that an iteration can have: of columns as of single values."""
+    fits = found.get("number", 0.0) <= LARGEST_KEPT
+    for each, (name, scale) in COLUMNS.items():
+        if name == "time_s" and each in found:
+            fits = fits & (found[each] >= 0) & (found[each] * scale <= LONGEST_TIME_S)
+    if "per_s" in found:
+        fits = fits & (found["per_s"] * LONGEST_TIME_S >= 1)
+    return fits
+
+
+def at_of(values: Mapping[str, float]) -> int | None:
+    """The iteration of an event."""
+    at = values.get("at", math.nan)
+    return int(at) if 0 <= at <= LARGEST_KEPT else None
+
+
+def took_of(values: Mapping[str, float]) -> float | None:
+    """What an event took, in seconds."""
+    took = values.get("took_s", values.get("took_ms", math.nan) / 1e3)
+    return took if 0 <= took <= LONGEST_TIME_S else None

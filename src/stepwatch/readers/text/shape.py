@@ -1,0 +1,261 @@
+"""Lines of one shape, read all at once.
+
+A log of two million iterations is two million lines of one shape. One of them, read by its pattern, shows which pieces
+of the statement are there and what stands around them; that makes a short list of steps (a literal, a number, a word),
+and each step is done by numpy for all lines of a block together. Lines that do not fit are left: their first one shows
+the next shape, and what fits none of the shapes is read line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from stepwatch.readers.text.block import Block, Floats, Ints, Mask
+from stepwatch.readers.text.figures import (
+    bytes_before,
+    goes_on,
+    read_clock,
+    read_duration,
+    read_int,
+    read_number,
+)
+from stepwatch.readers.text.line import Found, Line
+from stepwatch.readers.text.prefixes import Prefix, skip_spaces
+from stepwatch.readers.text.stamps import strip_prefix
+
+LONGEST_LINE = 4000  # bytes of a line that are looked at: no trainer's line is longer
+_MOST_SHAPES = 40  # of one block
+_MOST_MODELS = 40  # lines that are tried for one shape
+_FEW_LINES, _MOST_POOR = 4, 3  # shapes that only so few lines have are not worth it
+_WIDEST = 150  # words of eight bytes that a word or the drawing of a bar may have
+
+
+# --- steps --------------------------------------------------------------------------------------------------------
+
+
+class Step(Protocol):
+    """Something that stands next in all lines."""
+
+    name: str
+    """Of the value that it gives; empty for none."""
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats | None]:
+        """Where it is there, the places behind it, and its values."""
+
+
+@dataclass(slots=True)
+class Literal:
+    letters: bytes
+    """At most eight."""
+    name: str = ""
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
+        words = block.words[at]
+        if len(self.letters) < 8:
+            words = words & np.uint64((1 << (8 * len(self.letters))) - 1)
+        return words == np.uint64(int.from_bytes(self.letters, "little")), at + len(self.letters), None
+
+
+@dataclass(slots=True)
+class Figure:
+    """A number or a clock."""
+
+    name: str
+    kind: str
+    guarded: bool = False
+    """Nothing that follows shows where the number ends."""
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats]:
+        fits, at, values = _FIGURES[self.kind](block, at)
+        return fits & ~goes_on(block, at) if self.guarded else fits, at, values
+
+
+@dataclass(slots=True)
+class Spaces:
+    """Any number of spaces."""
+
+    name: str = ""
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
+        return np.ones(len(at), bool), skip_spaces(block, at), None
+
+
+@dataclass(slots=True)
+class Until:
+    """All up to a letter, or up to the end of the line."""
+
+    letter: int
+    least: int = 1
+    name: str = ""
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
+        begin, count = at, np.full(len(at), 8)
+        for _ in range(_WIDEST):
+            count = bytes_before(block.words[np.minimum(at, ends)], self.letter)
+            at = at + count
+            if (count < 8).all():
+                break
+        stop = np.minimum(at, ends)
+        return (stop - begin >= self.least) & ((count < 8) | (stop == ends)), stop, None
+
+
+@dataclass(slots=True)
+class Rest:
+    """All up to the end of the line."""
+
+    name: str = ""
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
+        return np.ones(len(at), bool), ends, None
+
+
+@dataclass(slots=True)
+class End:
+    name: str = ""
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
+        return at == ends, at, None
+
+
+_FIGURES: dict[str, Callable[[Block, Ints], tuple[Mask, Ints, Floats]]] = {
+    "int": read_int,
+    "figure": read_number,
+    "decimal": lambda block, at: read_number(block, at, commas=True),
+    "count": lambda block, at: read_number(block, at, commas=True),
+    "float": lambda block, at: read_number(block, at, commas=True, nan=True),
+    "clock": read_clock,
+    "duration": read_duration,
+}
+
+
+# --- from one line to the steps of all ----------------------------------------------------------------------------
+
+
+class Shape(NamedTuple):
+    """What stands in front of such lines, and the steps behind it."""
+
+    prefix: Prefix
+    steps: list[Step]
+
+    @classmethod
+    def of(cls, line: str, found: Found, prefix: str = "") -> Shape | None:
+        """The shape of a line that was read, and of what stood before it; None where it is of no use for others."""
+        steps = _Steps()
+        at = found.begin
+        for begin, end, field in found.spans:
+            if begin < at:
+                return None
+            steps.add_text(line[at:begin], found.end - at)
+            if field.kind in _FIGURES:
+                steps.add(Figure(field.name, field.kind))
+            elif field.kind == "word":
+                steps.add(Until(ord(" ")))
+            elif field.kind in ("bar", "quoted", "eta"):
+                steps.add(Until(ord(line[end : end + 1] or "|"), least=0))
+            elif field.kind in ("pad", "gap"):
+                steps.add_text(" " if field.kind == "gap" else "", 1)
+                steps.add(Spaces())
+            elif field.kind in ("name", "colour", "drawing"):
+                steps.add_text(line[begin:end], end - begin)
+            elif field.kind == "rest" and found.whole:
+                steps.add(Rest())
+            else:
+                steps.add_text(line[begin:end], 0)
+            at = end
+        steps.add_text(line[at:].rstrip(), found.end - at)
+        return cls(Prefix(prefix + line[: found.begin]), steps.finished())
+
+    def match(self, block: Block, lines: Ints) -> tuple[Ints, dict[str, Floats]]:
+        """Those of the lines that have the shape, and their values by name; the clock in front is `stamp_s`."""
+        lines, at, stamps = self.prefix.skip(block, lines)
+        ends = block.ends[lines]
+        found = {} if stamps is None else {"stamp_s": stamps}
+        for step in self.steps:
+            fits, at, values = step.apply(block, at, ends)
+            if values is not None and step.name:
+                found[step.name] = values
+            if not fits.all():
+                lines, at, ends = lines[fits], at[fits], ends[fits]
+                found = {name: column[fits] for name, column in found.items()}
+                if not len(lines):
+                    break
+        return lines, found
+
+
+class _Steps:
+    """Grows piece by piece; letters that follow on each other become one literal."""
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self._letters = ""
+
+    def add(self, step: Step) -> None:
+        letters, self._letters = self._letters.encode(), ""
+        if self._steps and isinstance(self._steps[-1], Figure):
+            self._steps[-1].guarded = not letters or letters[:1] in b"0123456789.,eE"
+        self._steps += [Literal(letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
+        self._steps.append(step)
+
+    def add_text(self, text: str, fixed: int) -> None:
+        """Letters of the statement, as many as are fixed; of the others those words that have no digit."""
+        fixed = max(min(fixed, len(text)), 0)
+        self._letters += text[:fixed]
+        for token in _TOKENS.finditer(text, fixed):
+            if token["figure"]:
+                self.add(Until(ord(" ")))
+            else:
+                self._letters += token["space"][:1] if token["space"] else token[0]
+                if token["space"]:
+                    self.add(Spaces())
+
+    def finished(self) -> list[Step]:
+        self.add(Spaces())
+        return [*self._steps, End()]
+
+
+_TOKENS = re.compile(r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<figure>[^ ]*\d[^ ]*)|[^ ]+| ")
+
+
+def alike(
+    block: Block, lines: Ints, statements: Sequence[Line], *, prefixes: bool = True
+) -> Iterator[tuple[Line, Ints, dict[str, Floats]]]:
+    """Those of the lines that fit one of the statements, those of one shape together, with their values."""
+    poor = 0
+    for _ in range(_MOST_SHAPES):
+        model = _model(block, lines, statements, prefixes)
+        if model is None:
+            return
+        statement, shape = model
+        fits, found = shape.match(block, lines)
+        if len(fits):
+            yield statement, fits, found
+            lines = block.without(lines, fits)
+        poor += len(fits) < _FEW_LINES
+        if poor > _MOST_POOR:
+            return
+
+
+def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool) -> tuple[Line, Shape] | None:
+    """The first line that one of the statements fits, as a shape."""
+    letters = block.letters(lines)
+    tried = 0
+    for mark in dict.fromkeys(mark for statement in statements for mark in statement.marks):
+        at = letters.find(mark)
+        while at >= 0 and tried < _MOST_MODELS:
+            tried += 1
+            begin, end = letters.rfind(b"\n", 0, at) + 1, letters.find(b"\n", at)
+            raw = letters[begin : end if end >= 0 else len(letters)]
+            for statement in statements if len(raw) <= LONGEST_LINE else ():
+                line = raw.decode("utf-8", "replace")
+                rest, prefix = strip_prefix(line) if prefixes else (line, "")
+                found = statement.find(rest)
+                shape = Shape.of(rest, found, prefix) if found is not None and "\ufffd" not in line else None
+                if shape is not None:
+                    return statement, shape
+            at = letters.find(mark, end) if end >= 0 else -1
+    return None

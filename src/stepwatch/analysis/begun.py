@@ -38,11 +38,12 @@ def too_little(run: Run, gpu_known: bool) -> NoIterations:
 
 def no_phases(run: Run) -> Phases:
     return Phases(
-        phase=_NOTHING.astype(np.int8), certainty=_NOTHING.astype(np.int8), baseline=None,
-        eval_interval=run.settings.count("eval_interval"), eval_interval_inferred=False, first_evaluates=False,
-        first_saves=False, covers=_NOTHING.astype(np.int64), unlogged_evals=(), unlogged_saves=(), trailing=None,
-        artefact=_NOTHING.astype(bool), periodic=None,
-    )  # fmt: skip
+        phase=_NOTHING.astype(np.int8),
+        certainty=_NOTHING.astype(np.int8),
+        covers=_NOTHING.astype(np.int64),
+        artefact=_NOTHING.astype(bool),
+        eval_interval=run.settings.count("eval_interval"),
+    )
 
 
 def expected_costs(expected: Estimate) -> Costs:

@@ -19,7 +19,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Value
 from stepwatch.units import MS, Interval, interval_json
 
-SCHEMA = "stepwatch.analysis.comparison/1"
+SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
 SAME_TOKENS = 0.005  # a size that was told by a printed rate is off by what that was rounded

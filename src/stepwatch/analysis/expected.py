@@ -112,7 +112,8 @@ def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimat
     how = {**costs.how, "step_s": MODELLED, "compile_s": MODELLED}
     if phases.first_evaluates:
         how["eval_s"] = MODELLED
-    return costs._replace(
+    return replace(
+        costs,
         step_s=expected.step_s,
         eval_s=evaluation if phases.first_evaluates else costs.eval_s,
         compile_s=compilation,

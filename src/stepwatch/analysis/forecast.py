@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -75,9 +76,9 @@ def find_forecast(
 def _filled_in(costs: Costs, expected: Estimate) -> Costs:
     """What the log does not tell of evaluation and checkpoint yet, from the estimator."""
     if costs.eval_s is None or costs.how.get("eval_s") == NOT_SEPARABLE:
-        costs = costs._replace(eval_s=expected.eval_s)
+        costs = replace(costs, eval_s=expected.eval_s)
     if costs.checkpoint_s is None:
-        costs = costs._replace(checkpoint_s=expected.checkpoint_s, pair_s=None)
+        costs = replace(costs, checkpoint_s=expected.checkpoint_s, pair_s=None)
     return costs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def with_outside(run: Run, phases: Phases, costs: Costs) -> Costs:
     if "checkpoint" not in run.holds and run.checkpoints:
         _, saves = gaps
         checkpoint = _cost(run.checkpoints, saves, how, "checkpoint_s")
-    return costs._replace(eval_s=evaluation, checkpoint_s=checkpoint, how=how)
+    return replace(costs, eval_s=evaluation, checkpoint_s=checkpoint, how=how)
 
 
 def _cost(

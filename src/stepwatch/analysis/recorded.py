@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,12 +30,12 @@ MUCH_OUTSIDE = 0.05
 def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
     """The costs with the compilation that was timed by itself, and the step as the device takes it."""
     ratio = device_ratio(run, phases)
-    costs = costs._replace(step_s=costs.step_s.scaled(ratio), device_ratio=ratio)
+    costs = replace(costs, step_s=costs.step_s.scaled(ratio), device_ratio=ratio)
     if run.compile_s is None:
         return costs
     own, how = costs.compile_s or Interval.exactly(0.0), costs.how.get("compile_s", MEASURED)
     how = COMBINED if how == NOT_SEPARABLE else how  # the first step alone tells nothing; its compilation is known
-    return costs._replace(compile_s=own + Interval.exactly(run.compile_s), how={**costs.how, "compile_s": how})
+    return replace(costs, compile_s=own + Interval.exactly(run.compile_s), how={**costs.how, "compile_s": how})
 
 
 def device_ratio(run: Run, phases: Phases) -> float:

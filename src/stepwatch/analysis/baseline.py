@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.analysis.statistics import Floats, median, running_median, spread
-from stepwatch.run import Iterations
+from stepwatch.analysis.statistics import median, running_median, spread
+from stepwatch.run import Floats, Iterations
 
 WINDOW = 51  # rows; a slow spell shorter than half of it is a burst of slow iterations, a longer one a regime
 PRINTED_STEP_S = 1e-5  # nanoGPT prints hundredths of a millisecond

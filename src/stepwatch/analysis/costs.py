@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.statistics import Floats, median, running_median, spread, standard_error, t_quantile
+from stepwatch.analysis.statistics import median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
-from stepwatch.run import Run
+from stepwatch.run import Floats, Run
 from stepwatch.settings import Origin
 from stepwatch.units import Interval
 

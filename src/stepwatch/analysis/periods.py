@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.baseline import Baseline
-from stepwatch.analysis.statistics import Floats, median
-from stepwatch.run import Run
+from stepwatch.analysis.statistics import median
+from stepwatch.run import Floats, Run
 
 Mask = npt.NDArray[np.bool_]
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from stepwatch.analysis.baseline import Baseline, baseline_of
 from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, find_period
-from stepwatch.analysis.statistics import Floats, median
-from stepwatch.run import SENTINEL_MFU, Ints, Run, Timing
+from stepwatch.analysis.statistics import median
+from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Timing
 from stepwatch.settings import Origin
 
 STALL_RATIO = LARGE_RATIO

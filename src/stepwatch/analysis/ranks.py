@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
-from stepwatch.analysis.statistics import Floats, median, spread, standard_error
+from stepwatch.analysis.statistics import median, spread, standard_error
 from stepwatch.messages import Message
-from stepwatch.run import Ints, Rank, Run
+from stepwatch.run import Floats, Ints, Rank, Run
 from stepwatch.units import Interval, interval_json, plain_json
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu, find_gpu
     from stepwatch.i18n import say
     from stepwatch.messages import Message
-    from stepwatch.presenters import Presenter
+    from stepwatch.presenters import render
     from stepwatch.readers import read
     from stepwatch.recorder import Recorder
     from stepwatch.report import Report
@@ -43,7 +43,6 @@ __all__ = [
     "NoIterations",
     "Origin",
     "Plan",
-    "Presenter",
     "Recorder",
     "Report",
     "Run",
@@ -62,6 +61,7 @@ __all__ = [
     "from_text",
     "plan",
     "read",
+    "render",
     "say",
 ]
 
@@ -73,7 +73,7 @@ _ROOMS = {
     "i18n": ("say",),
     "messages": ("Message",),
     "estimator.plan": ("Plan", "plan"),
-    "presenters": ("Presenter",),
+    "presenters": ("render",),
     "readers": ("read",),
     "recorder": ("Recorder",),
     "report": ("Report",),

@@ -245,7 +245,7 @@ def _is_record(path: str) -> bool:
 
 def _sniff_of(wanted: Wanted) -> Sniff:
     if wanted.like is not None:
-        from stepwatch.readers import like  # only where it is asked for
+        from stepwatch.readers.formats import like  # only where it is asked for
 
         reader = like.like(wanted.like)
         return lambda head: reader.sniff(head) > 0

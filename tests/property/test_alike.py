@@ -12,8 +12,9 @@ from benchmarks.mixed_lines import EVENTS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stepwatch.readers import READERS, alike, lightning_csv, lines, nanogpt
+from stepwatch.readers import READERS, alike, lines
 from stepwatch.readers.columns import Block, read_floats, read_stamp
+from stepwatch.readers.formats import lightning_csv, nanogpt
 from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix

@@ -9,7 +9,8 @@ from contextlib import suppress
 import pytest
 
 from stepwatch.errors import StepwatchError
-from stepwatch.readers import nanogpt, read
+from stepwatch.readers import read
+from stepwatch.readers.formats import nanogpt
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.sources import Source, normalise
 

@@ -22,8 +22,9 @@ from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
-from stepwatch.readers import nanogpt, read
+from stepwatch.readers import read
 from stepwatch.readers.columns import Block, Template
+from stepwatch.readers.formats import nanogpt
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run

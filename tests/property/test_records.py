@@ -17,7 +17,8 @@ from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
-from stepwatch.readers import read, recorded
+from stepwatch.readers import read
+from stepwatch.readers.formats import recorded
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run

@@ -15,8 +15,10 @@ from stepwatch.analysis import analyse
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
 from stepwatch.presenters import advice_sentences as sentences
-from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, Answer, advice_json
+from stepwatch.presenters.advice_outline import command_of
+from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, advice_json
 from stepwatch.readers import read
+from stepwatch.report import AdviceReport
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
 
@@ -40,11 +42,11 @@ def on_log(truth: Truth, gpu: str | None = None) -> AdviceList | None:
     return advice_on_log(analyse(run, find_gpu(gpu) if gpu else None, "user" if gpu else None))
 
 
-def recommended(gpu: str = "4070", n_gpus: int | None = None, **values: Value) -> Answer:
-    return Answer(recommended=recommend(Settings.of(Origin.USER, values), find_gpu(gpu), n_gpus=n_gpus))
+def recommended(gpu: str = "4070", n_gpus: int | None = None, **values: Value) -> AdviceReport:
+    return AdviceReport(recommended=recommend(Settings.of(Origin.USER, values), find_gpu(gpu), n_gpus=n_gpus))
 
 
-def document(answer: Answer, language: str = "en") -> dict[str, Any]:
+def document(answer: AdviceReport, language: str = "en") -> dict[str, Any]:
     return dict(json.loads(advice_json(answer, language)))
 
 
@@ -73,15 +75,15 @@ def test_nothing_worth_changing_is_said_with_the_reason() -> None:
 def test_a_log_that_shows_too_little_is_said_to() -> None:
     assert "too little" in sentences.headline(None).key
     for form in (AdviceTerminal().render, AdviceMarkdown().render):
-        assert "too little" in form(Answer(), "en")
-    assert document(Answer())["advice"] == []
+        assert "too little" in form(AdviceReport(), "en")
+    assert document(AdviceReport())["advice"] == []
 
 
 def test_where_only_the_machine_is_worth_a_look_no_setting_is_promised() -> None:
     found = on_log(Truth(max_iters=20000, eval_s=0.1), "4090")
     assert found is not None
     assert "machine" in sentences.headline(found).key
-    assert "Before" not in AdviceTerminal().render(Answer(advised=found), "en")
+    assert "Before" not in AdviceTerminal().render(AdviceReport(advice=found), "en")
 
 
 def test_the_first_change_stands_alone_and_the_others_with_those_before() -> None:
@@ -137,13 +139,13 @@ def test_a_recommended_config_is_python_and_train_py_takes_all_of_it() -> None:
     names = {node.targets[0].id for node in ast.parse("\n".join(lines)).body}  # type: ignore[attr-defined]
     assert {"batch_size", "gradient_accumulation_steps", "dtype", "compile", "eval_interval"} <= names
     assert not names & sentences.NOT_TAKEN
-    assert answer.command[0] == "python train.py"
+    assert command_of(answer)[0] == "python train.py"
 
 
 def test_several_cards_are_started_by_torchrun() -> None:
-    assert recommended("a100", 8).command[0].startswith("torchrun --standalone --nproc_per_node=8")
-    more = Answer(advised=on_plan(cards=4))
-    assert more.command[0].startswith("torchrun --standalone --nproc_per_node=4")
+    assert command_of(recommended("a100", 8))[0].startswith("torchrun --standalone --nproc_per_node=8")
+    more = AdviceReport(advice=on_plan(cards=4))
+    assert command_of(more)[0].startswith("torchrun --standalone --nproc_per_node=4")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +170,8 @@ def test_what_is_to_be_pasted_is_python(found: AdviceList | None) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("answer", [Answer(advised=LONG_LOG), Answer(advised=MANY), recommended("4090")])
-def test_no_placeholder_is_left(answer: Answer, language: str) -> None:
+@pytest.mark.parametrize("answer", [AdviceReport(advice=LONG_LOG), AdviceReport(advice=MANY), recommended("4090")])
+def test_no_placeholder_is_left(answer: AdviceReport, language: str) -> None:
     for text in (AdviceTerminal().render(answer, language), AdviceMarkdown().render(answer, language)):
         prose = text.replace("{key: on_host(value) for key, value in x.items()}", "")
         assert "{" not in prose.replace("{'", "")
@@ -177,12 +179,12 @@ def test_no_placeholder_is_left(answer: Answer, language: str) -> None:
 
 
 def test_the_terminal_keeps_to_its_width() -> None:
-    for answer in (Answer(advised=LONG_LOG), recommended()):
+    for answer in (AdviceReport(advice=LONG_LOG), recommended()):
         assert max(map(len, AdviceTerminal(colour=False).render(answer, "en").splitlines())) <= 80
 
 
 def test_the_note_shows_before_and_after_side_by_side() -> None:
-    note = AdviceMarkdown().render(Answer(advised=LONG_LOG), "en")
+    note = AdviceMarkdown().render(AdviceReport(advice=LONG_LOG), "en")
     assert note.startswith("# ")
     assert "Whole run" in note
     assert "```diff\n- eval_interval = 250\n+ eval_interval = 2000\n```" in note
@@ -190,7 +192,7 @@ def test_the_note_shows_before_and_after_side_by_side() -> None:
 
 
 def test_the_json_keeps_its_promises() -> None:
-    found = document(Answer(advised=LONG_LOG))
+    found = document(AdviceReport(advice=LONG_LOG))
     assert found["schema"] == "stepwatch.advice/1"
     assert {"advice", "before", "after", "recommended", "plan"} <= set(found)
     assert found["recommended"] is None
@@ -218,7 +220,7 @@ def test_the_json_of_recommended_settings_has_their_plan() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_the_json_differs_between_languages_in_its_sentences_alone(language: str) -> None:
-    english, other = document(Answer(advised=LONG_LOG)), document(Answer(advised=LONG_LOG), language)
+    english, other = document(AdviceReport(advice=LONG_LOG)), document(AdviceReport(advice=LONG_LOG), language)
     for one, two in zip(english["advice"], other["advice"], strict=True):
         assert one["text"] != two["text"]
         assert one["price"] != two["price"]

@@ -7,7 +7,7 @@ import pytest
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
-from stepwatch.readers.build_nanogpt import FORMAT
+from stepwatch.readers.formats.build_nanogpt import FORMAT
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_text
 

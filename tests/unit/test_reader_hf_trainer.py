@@ -15,7 +15,8 @@ from tests.bars import TrainerLog, clock
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
-from stepwatch.readers import detect, hf_trainer, read
+from stepwatch.readers import detect, read
+from stepwatch.readers.formats import hf_trainer
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_text
 

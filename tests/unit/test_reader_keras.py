@@ -6,7 +6,7 @@ import pytest
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
-from stepwatch.readers.keras import READER
+from stepwatch.readers.formats.keras import READER
 from stepwatch.readers.records import Records
 from stepwatch.run import Run
 from stepwatch.sources import from_text

@@ -9,7 +9,7 @@ import pytest
 
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.readers import detect, read
-from stepwatch.readers.like import like
+from stepwatch.readers.formats.like import like
 from stepwatch.run import Run
 from stepwatch.sources import from_text
 
@@ -152,7 +152,7 @@ def test_columns_and_patterns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     text = of_epochs("Epoch: [{e}][{n:4d}/500]\tTime  0.3{n:02d} ( 1.512)\t{{x}} took 0:12", 2, range(10, 100, 10))
     example = text.splitlines()[3]
     fast = the_run(text, example).iterations
-    monkeypatch.setattr("stepwatch.readers.like._templates", lambda *_: ())
+    monkeypatch.setattr("stepwatch.readers.formats.like._templates", lambda *_: ())
     slow = the_run(text, example).iterations
     for name in ("number", "time_s", "line"):
         assert getattr(fast, name).tolist() == getattr(slow, name).tolist()

@@ -8,7 +8,7 @@ import pytest
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
-from stepwatch.readers.llm_c import FORMAT
+from stepwatch.readers.formats.llm_c import FORMAT
 from stepwatch.run import Run
 from stepwatch.sources import from_text
 

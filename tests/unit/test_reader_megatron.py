@@ -9,7 +9,7 @@ import pytest
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
-from stepwatch.readers.megatron import READER
+from stepwatch.readers.formats.megatron import READER
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_text
 

@@ -6,7 +6,7 @@ import pytest
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
-from stepwatch.readers.mlx_lm import READER
+from stepwatch.readers.formats.mlx_lm import READER
 from stepwatch.run import Run
 from stepwatch.sources import from_text
 

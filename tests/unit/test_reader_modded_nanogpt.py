@@ -10,7 +10,7 @@ import pytest
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
-from stepwatch.readers.modded_nanogpt import FORMAT
+from stepwatch.readers.formats.modded_nanogpt import FORMAT
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_text
 

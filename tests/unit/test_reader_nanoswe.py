@@ -6,7 +6,7 @@ import pytest
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import read
-from stepwatch.readers.nanoswe import FORMAT
+from stepwatch.readers.formats.nanoswe import FORMAT
 from stepwatch.run import Run
 from stepwatch.sources import from_text
 

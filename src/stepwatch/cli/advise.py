@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 
 import click
 
@@ -15,8 +16,8 @@ from stepwatch.estimator.plan import MODEL_NAMES, Plan, plan
 from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
 from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
-from stepwatch.presenters.advice_outline import Answer
-from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, advice_json
+from stepwatch.presenters import View, render
+from stepwatch.report import AdviceReport
 from stepwatch.settings import Settings
 
 
@@ -57,14 +58,14 @@ def command(
             answer = _of_log(arguments, log, gpu, n_gpus, link, assignments, config, chosen, language)
         else:
             settings, remarks = settings_from(arguments, assignments, model, depth)
-            answer = _of_config(settings, log, gpu, n_gpus, link)._replace(remarks=remarks)
-        write(_render(answer, form, language, to_file=output is not None), output)
+            answer = replace(_of_config(settings, log, gpu, n_gpus, link), remarks=remarks)
+        write(render(answer, form, language, View(colour=False if output is not None else None)), output)
 
 
 def _of_log(
     arguments: tuple[str, ...], log: str, gpu: str | None, n_gpus: int | None, link: str | None,
     assignments: tuple[str, ...], config: str | None, chosen: int | None, language: str,
-) -> Answer:  # fmt: skip
+) -> AdviceReport:  # fmt: skip
     from stepwatch.cli.explain import report_on
     from stepwatch.presenters.sentences import longest
 
@@ -77,39 +78,29 @@ def _of_log(
         return _of_plan(begun, _shown(config), cards)
     found = advice_on_log(analysis, cards=cards, windows=sys.platform == "win32")
     remarks = tuple(finding.message for finding in report.remarks)
-    return Answer(advised=found, config=_shown(config), remarks=remarks)
+    return AdviceReport(advice=found, config=_shown(config), remarks=remarks)
 
 
-def _of_config(settings: Settings, name: str | None, gpu: str | None, n_gpus: int | None, link: str | None) -> Answer:
+def _of_config(
+    settings: Settings, name: str | None, gpu: str | None, n_gpus: int | None, link: str | None
+) -> AdviceReport:
     from stepwatch.advice.recommended import recommend
 
     card, origin = named_card(gpu) or card_of_config(settings) or card_of_this_machine()
     cards, between = n_gpus or count_in(gpu), checked_link(link, card)
     if name is None:
-        return Answer(recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=between))
+        return AdviceReport(recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=between))
     return _of_plan(plan(settings, card, gpu_origin=origin, link=between), _shown(name), cards)
 
 
-def _of_plan(found: Plan, config: str | None, cards: int | None) -> Answer:
+def _of_plan(found: Plan, config: str | None, cards: int | None) -> AdviceReport:
     from stepwatch.advice.recommended import too_large
 
     if found.largest_batch_size == 0:
         raise too_large(found)
-    return Answer(advised=advice_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=config)
+    return AdviceReport(advice=advice_on_plan(found, cards=cards, windows=sys.platform == "win32"), config=config)
 
 
 def _shown(name: str | None) -> str | None:
     """A path in somebody's home is nobody else's business."""
     return None if name is None else os.path.basename(name) if os.path.isabs(name) else name
-
-
-def _render(answer: Answer, form: str, language: str, *, to_file: bool) -> str:
-    if form == "json":
-        return advice_json(answer, language)
-    if form == "html":
-        from stepwatch.presenters.html import AdviceHtml
-
-        return AdviceHtml().render(answer, language)
-    if form == "md":
-        return AdviceMarkdown().render(answer, language)
-    return AdviceTerminal(colour=False if to_file else None).render(answer, language)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import click
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.comparison import SIDES, Comparison, compare, limit_of
+from stepwatch.analysis.comparison import SIDES, compare, limit_of
 from stepwatch.cli.explain import report_on, shown
 from stepwatch.cli.options import format_options, language_option, speaking, write
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.presenters import View, render
 from stepwatch.presenters.sentences import longest
 from stepwatch.report import Report
 
@@ -68,7 +69,7 @@ def command(
             runs.append(run)
             notes += [note for note in said if note not in notes]
         found = compare(runs[0], runs[1], names=names, limit=allowed, notes=notes)
-        write(_render(found, form, language, to_file=output is not None), output)
+        write(render(found, form, language, View(colour=False if output is not None else None)), output)
     if found.failed:
         sys.exit(REGRESSION)
 
@@ -134,13 +135,3 @@ def _of_several(report: Report, place: int, log: str, side: str) -> list[Message
             facts,
         )
     ]
-
-
-def _render(found: Comparison, form: str, language: str, *, to_file: bool) -> str:
-    from stepwatch.presenters.comparisons import as_json, as_note, on_terminal
-
-    if form == "json":
-        return as_json(found, language)
-    if form == "md":
-        return as_note(found, language)
-    return on_terminal(found, language, colour=False if to_file else None)

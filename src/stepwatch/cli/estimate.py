@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
+from stepwatch.advice import advice_on_plan
 from stepwatch.cli.options import (
     chart_option,
     check_output,
-    chosen_chart,
     format_options,
     language_option,
     speaking,
     write,
 )
 from stepwatch.errors import UsageError
-from stepwatch.estimator.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
+from stepwatch.estimator.plan import MODEL_NAMES, named_shape, plan
 from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
 from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
-from stepwatch.presenters import PLAN_CHARTS
+from stepwatch.presenters import PLAN_CHARTS, View, render
+from stepwatch.report import PlanReport
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import from_file
 
@@ -70,11 +70,9 @@ def command(
             link=checked_link(link, card),
             claim=claim,
         )
-        remarks = (*remarks, *answer.notes)
-        if form == "png":
-            write(_picture(answer, chart, language), output)
-        else:
-            write(_render(answer, remarks, form, language, why=why, to_file=output is not None), output)
+        report = PlanReport(plan=answer, advice=advice_on_plan(answer), remarks=(*remarks, *answer.notes))
+        view = View(why=why, chart=chart, colour=False if output is not None else None)
+        write(render(report, form, language, view), output, form)
     if answer.claim is not None and answer.claim.verdict == "impossible":
         sys.exit(IMPOSSIBLE)
 
@@ -119,35 +117,3 @@ def _from_file(name: str) -> tuple[Settings, tuple[Message, ...]]:
 
         return settings_of(source), ()
     return config_settings(source.text.decode("utf-8", "replace"))
-
-
-def _picture(answer: Plan, chart: str | None, language: str) -> bytes:
-    from stepwatch.i18n import say
-    from stepwatch.presenters.pictures import png
-    from stepwatch.presenters.plan_charts import plan_charts_of
-    from stepwatch.presenters.plan_sentences import headline
-
-    charts = {found.name: found for found in plan_charts_of(answer, language)}
-    return png(chosen_chart(charts, chart or PLAN_CHARTS[0]), say(headline(answer), language))
-
-
-def _render(
-    answer: Plan, remarks: tuple[Message, ...], form: str, language: str, *, why: bool, to_file: bool
-) -> str | bytes:
-    if form == "json":
-        from stepwatch.advice import advice_on_plan
-        from stepwatch.i18n import say
-        from stepwatch.presenters.advice_sentences import list_json
-
-        said = {"language": language, "remarks": [say(remark, language) for remark in remarks]}
-        advice = list_json(advice_on_plan(answer), language)
-        return json.dumps({**plan_json(answer), "advice": advice, **said}, ensure_ascii=False) + "\n"
-    if form == "html":
-        from stepwatch.presenters.html import PlanHtml
-
-        return PlanHtml(why=why).render(answer, remarks, language).encode("utf-8")
-    from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
-
-    if form == "md":
-        return PlanMarkdown(why=why).render(answer, remarks, language)
-    return PlanTerminal(why=why, colour=False if to_file else None).render(answer, remarks, language)

@@ -16,7 +16,6 @@ from stepwatch.cli.errors import complain
 from stepwatch.cli.options import (
     chart_option,
     check_output,
-    chosen_chart,
     format_options,
     language_option,
     speaking,
@@ -27,7 +26,7 @@ from stepwatch.explanation import divided, explain
 from stepwatch.gpus.choice import count_in, named_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import CHARTS, Presenter
+from stepwatch.presenters import CHARTS, View, render
 from stepwatch.readers import joined_ranks, read
 from stepwatch.report import Report
 from stepwatch.run import Run
@@ -92,15 +91,15 @@ def command(
         report, failed = report_on(
             logs, gpu, config, assignments, language, chosen=chosen, log_format=log_format, like=like, limit=max_size
         )
-        if form == "png":
-            write(_picture(report, chart, language), output)
-            sys.exit(1 if failed else 0)
-        presenter = _presenter(
-            form, full=full, iterations=not no_iterations, with_lines=with_lines, front_matter=front_matter,
+        view = View(
+            full=full,
+            iterations=not no_iterations,
+            with_lines=with_lines,
+            front_matter=front_matter,
+            chart=chart,
             colour=None if output is None else False,
-        )  # fmt: skip
-        answer = presenter.render(report, language)
-        write(answer.encode("utf-8") if form == "html" else answer, output)  # a page says itself that it is UTF-8
+        )
+        write(render(report, form, language, view), output, form)
     if failed:
         sys.exit(1)
 
@@ -262,34 +261,3 @@ def config_given(config: str | None) -> tuple[Settings, list[Finding]]:
         return Settings({}), []
     settings, remarks = config_settings(from_file(config).text.decode("utf-8", "replace"))
     return settings, [Finding("config_skipped", NOTICE, remark) for remark in remarks]
-
-
-def _picture(report: Report, chart: str | None, language: str) -> bytes:
-    """Of the longest run, as the first screen is."""
-    from stepwatch.presenters.charts import charts_of
-    from stepwatch.presenters.pictures import png
-    from stepwatch.presenters.sentences import headline, longest
-
-    analysis = report.analyses[longest(report)]
-    charts = {found.name: found for found in charts_of(analysis, language)}
-    return png(chosen_chart(charts, chart or CHARTS[0]), say(headline(analysis), language))
-
-
-def _presenter(
-    form: str, *, full: bool, iterations: bool, with_lines: bool, front_matter: bool, colour: bool | None
-) -> Presenter:
-    if form == "json":
-        from stepwatch.presenters.jsondoc import JsonPresenter
-
-        return JsonPresenter(iterations=iterations, with_lines=with_lines)
-    if form == "md":
-        from stepwatch.presenters.markdown import MarkdownPresenter
-
-        return MarkdownPresenter(front_matter=front_matter, with_lines=with_lines)
-    if form == "html":
-        from stepwatch.presenters.html import HtmlPresenter
-
-        return HtmlPresenter(with_lines=with_lines)
-    from stepwatch.presenters.terminal import TerminalPresenter
-
-    return TerminalPresenter(full=full, with_lines=with_lines, colour=colour)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwatch.errors import InputError, StepwatchError, UnreadableInput, UsageError
+from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment
 from stepwatch.messages import Message
 
 if TYPE_CHECKING:
-    from stepwatch.presenters.vega import Chart
+    pass
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -69,15 +69,6 @@ def chart_option(*names: str) -> Decorator:
     )
 
 
-def chosen_chart(charts: Mapping[str, Chart], name: str) -> Chart:
-    if name not in charts:
-        raise InputError(
-            Message("there is nothing to draw for the chart “{name:word}”", {"name": name}),
-            Message("charts that can be drawn: {names:word}", {"names": ", ".join(charts) or "–"}),
-        )
-    return charts[name]
-
-
 def check_output(form: str, output: str | None, chart: str | None) -> None:
     """A page or a picture is for a file or a pipe: a terminal would show thousands of lines, or beep."""
     if chart is not None and form != "png":
@@ -89,8 +80,10 @@ def check_output(form: str, output: str | None, chart: str | None) -> None:
         )
 
 
-def write(answer: str | bytes, output: str | None) -> None:
+def write(answer: str | bytes, output: str | None, form: str = "terminal") -> None:
     """To the file that was asked for, or to standard output, which carries the answer alone."""
+    if form == "html" and isinstance(answer, str):
+        answer = answer.encode("utf-8")  # a page says itself that it is UTF-8
     if output is None:
         _print(answer)
         return

@@ -14,9 +14,10 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import advice_outline, plan_sentences
 from stepwatch.presenters import advice_sentences as sentences
-from stepwatch.presenters.advice_outline import BEFORE_AFTER, Answer
+from stepwatch.presenters.advice_outline import BEFORE_AFTER, command_of
 from stepwatch.presenters.lines import Line, Table, printable, shown, width_of_output
 from stepwatch.presenters.writing import Screen
+from stepwatch.report import AdviceReport
 from stepwatch.units import Interval, interval_json
 
 SCHEMA = "stepwatch.advice/1"
@@ -29,7 +30,7 @@ SCHEMA = "stepwatch.advice/1"
 class AdviceTerminal:
     colour: bool | None = None
 
-    def render(self, answer: Answer, language: str) -> str:
+    def render(self, answer: AdviceReport, language: str) -> str:
         width = width_of_output()
         page = _Page(answer, Screen(language, width))
         lines = list(page.settings() if answer.recommended is not None else page.changes())
@@ -37,11 +38,11 @@ class AdviceTerminal:
 
 
 class _Page(NamedTuple):
-    answer: Answer
+    answer: AdviceReport
     screen: Screen
 
     def changes(self) -> Iterator[Line]:
-        advised, screen = self.answer.advised, self.screen
+        advised, screen = self.answer.advice, self.screen
         yield from screen.paragraph(sentences.headline(advised), style="bold")
         yield from (line for message in sentences.nothing(advised) for line in screen.paragraph(message))
         yield from self.remarks()
@@ -84,9 +85,9 @@ class _Page(NamedTuple):
         if lines:
             yield from screen.heading(Message("In the config"))
             yield from (Line("  " + line, style="red" if line.startswith("-") else "green") for line in lines)
-        if self.answer.command:
+        if command_of(self.answer):
             yield from screen.heading(Message("On the command line"))
-            yield from screen.command(self.answer.command)
+            yield from screen.command(command_of(self.answer))
 
     def remarks(self) -> Iterator[Line]:
         for remark in self.answer.remarks:
@@ -104,7 +105,7 @@ class _Page(NamedTuple):
             yield from screen.bullet(reason)
         yield from screen.labelled("·", screen.say(*plan_sentences.speed(found.plan)), 2, "dim")
         yield from screen.heading(Message("On the command line"))
-        yield from screen.command(self.answer.command)
+        yield from screen.command(command_of(self.answer))
 
 
 # --- the note ---------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class _Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceMarkdown:
-    def render(self, answer: Answer, language: str) -> str:
+    def render(self, answer: AdviceReport, language: str) -> str:
         from stepwatch.presenters.markdown import Writer  # loads numpy, which the terminal can do without
 
         writer = Writer(language)
@@ -127,12 +128,12 @@ class AdviceMarkdown:
 # --- JSON -------------------------------------------------------------------------------------------------------
 
 
-def advice_json(answer: Answer, language: str) -> str:
-    found, advised = answer.recommended, answer.advised
+def advice_json(answer: AdviceReport, language: str) -> str:
+    found, advised = answer.recommended, answer.advice
     document: dict[str, Any] = {
         "schema": SCHEMA, "language": language, "advice": sentences.list_json(advised, language), "before": None,
         "after": None, "saves_s": None, "recommended": None, "plan": None,
-        "command": " ".join(answer.command) or None, "diff": [], "missing": [],
+        "command": " ".join(command_of(answer)) or None, "diff": [], "missing": [],
         "remarks": [say(remark, language) for remark in answer.remarks],
     }  # fmt: skip
     if advised is not None:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from stepwatch.analysis import Analysis
     from stepwatch.estimator.plan import Plan
-    from stepwatch.presenters.advice_outline import Answer
-    from stepwatch.report import Report
+    from stepwatch.report import AdviceReport, Report
 
 MOST_CHARTED_RUNS, MOST_RUNS = 4, 20
 """The longest get charts, and of many only these are written out; a page with all of fifty runs would help nobody."""
@@ -82,7 +81,7 @@ def plan_body(
     return writer.body(plan_sentences.TITLE, [writer.plan(plan, remarks, why=why)])
 
 
-def answer_body(answer: Answer, language: str, *, static: bool = True) -> Body:
+def answer_body(answer: AdviceReport, language: str, *, static: bool = True) -> Body:
     """Of advice, or of recommended settings."""
     from stepwatch.presenters import advice_outline
 
@@ -150,7 +149,7 @@ class AdviceHtml:
     name: str = "html"
     suffix: str = ".html"
 
-    def render(self, answer: Answer, language: str) -> str:
+    def render(self, answer: AdviceReport, language: str) -> str:
         from stepwatch.presenters import advice_outline
 
         return _page(lambda spoken: answer_body(answer, spoken), say(advice_outline.title(answer), language), language)
@@ -206,11 +205,11 @@ class _Writer:
             **self.placed(plan_outline.sections(plan, remarks, why=why), charts, charts, _PLAN_PLACES, None),
         }  # fmt: skip
 
-    def answer(self, answer: Answer) -> dict[str, Any]:
+    def answer(self, answer: AdviceReport) -> dict[str, Any]:
         from stepwatch.presenters import advice_outline
         from stepwatch.presenters.advice_charts import changes_chart
 
-        charts = changes_chart(answer.advised, self.language)
+        charts = changes_chart(answer.advice, self.language)
         return {
             "heading": None, "level": 2, "answer": [self.say(advice_outline.headline(answer))], "source": None,
             "figures": [], **self.placed(advice_outline.sections(answer), charts, charts, _ADVICE_PLACES, None),

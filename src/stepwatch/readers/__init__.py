@@ -80,7 +80,7 @@ def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]
     """A log with files of W&B beside it, which tell more of the run, or all where the log tells of no iteration."""
     if source.text.startswith(RECORD):
         return _read_ranks(source, format_name)
-    from stepwatch.readers import wandb
+    from stepwatch.readers.formats import wandb
 
     source = wandb.with_summary(source) if detect(source) is None else source
     return wandb.completed(_read_text(source, format_name), source.beside)
@@ -188,7 +188,7 @@ def place_of_line(text: bytes, line: int) -> int:
 
 
 def _read_like(source: Source, example: str) -> tuple[Run, ...]:
-    from stepwatch.readers import like  # only where it is asked for
+    from stepwatch.readers.formats import like  # only where it is asked for
 
     runs = tuple(run for run in _parse(source, like.like(example)) if len(run.iterations))
     if not runs:

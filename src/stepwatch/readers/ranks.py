@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from stepwatch.readers.recorded_run import rank_of
+from stepwatch.readers.formats.recorded_run import rank_of
 from stepwatch.run import Rank, Run
 
 LONGEST_APART_S = 3600.0  # between the starts of the ranks of one run, clocks that were never set alike included

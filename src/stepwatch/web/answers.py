@@ -11,29 +11,22 @@ from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import NOTICE, Finding
 from stepwatch.errors import InputError, StepwatchError, TooLarge
-from stepwatch.estimator.plan import MODEL_NAMES, Plan, named_shape, plan, plan_json
+from stepwatch.estimator.plan import MODEL_NAMES, named_shape, plan
 from stepwatch.explanation import explain
 from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
 from stepwatch.gpus.links import checked_link
-from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.advice_outline import Answer as Advised
-from stepwatch.presenters.advice_sentences import list_json
-from stepwatch.presenters.advices import AdviceMarkdown, advice_json
-from stepwatch.presenters.html import AdviceHtml, Body, HtmlPresenter, PlanHtml, answer_body, plan_body, report_body
-from stepwatch.presenters.jsondoc import JsonPresenter
-from stepwatch.presenters.markdown import MarkdownPresenter
-from stepwatch.presenters.plans import PlanMarkdown
+from stepwatch.presenters import View, page_body, render
+from stepwatch.presenters.html import Body
 from stepwatch.presenters.sentences import longest
 from stepwatch.readers import detect, read, settings_of
-from stepwatch.report import Report
+from stepwatch.report import AdviceReport, PlanReport, Report
 from stepwatch.settings import Origin, Settings, config_settings
 from stepwatch.sources import Source, from_bytes, from_text
 from stepwatch.web.questions import Question, one_of, understood, unfit
 from stepwatch.web.wire import JSON, Answer, Wire, complaint, too_large
 
-MARKDOWN = "text/markdown; charset=utf-8"
-HTML = "text/html; charset=utf-8"
+MEDIA = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 DEEPEST = 200
 MOST_CARDS = 100_000
 
@@ -63,18 +56,7 @@ def _explained(question: Question) -> Answer:
     noticed = [Finding("config_skipped", NOTICE, remark) for remark in remarks]
     card = named_card(question.word("gpu"))
     report = explain(runs, card, config=config, user=question.settings(), remarks=noticed)
-    return _report_as(form, replace(report, inputs=(runs[0].source,)), question)
-
-
-def _report_as(form: str, report: Report, question: Question) -> Answer:
-    if form == "json":
-        presenter = JsonPresenter(iterations=question.flag("iterations", default=True))
-        return _text(JSON, presenter.render(report, question.language))
-    if form == "md":
-        return _text(MARKDOWN, MarkdownPresenter().render(report, question.language))
-    if form == "html":
-        return _text(HTML, HtmlPresenter().render(report, question.language))
-    return _page(report_body(report, question.language, static=False))
+    return _in_form(replace(report, inputs=(runs[0].source,)), question, form)
 
 
 def _log(question: Question) -> Source:
@@ -97,21 +79,9 @@ def _estimated(question: Question) -> Answer:
         settings, card, gpu_origin=origin, n_gpus=question.number("gpus", MOST_CARDS) or count_in(name),
         link=checked_link(question.word("link"), card), claim=question.word("claim"),
     )  # fmt: skip
-    return _plan_as(form, found, (*remarks, *found.notes), question)
-
-
-def _plan_as(form: str, found: Plan, remarks: tuple[Message, ...], question: Question) -> Answer:
-    language = question.language
-    if form == "json":
-        said = {"language": language, "remarks": [say(remark, language) for remark in remarks]}
-        advice = list_json(advice_on_plan(found), language)
-        return _text(JSON, json.dumps({**plan_json(found), "advice": advice, **said}, ensure_ascii=False))
-    if form == "md":
-        why = question.flag("why", default=False)
-        return _text(MARKDOWN, PlanMarkdown(why=why).render(found, remarks, language))
-    if form == "html":
-        return _text(HTML, PlanHtml(why=question.flag("why", default=False)).render(found, remarks, language))
-    return _page(plan_body(found, remarks, language, static=False))
+    return _in_form(
+        PlanReport(plan=found, advice=advice_on_plan(found), remarks=(*remarks, *found.notes)), question, form
+    )
 
 
 def _shape(question: Question) -> Settings:
@@ -143,16 +113,16 @@ def _advised(question: Question) -> Answer:
     name, cards = question.word("gpu"), question.number("gpus", MOST_CARDS) or count_in(question.word("gpu"))
     if source.text.strip() and ("log" in question.values or detect(source) is not None):
         analysis = _chosen_run(question, source)
-        return _advice_as(question, Advised(advised=advice_on_log(analysis, cards=cards)))
+        return _in_form(AdviceReport(advice=advice_on_log(analysis, cards=cards)), question)
     settings, remarks = config_settings(given or source.text.decode("utf-8", "replace"))
     settings = settings.beneath(_shape(question)).beneath(question.settings())
     card, origin = named_card(name) or card_of_config(settings) or card_of_this_machine()
     link = checked_link(question.word("link"), card)
     if not given and not source.text.strip():
         found = recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=link)
-        return _advice_as(question, Advised(recommended=found))
+        return _in_form(AdviceReport(recommended=found), question)
     planned = plan(settings, card, gpu_origin=origin, link=link)
-    return _advice_as(question, Advised(advised=advice_on_plan(planned, cards=cards), remarks=remarks))
+    return _in_form(AdviceReport(advice=advice_on_plan(planned, cards=cards), remarks=remarks), question)
 
 
 def _chosen_run(question: Question, source: Source) -> Analysis:
@@ -168,20 +138,19 @@ def _chosen_run(question: Question, source: Source) -> Analysis:
     return report.analyses[longest(report)]
 
 
-def _advice_as(question: Question, found: Advised) -> Answer:
-    form, language = question.form, question.language
-    if form == "json":
-        return _text(JSON, advice_json(found, language))
-    if form == "md":
-        return _text(MARKDOWN, AdviceMarkdown().render(found, language))
-    if form == "html":
-        return _text(HTML, AdviceHtml().render(found, language))
-    return _page(answer_body(found, language, static=False))
-
-
 ANSWERS: dict[str, Callable[[Question], Answer]] = {
     "explain": _explained, "estimate": _estimated, "advise": _advised,
 }  # fmt: skip
+
+
+def _in_form(found: Report | PlanReport | AdviceReport, question: Question, form: str | None = None) -> Answer:
+    form = form or question.form
+    if form == "page":
+        return _page(page_body(found, question.language))
+    view = View(why=question.flag("why", default=False), iterations=question.flag("iterations", default=True))
+    text = render(found, form, question.language, view)
+    assert isinstance(text, str)
+    return _text(MEDIA[form], text)
 
 
 def _text(media: str, text: str, status: int = 200) -> Answer:

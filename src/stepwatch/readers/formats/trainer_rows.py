@@ -15,8 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwatch.readers.formats.running import (
+    WHOLE_SECONDS,
+    Clock,
+    Pause,
+    at_lines,
+    first_draws,
+    median,
+    processes,
+    step_times,
+)
 from stepwatch.readers.records import LINE_OF, Records
-from stepwatch.readers.running import WHOLE_SECONDS, Clock, Pause, at_lines, first_draws, median, processes, step_times
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
 _LEAST_OVERLAP = 0.25

@@ -11,9 +11,9 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, read_floats
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
 _HEADER = Pattern(

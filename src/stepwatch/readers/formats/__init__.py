@@ -28,7 +28,7 @@ class Readers(MutableMapping[str, Reader]):
         if name not in self._loaded:
             if name not in FORMATS or name not in self._names:
                 raise KeyError(name)
-            self._loaded[name] = import_module(f"stepwatch.readers.{FORMATS[name]}").READER
+            self._loaded[name] = import_module(f"stepwatch.readers.formats.{FORMATS[name]}").READER
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

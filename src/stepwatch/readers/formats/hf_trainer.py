@@ -17,12 +17,12 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.dictionaries import dictionaries
+from stepwatch.readers.formats.running import WHOLE_SECONDS, at_lines, median
+from stepwatch.readers.formats.trainer_rows import TrainerRows
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.running import WHOLE_SECONDS, at_lines, median
 from stepwatch.readers.stamps import stamp_of, strip_prefix
-from stepwatch.readers.trainer_rows import TrainerRows
 from stepwatch.run import Floats, Ints, Timing
 
 _BAR = (

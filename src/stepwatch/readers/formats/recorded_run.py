@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from stepwatch.readers.formats.running import at_lines, median
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
-from stepwatch.readers.running import at_lines, median
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Inside, Rank, Run, Span
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import TERA

@@ -17,8 +17,8 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.columns import Block, Template, numbers_after
+from stepwatch.readers.formats.recorded_run import complete
 from stepwatch.readers.reader import NOTHING, Reader
-from stepwatch.readers.recorded_run import complete
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
 from stepwatch.units import TERA

@@ -20,10 +20,10 @@ from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.columns import Template
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.lines import LOSS, LineFormat
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Iterations, Timing
 

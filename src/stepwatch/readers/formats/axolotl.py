@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import hf_trainer
+from stepwatch.readers.formats import hf_trainer
 from stepwatch.readers.lines import Told
 
 FORMAT = replace(

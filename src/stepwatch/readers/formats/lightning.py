@@ -16,12 +16,12 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers import lightning_csv
 from stepwatch.readers.columns import Block, Template, numbers_after, some_of
+from stepwatch.readers.formats import lightning_csv
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
 from stepwatch.readers.lines import NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
 
 _COUNTS = (

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepwatch.analysis import begun
+from stepwatch.analysis import begun, findings, ranks, recorded
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.expected import find_expected, with_expected_step
-from stepwatch.analysis.findings import Finding, find_findings
+from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
 from stepwatch.analysis.outside import with_outside
 from stepwatch.analysis.phases import Phase, Phases, find_phases
-from stepwatch.analysis.ranks import Ranks, find_ranks
-from stepwatch.analysis.recorded import recorded_goodput, with_recorded
+from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run
@@ -72,12 +71,14 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     if len(run.iterations):
         phases = find_phases(run)
         costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected))
-        costs = with_recorded(run, phases, costs)
+        costs = recorded.with_recorded(run, phases, costs)
         regimes = find_regimes(run, phases)
         split = split_rows(run, phases, costs)
-        goodput = (find_goodput if run.span is None else recorded_goodput)(run, phases, costs, split)
+        rules = (*findings.RULES, *recorded.RULES, *ranks.RULES)
+        goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
         forecast = find_forecast(run, phases, costs, goodput, expected)
     elif expected is not None:
+        rules = (findings.only_begun,)
         phases, costs, regimes = begun.no_phases(run), begun.expected_costs(expected), Regimes()
         split, goodput, forecast = begun.NO_SPLIT, begun.NO_GOODPUT, begun.expected_forecast(run, expected)
     else:
@@ -92,6 +93,6 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         throughput=find_throughput(run, phases, costs, goodput, gpu, gpu_origin),
         forecast=forecast,
         expected=expected,
-        ranks=find_ranks(run) if run.ranks else None,
+        ranks=ranks.find_ranks(run) if run.ranks else None,
     )
-    return replace(analysis, findings=find_findings(analysis))
+    return replace(analysis, findings=tuple(finding for rule in rules for finding in rule(analysis)))

@@ -324,7 +324,7 @@ def test_the_screen_never_overflows(width: int, height: int) -> None:
     live = a_watched_run(200)
     then(live, range(200, 201), seconds=9.0)
     then(live, range(201, 240), seconds=1.4)
-    look = live.look(400.0)._replace(name="a-very-long-name-of-a-log-file-" * 4 + ".log")
+    look = replace(live.look(400.0), name="a-very-long-name-of-a-log-file-" * 4 + ".log")
     for at in (look, a_live().look(0.0), a_watched_run(0).look(1.0), a_watched_run(1).look(1.0)):
         drawn = screen(at, "en", width=width, height=height)
         assert len(drawn) <= height

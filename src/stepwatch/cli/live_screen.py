@@ -13,7 +13,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.lines import NARROWEST, WIDEST, Line, printable
 from stepwatch.presenters.live import screen
-from stepwatch.watch import Event, Look
+from stepwatch.watch import Look, Occurrence
 
 _SENSORS_S = 2.0
 
@@ -31,7 +31,7 @@ class LiveScreen:
         self._drawn = ""
         self._card_at = float("-inf")
 
-    def show(self, look: Look, news: list[Event] | None = None) -> None:
+    def show(self, look: Look, news: list[Occurrence] | None = None) -> None:
         if not self._region.is_started:
             self._region.start()
         if look.now_s >= self._card_at + _SENSORS_S:

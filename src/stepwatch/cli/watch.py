@@ -30,7 +30,7 @@ from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, parse_assignment
 from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
-from stepwatch.watch import DONE, Event, Live, Look
+from stepwatch.watch import DONE, Live, Look, Occurrence
 
 if TYPE_CHECKING:
     from stepwatch.gpus import Gpu, Reading
@@ -236,7 +236,7 @@ class _Alerts:
         self._stall = Alert(arguments_of(on_stall, "--on-stall"), "--on-stall", view.warn)
         self._done = Alert(arguments_of(on_done, "--on-done"), "--on-done", view.warn)
 
-    def tell(self, news: list[Event], look: Look) -> None:
+    def tell(self, news: list[Occurrence], look: Look) -> None:
         for event in news:
             if event.is_alarm:
                 self._stall.call(event.kind, self._facts(event, look), event.at_s)
@@ -249,7 +249,7 @@ class _Alerts:
         self._stall.close()
         self._done.close()
 
-    def _facts(self, event: Event, look: Look) -> Mapping[str, object]:
+    def _facts(self, event: Occurrence, look: Look) -> Mapping[str, object]:
         left = look.remaining_s
         return {
             "EVENT": event.kind, "LOG": self._log, "ITERATION": event.iteration, "TIME_S": _figure(event.time_s),
@@ -270,7 +270,7 @@ class View(Protocol):
     shares_terminal: bool
     """What is passed on and what is drawn go to the same terminal: the screen must make room."""
 
-    def show(self, look: Look, news: list[Event] | None = None) -> None: ...
+    def show(self, look: Look, news: list[Occurrence] | None = None) -> None: ...
     def pass_on(self, text: bytes) -> None: ...
     def warn(self, message: Message) -> None: ...
     def write(self, text: str) -> None: ...
@@ -301,7 +301,7 @@ class _Plain:
         self._waiting = False
         self._last = -1
 
-    def show(self, look: Look, news: list[Event] | None = None) -> None:
+    def show(self, look: Look, news: list[Occurrence] | None = None) -> None:
         for event in news or ():
             self.write(event_line(event, self.language) + "\n")
         if look.analysis is None and not self._waiting:
@@ -329,7 +329,7 @@ class _Plain:
 class _Snapshot(_Plain):
     """The screen once, as text."""
 
-    def show(self, look: Look, news: list[Event] | None = None) -> None:
+    def show(self, look: Look, news: list[Occurrence] | None = None) -> None:
         width = lines.width_of_output()
         drawn = screen(look, self.language, width=width, height=lines.SCREEN_LINES, card=read_card())
         self.write(lines.shown(drawn, width, None if self._out is sys.stdout else False))

@@ -30,9 +30,8 @@ def baseline_of(iterations: Iterations, normal: np.ndarray) -> Baseline | None:
     times = np.maximum(iterations.time_s[normal], PRINTED_STEP_S / 2)
     local = running_median(times, WINDOW)
     everywhere = spread_over(local, normal)
-    stride = max(1, len(times) // 200_000)
     rounding = 0.3 * PRINTED_STEP_S / median(times)
-    return Baseline(time_s=everywhere, noise=max(spread(np.log(times[::stride] / local[::stride])), rounding))
+    return Baseline(time_s=everywhere, noise=max(spread(np.log(times / local)), rounding))
 
 
 def spread_over(values: Floats, rows: np.ndarray) -> Floats:

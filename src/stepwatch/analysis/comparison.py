@@ -23,7 +23,6 @@ from stepwatch.units import MS, Interval, interval_json
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
-SAME_TOKENS = 0.005  # a size that was told by a printed rate is off by what that was rounded
 LARGE_PART = 0.02  # of the wall time: a smaller share of stalls explains nothing
 DECIMALS = 3  # of a ratio, as it is printed: what the verdict says can be seen in the figures
 Verdict = Literal["faster", "slower", "same", "unknown"]
@@ -112,7 +111,7 @@ def compare(
         after=after,
         names=names,
         ratio=_over(_as_printed(after), _as_printed(before), scale),
-        per_token=abs(scale - 1) > SAME_TOKENS,
+        per_token=abs(scale - 1) > BETWEEN_RUNS,
         parts=tuple(_parts(before, after)),
         changed=tuple(
             Changed(name, one[name].value, other[name].value) for name in shared if one[name].value != other[name].value

@@ -207,7 +207,7 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
 
 def _level(run: Run, phases: Phases) -> _Level:
     normal = phases.normal
-    if phases.baseline is None or int(normal.sum()) < 8:
+    if phases.baseline is None or not normal.any():
         return _Level(np.zeros(1, np.int64), np.ones(1))
     # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
     noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows

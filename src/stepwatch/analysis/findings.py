@@ -408,7 +408,7 @@ def figures_disagree(a: Analysis) -> Iterator[Finding]:
     if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
         return
     stated = t.achieved_flops * a.costs.step_s.mid
-    if not 0.75 < stated / behind < 1.34:
+    if not 0.75 < stated / behind < 1 / 0.75:
         text = "The settings make an iteration {stated:x} TFLOP, the printed MFU stands for {behind:x}: parameters, tokens per iteration or the number of cards are not those of this log."
         yield Finding("figures_disagree", WARNING, Message(text, {"stated": stated / TERA, "behind": behind / TERA}))
 

@@ -89,7 +89,7 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
     if goodput.by_clock and goodput.parts_s["step"] > 0:
         # What the clock of the lines shows beyond the printed times goes on as well.
         unexplained = goodput.parts_s["unexplained"] - goodput.before_s
-        beyond = min(1 + unexplained / goodput.parts_s["step"], 1.5)
+        beyond = 1 + unexplained / goodput.parts_s["step"]
     mid = median(times[-RECENT_ROWS:]) * costs.mean_ratio * max(beyond, costs.device_ratio)
     statistical = 1.6449 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
     slack = math.hypot(_wander(times), statistical)
@@ -102,9 +102,10 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
 
 def _wander(times: Floats) -> float:
     """Relative spread of the level between parts of the run."""
-    if len(times) < 16:
+    count = min(12, len(times) // 8)
+    if count < 2:
         return 0.0
-    blocks = block_medians(times, min(12, len(times) // 8))
+    blocks = block_medians(times, count)
     return float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
 
 

@@ -54,7 +54,7 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
     """What the clock shows between two rows beyond their steps, where evaluations alone, or saves alone, lie there."""
     rows, stamps = run.iterations, run.iterations.stamp_s
     found: dict[str, list[float]] = {"eval": [], "checkpoint": []}
-    if not events or run.reordered or len(rows) < 3 or np.isnan(stamps).all():
+    if not events or run.reordered or len(rows) < 2 or np.isnan(stamps).all():
         return found
     covers, apart = phases.covers[1:], np.maximum(np.diff(rows.number), 1)
     told = covers * rows.time_s[1:] + (apart - covers) * costs.step_s.mid

@@ -335,7 +335,7 @@ class _Marks:
         if baseline is None:
             return None
         spikes, ratio, numbers = self._spikes(baseline), baseline.ratio(run.iterations), run.iterations.number
-        period = find_period(run, spikes, baseline, self.first) if int(spikes.sum()) >= 3 else None
+        period = find_period(run, spikes, baseline, self.first)
         hundreds = (numbers % DDP_PERIOD == 0) & (self.phase == Phase.STEP)
         on_hundred = hundreds & spikes & (ratio < DDP_LARGEST_RATIO)
         if (
@@ -346,7 +346,7 @@ class _Marks:
         ):
             self.artefact, period = on_hundred, None
         slow = spikes & ~self.artefact
-        slow &= ratio > max(STALL_RATIO, math.exp(min(STALL_NOISES * baseline.noise, 5.0)))
+        slow &= ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
         self.mark(slow, Phase.STALL, Certainty.DEDUCED)
         repeated = period is not None and int((slow & (numbers % period == 0)).sum()) >= 3
         return period if repeated else None

@@ -43,12 +43,12 @@ class Regimes:
 def find_regimes(run: Run, phases: Phases) -> Regimes:
     normal = phases.normal
     times, numbers = run.iterations.time_s[normal], run.iterations.number[normal]
-    if len(times) < 4 or phases.baseline is None:
+    if not len(times) or phases.baseline is None:
         return Regimes()
     warm_up = 0  # leading rows slower than what follows; only after the first iteration of a process
     if phases.phase[0] == Phase.FIRST and len(times) >= 8:
         limit = median(times[3:30]) * (1 + max(0.04, 4 * phases.baseline.noise))
-        while warm_up < min(10, len(times) // 4) and times[warm_up] > limit:
+        while warm_up < len(times) // 4 and times[warm_up] > limit:
             warm_up += 1
     stable = int(numbers[warm_up]) if warm_up else None
     times, numbers = times[warm_up:], numbers[warm_up:]

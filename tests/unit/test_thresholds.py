@@ -152,7 +152,7 @@ def test_one_slow_iteration_is_an_evaluation_where_large_and_at_a_round_number(
 def test_a_period_is_slow_at_three_of_four_places(missing: int, interval: int | None) -> None:
     places = range(20, 420, 20)
     slow = {n: 30.0 for i, n in enumerate(places) if i % 3 != 1 or i // 3 >= missing}
-    slow |= {n: 30.0 for n in (33, 71)}  # not the only slow ones
+    slow |= dict.fromkeys((33, 71), 30.0)  # not the only slow ones
     assert analysed(with_slow(slow, count=399)).phases.eval_interval == interval
 
 

@@ -5,6 +5,7 @@
     │   ├── UnreadableInput   missing, a directory, no permission, binary
     │   │   └── TooLarge      larger than the limit
     │   ├── NoIterations      read, but no iteration found
+    │   │   └── NothingRead   of several logs none could be read
     │   └── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
     └── UsageError            wrong usage (exit code 2)
 
@@ -13,7 +14,17 @@ Each carries its sentences as Messages, so that the command line can say them in
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from stepwatch.messages import Message
+
+
+class Notice(NamedTuple):
+    """What should be said beside an answer: a log among several that cannot be read, files that are none."""
+
+    what: Message
+    remedy: Message | None = None
+    is_failure: bool = False
 
 
 class StepwatchError(Exception):
@@ -24,6 +35,7 @@ class StepwatchError(Exception):
         self.what = what
         self.remedy = remedy
         self.language: str | None = None  # the reader's, where the command knows it
+        self.notices: tuple[Notice, ...] = ()  # what should be said before
 
 
 class InputError(StepwatchError):
@@ -40,6 +52,10 @@ class TooLarge(UnreadableInput):
 
 class NoIterations(InputError):
     """Text was read, yet nothing in it is a timed iteration."""
+
+
+class NothingRead(NoIterations):
+    """None of several logs could be read: the notices say why, and nothing else is to be said."""
 
 
 class UnknownGpu(InputError):

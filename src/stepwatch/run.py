@@ -28,6 +28,41 @@ class Timing(StrEnum):
     SPANS_RUN = "run"  # the log tells the time of the whole run, or of its epochs, only: the mean of all their steps
 
 
+class UnreadLines(StrEnum):
+    """What the lines are that a reader keeps as not understood."""
+
+    UNTIMED = "untimed"  # they look like iterations but no time could be read
+    ALL = "all"  # every line it does not know
+    CUT = "cut"  # the file ends in the middle of a record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What is true of a trainer's logs beyond their lines; the defaults hold for most. Each reader declares its own."""
+
+    has_nanogpt_settings: bool = False
+    """Settings are nanoGPT's, and so are the defaults of those that are not stated."""
+    states_model: bool = False
+    """Settings describe the model as nanoGPT's do, so that its work can be estimated."""
+    announces_compile: bool = False
+    """A header without a word of compilation means that there is none."""
+    mfu_of_a100: bool = False
+    """The MFU is a moving average, measured against an A100 whatever the card."""
+    mfu_marks_start: bool = False
+    """The first iterations of a process print SENTINEL_MFU: a line with a real MFU is not the first."""
+    evaluates_at_zero: bool = False
+    """The first evaluation comes before the first step."""
+    saves_with_evaluations: bool = False
+    """Where its times include checkpoints, these have no interval of their own."""
+    schedules: bool = False
+    """Batch size or window change during the run: steps of another length are no fault."""
+    prints_means: bool = False
+    """Where times are means: of one log interval each, whatever lines were left out of the log."""
+    rounds_times: bool = False
+    """Times have whole seconds, or whole milliseconds below one."""
+    unread_lines: UnreadLines = UnreadLines.UNTIMED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iterations:
     """The logged iterations as columns: a run has up to millions, so no object per line.
@@ -136,6 +171,7 @@ class Run:
     iterations: Iterations
     holds: frozenset[str] = frozenset({"eval", "checkpoint"})
     """What the printed times include beside the step."""
+    traits: Traits = Traits()
     evaluations: tuple[Evaluation, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -147,10 +183,6 @@ class Run:
     """As the trainer counts them."""
     mfu_peak_flops: float | None = None
     """What the trainer divides by for its MFU, where it says so."""
-    schedules: bool = False
-    """The trainer changes batch size or window during the run: steps of another length are meant."""
-    prints_means: bool = False
-    """Where times are means: of one log interval each, whatever lines were left out of the log."""
     has_header: bool = False
     resumed: bool = False
     distributed: bool = False
@@ -177,3 +209,6 @@ class Run:
     def logged(self) -> int:
         """How many iterations the log printed."""
         return len(self.iterations) + self.left_out
+
+    def same_format(self, other: Run) -> bool:
+        return self.format == other.format

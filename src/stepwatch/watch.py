@@ -24,7 +24,7 @@ from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
-from stepwatch.readers.live import LiveReader
+from stepwatch.readers.following import LiveReader
 from stepwatch.run import Ints, Run
 from stepwatch.units import Interval
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.house.sentences import ROOT
 from tests.integration.serving import iteration_lines
+from tools import ROOT
 
 from stepwatch.web.app import create_app
 from stepwatch.web.options import Limits, Options

@@ -17,19 +17,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log
 
-from stepwatch import readers
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
-from stepwatch.readers import read
+from stepwatch.readers import read, reading
 from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.formats import nanogpt
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import KINDS, NotPlain, evaluate, read_config, read_value
-from stepwatch.sources import Source, _read, normalise
+from stepwatch.sources import Source, normalise
+from stepwatch.sources.contents import read_bytes
 
 MANY = 400
 TRUTHS = (
@@ -157,7 +157,7 @@ def test_no_accident_to_gz_raises_anything_but_our_own(seed: int) -> None:
     for _ in range(rng.randint(0, 4)):
         data[rng.randrange(2, len(data))] = rng.randrange(256)
     try:
-        _read(io.BytesIO(bytes(data[: rng.randint(2, len(data))])), 10**7)
+        read_bytes(io.BytesIO(bytes(data[: rng.randint(2, len(data))])), 10**7)
     except StepwatchError:
         return
 
@@ -175,7 +175,7 @@ def test_small_blocks_give_the_same_runs(monkeypatch: pytest.MonkeyPatch, seed: 
         data = b"\n".join(line[i : i + width] for line in lines for i in range(0, max(len(line), 1), width))
     with monkeypatch.context() as patch:
         whole = rows(runs_of(data))
-        patch.setattr(readers, "BLOCK_BYTES", size)
+        patch.setattr(reading, "BLOCK_BYTES", size)
         assert rows(runs_of(data)) == whole
 
 

@@ -12,13 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.recorded import a_record, several_ranks
 
-from stepwatch import readers
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters.jsondoc import JsonPresenter
-from stepwatch.readers import read
-from stepwatch.readers.formats import recorded
+from stepwatch.readers import read, reading
+from stepwatch.readers.formats import recorder_file
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
@@ -103,7 +102,7 @@ def test_no_accident_to_a_record_makes_explaining_raise(seed: int, text: str) ->
 def test_small_blocks_give_the_same_runs(text: str, size: int) -> None:
     whole = explained(text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "BLOCK_BYTES", size)
+        patch.setattr(reading, "BLOCK_BYTES", size)
         assert explained(text.encode()) == whole
 
 
@@ -151,8 +150,8 @@ def test_columns_read_what_json_reads(rows: list[tuple[int, float, float | None]
         for place, (number, seconds, data) in enumerate(rows)
     ]  # fmt: skip
     fast, slow = Records(), Records()
-    recorded.parse("\n".join(lines).encode(), 0, fast)
-    recorded.parse("\n".join(json.dumps(json.loads(line)) for line in lines).encode(), 0, slow)
+    recorder_file.parse("\n".join(lines).encode(), 0, fast)
+    recorder_file.parse("\n".join(json.dumps(json.loads(line)) for line in lines).encode(), 0, slow)
     for name in ("number", "time_s", "stamp_s", "loss", "line"):
         assert np.array_equal(getattr(fast.iterations(), name), getattr(slow.iterations(), name))
     if any(data is not None for _, _, data in rows):

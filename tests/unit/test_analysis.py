@@ -273,6 +273,13 @@ def test_timestamps_are_a_wall_clock() -> None:
     assert slower.goodput.wall_s == pytest.approx(28 * 60 + 3)  # 6 s per iteration by the clock, not the printed 3
 
 
+def test_the_clock_measures_the_wall_where_times_are_means_too() -> None:
+    line = "2024-05-04 09:{:02}:{:02} [train] iter {}: loss 8.3326 2000 ms/iter\n"
+    a = analysed("".join(line.format(n * 3 // 60, n * 3 % 60, n) for n in range(10, 210, 10)))
+    assert a.goodput.by_clock
+    assert a.goodput.wall_s == pytest.approx(570 + 20)  # 3 s per iteration by the clock, not the printed 2
+
+
 def test_averages_over_the_log_interval_count_for_all_of_it() -> None:
     text = "".join(f"[train] iter {n}: loss 8.3326 2276 ms/iter\n" for n in range(20, 210, 10))
     a = analysed("[train] tokens/iter = 393,216 | x\n" + text)

@@ -151,8 +151,8 @@ def test_a_total_beats_the_shards() -> None:
 
 def test_batches_that_grow_are_a_schedule() -> None:
     grown = "".join(line(n, 100.0 * n, batch=8 * n) for n in (1, 2, 3))
-    assert the_run(ARGUMENTS + grown).schedules
-    assert not the_run(ARGUMENTS + "".join(line(n, 100.0) for n in (1, 2, 3))).schedules
+    assert the_run(ARGUMENTS + grown).traits.schedules
+    assert not the_run(ARGUMENTS + "".join(line(n, 100.0) for n in (1, 2, 3))).traits.schedules
 
 
 DASHES = "-" * 100 + "\n"

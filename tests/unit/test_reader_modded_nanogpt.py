@@ -153,13 +153,13 @@ def test_the_listing_tells_the_tokens_and_is_no_run(sizes: str) -> None:
     assert run.unread_count == 0
     assert run.faults == ()
     assert run.gpu_text is not None
-    assert not run.schedules
+    assert not run.traits.schedules
 
 
 def test_a_schedule_is_no_fault() -> None:
     listing = LISTING.format(sizes="val_batch_size: int = 4", more="TRAINING_STAGES = [TrainingStage(batch_size=8)]")
     run = the_run(listing + "\n".join(lines(400, step_ms=lambda n: (30.0 if n < 150 else 57.0) + n % 2 * 5)))
-    assert run.schedules
+    assert run.traits.schedules
     codes = {finding.code for finding in analyse(run).findings}
     assert "schedule" in codes
     assert not codes & {"regime_change", "stall", "averaged_times"}

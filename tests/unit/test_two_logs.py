@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepwatch.errors import NoIterations
-from stepwatch.readers import READERS, place_of_line, read
+from stepwatch.readers import READERS, read
+from stepwatch.readers.reading import place_of_line
 from stepwatch.sources import from_text
 
 NANOGPT = "".join(f"iter {n}: loss 4.0, time {100 + n % 3}.00ms, mfu 5.00%\n" for n in range(0, 400, 10))

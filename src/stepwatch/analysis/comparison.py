@@ -134,7 +134,8 @@ def _as_printed(a: Analysis) -> Interval:
     """What a step takes. Keras rounds it to whole seconds or milliseconds, so that all rows may be wrong alike."""
     step, times = a.costs.step_s, a.run.iterations.time_s[a.phases.normal]
     digit = 1.0 if step.mid >= 1 else MS
-    rounded = a.run.format == "keras" and spread(times) < digit and np.allclose(times, digit * np.round(times / digit))
+    rounded = a.run.traits.rounds_times and spread(times) < digit
+    rounded = rounded and np.allclose(times, digit * np.round(times / digit))
     half = digit / 2 / step.mid if rounded else 0.0
     return step.widened(down=half, up=half)
 
@@ -168,16 +169,18 @@ def _parts(before: Analysis, after: Analysis) -> Iterator[ComparedCost]:
 
 # What a printed time is, by `Timing`: those of one sentence mean the same.
 _TIMES = {
-    "iteration": "In “{name:word}” a time is that of a whole iteration.",
-    "step": "In “{name:word}” a time is that of the training step alone.",
-    "log interval": "In “{name:word}” a time is a mean over several steps.",
-    "cumulative": "In “{name:word}” a time is a mean over several steps.",
-    "run": "In “{name:word}” a time is the mean of a whole run or epoch.",
+    "iteration": Message("In “{name:word}” a time is that of a whole iteration."),
+    "step": Message("In “{name:word}” a time is that of the training step alone."),
+    "log interval": Message("In “{name:word}” a time is a mean over several steps."),
+    "cumulative": Message("In “{name:word}” a time is a mean over several steps."),
+    "run": Message("In “{name:word}” a time is the mean of a whole run or epoch."),
 }
 _HELD = {
-    frozenset({"eval"}): "The times of “{name:word}” include evaluations, those of “{other:word}” do not.",
-    frozenset({"checkpoint"}): "The times of “{name:word}” include checkpoints, those of “{other:word}” do not.",
-    frozenset({"eval", "checkpoint"}): (
+    frozenset({"eval"}): Message("The times of “{name:word}” include evaluations, those of “{other:word}” do not."),
+    frozenset({"checkpoint"}): Message(
+        "The times of “{name:word}” include checkpoints, those of “{other:word}” do not."
+    ),
+    frozenset({"eval", "checkpoint"}): Message(
         "The times of “{name:word}” include evaluations and checkpoints, those of “{other:word}” do not."
     ),
 }
@@ -217,7 +220,7 @@ def _of_sizes(c: Comparison) -> Iterator[Message]:
 
 
 def _sizes_seem_equal(c: Comparison) -> bool:
-    return c.before.run.format == c.after.run.format and not any(changed.name in _SIZES for changed in c.changed)
+    return c.before.run.same_format(c.after.run) and not any(changed.name in _SIZES for changed in c.changed)
 
 
 def _of_meaning(c: Comparison) -> Iterator[Message]:
@@ -229,10 +232,10 @@ def _of_meaning(c: Comparison) -> Iterator[Message]:
         return
     yield Message("The printed times of the two logs do not mean the same.")
     for name, a in c.named if kinds_differ else ():
-        yield Message(_TIMES[a.run.timing], {"name": name})
+        yield _TIMES[a.run.timing]._replace(params={"name": name})
     for (name, a), (another, b) in (c.named, c.named[::-1]):
         if a.run.holds - b.run.holds in _HELD:
-            yield Message(_HELD[a.run.holds - b.run.holds], {"name": name, "other": another})
+            yield _HELD[a.run.holds - b.run.holds]._replace(params={"name": name, "other": another})
 
 
 def _notes(c: Comparison) -> Iterator[Message]:
@@ -260,10 +263,12 @@ def _reasons(c: Comparison) -> Iterator[Message]:
     one, other = c.before.throughput, c.after.throughput
     if one.gpu is not None and other.gpu is not None and one.gpu.name != other.gpu.name:
         facts = {"one": one.gpu.name, "other": other.gpu.name, "peak": one.peak_flops, "peaks": other.peak_flops}
-        text = "Another card: {other:word} instead of {one:word}."
+        text = Message("Another card: {other:word} instead of {one:word}.", facts)
         if one.peak_flops and other.peak_flops:
-            text = "Another card: {other:word} (peak {peaks:tflops}) instead of {one:word} (peak {peak:tflops})."
-        yield Message(text, facts)
+            text = Message(
+                "Another card: {other:word} (peak {peaks:tflops}) instead of {one:word} (peak {peak:tflops}).", facts
+            )
+        yield text
     names = [changed.name for changed in c.changed if changed.name not in _NOT_SPEED]
     if names:
         yield Message("Settings that bear on the speed differ: {names:list}.", {"names": ", ".join(names)})

@@ -41,7 +41,7 @@ def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
 
 def workload_of(run: Run, gpu: Gpu) -> Workload | None:
     """What the run computes; None where the log does not tell it, or contradicts itself."""
-    if run.format not in ("nanogpt", "stepwatch") or not _tells_its_work(run):
+    if not run.traits.states_model or not _tells_its_work(run):
         return None
     from stepwatch.estimator.workload import Workload
 
@@ -59,7 +59,7 @@ def _tells_its_work(run: Run) -> bool:
     batch = settings.count("batch_size") and settings.count("gradient_accumulation_steps")
     tokens = settings.count("tokens_per_iter") or batch
     shape = all(settings.count(name) for name in _SHAPE)
-    if run.format == "nanogpt":  # only its own default is known to be what the parameters are counted of
+    if run.traits.has_nanogpt_settings:  # only its own default is known to be what the parameters are counted of
         shape = shape or bool(settings.number("n_params"))
     return bool(tokens and shape)
 
@@ -67,13 +67,13 @@ def _tells_its_work(run: Run) -> bool:
 def _settings(run: Run) -> Settings:
     """nanoGPT says so when it compiles; a header that does not means that it did not."""
     settings = run.settings
-    if run.format == "nanogpt" and run.has_header and settings.flag("compile") is None:
+    if run.traits.announces_compile and run.has_header and settings.flag("compile") is None:
         settings = settings.beneath(Settings.of(Origin.INFERRED, {"compile": False}))
     return settings
 
 
 def _with_unknown_stack(run: Run, workload: Workload) -> Workload:
-    if (run.format == "nanogpt" and run.has_header) or run.settings.flag("compile") is not None:
+    if (run.traits.announces_compile and run.has_header) or run.settings.flag("compile") is not None:
         return workload
     return replace(workload, compile=None)
 

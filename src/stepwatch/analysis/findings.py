@@ -14,7 +14,7 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.estimator.flops import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Floats, Ints, Timing
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Floats, Ints, Timing, UnreadLines
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -53,38 +53,36 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     mixed = a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates
     compiles, evaluates = a.costs.compile_s.mid > 0, a.phases.first_evaluates and a.costs.eval_s is not None
     if a.run.compile_s is not None:
-        text = "Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed."
+        text = Message("Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed.", facts)
     elif covers > 1:  # one time for all of the first iterations
-        text = "Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed."
+        text = Message("Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed.", facts)
         if mixed:
-            text = "Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed."
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed.", facts)
         elif not compiles and a.phases.first_evaluates:
-            text = "Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them."
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.", facts)
         elif not compiles:
-            text = "Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them."
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.", facts)
         elif evaluates:
-            text = "Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed."
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed.", facts)
     elif mixed:
-        text = "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed."
+        text = Message("Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed.", facts)
     elif not compiles and "eval" in a.run.holds:
-        text = (
-            "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it."
-        )
+        text = Message("Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.", facts)
     elif not compiles:
-        text = "Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it."
+        text = Message("Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts)
     elif a.phases.first_saves:
-        text = "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed."
+        text = Message("Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed.", facts)
     elif evaluates:
-        text = "Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count for the speed."
+        text = Message("Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count for the speed.", facts)
     else:
-        text = "Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed."
-    yield Finding("first_iteration", INFO, Message(text, facts))
+        text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed.", facts)
+    yield Finding("first_iteration", INFO, text)
 
 
 def warm_up(a: Analysis) -> Iterator[Finding]:
     if a.regimes.stable_from is not None:
-        text = "The times are stable from iteration {at:n} on; before that the machine was still warming up."
-        yield Finding("warm_up", INFO, Message(text, {"at": a.regimes.stable_from}))
+        text = Message("The times are stable from iteration {at:n} on; before that the machine was still warming up.", {"at": a.regimes.stable_from})
+        yield Finding("warm_up", INFO, text)
 
 
 def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
@@ -133,16 +131,16 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
     facts = {"cost": a.costs.checkpoint_s, "pair": a.costs.pair_s, "saves": saves}
     how = a.costs.how.get("checkpoint_s")
     if how == NOT_SEPARABLE and a.costs.pair_s is not None:
-        text = "Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}."
+        text = Message("Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}.", facts)
     elif how == NOT_SEPARABLE:
-        text = "Checkpoints were written, but nothing in this log shows what one costs."
+        text = Message("Checkpoints were written, but nothing in this log shows what one costs.", facts)
     elif how in (MODELLED, COMBINED):
-        text = "A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage."
+        text = Message("A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage.", facts)
     elif a.phases.of(Phase.EVAL).any():
-        text = "A checkpoint costs {cost:range}: the difference between evaluations with and without one."
+        text = Message("A checkpoint costs {cost:range}: the difference between evaluations with and without one.", facts)
     else:
-        text = "A checkpoint costs {cost:range}."
-    yield Finding("checkpoint_cost", NOTICE if how == NOT_SEPARABLE else INFO, Message(text, facts))
+        text = Message("A checkpoint costs {cost:range}.", facts)
+    yield Finding("checkpoint_cost", NOTICE if how == NOT_SEPARABLE else INFO, text)
 
 
 def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
@@ -195,8 +193,8 @@ def stalls(a: Analysis) -> Iterator[Finding]:
             "at": numbers[on_period].tolist(),
             "lost": float(excess[on_period].sum()),
         }
-        text = "Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: look for work of your own at that interval."
-        yield Finding("periodic_slowness", NOTICE, Message(text, facts))
+        text = Message("Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: look for work of your own at that interval.", facts)
+        yield Finding("periodic_slowness", NOTICE, text)
     awake &= ~on_period
     if awake.any():
         largest, lost = float(ratio[awake].max()), float(excess[awake].sum())
@@ -224,8 +222,8 @@ def ddp_artefact(a: Analysis) -> Iterator[Finding]:
     if not rows.any() or a.phases.baseline is None:
         return
     ratio = median(a.phases.baseline.ratio(a.run.iterations)[rows])
-    text = "Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total."
-    yield Finding("ddp_artefact", INFO, Message(text, {"ratio": ratio}))
+    text = Message("Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.", {"ratio": ratio})
+    yield Finding("ddp_artefact", INFO, text)
 
 
 # --- levels -----------------------------------------------------------------------------------------------------
@@ -245,24 +243,25 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
         "ratio": slowest.step_s / fastest.step_s,
         "count": len(regimes),
     }
-    if a.run.schedules:
-        text = "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant."
-        yield Finding("schedule", INFO, Message(text, facts))
+    if a.run.traits.schedules:
+        text = Message("The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.", facts)
+        yield Finding("schedule", INFO, text)
         return
-    text = "The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat."
-    yield Finding("regime_change", NOTICE, Message(text, facts))
+    text = Message("The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.", facts)
+    yield Finding("regime_change", NOTICE, text)
 
 
 def drift(a: Analysis) -> Iterator[Finding]:
     change = a.regimes.drift
     if change is None:
         return
-    text = "The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up."
+    facts = {"change": abs(change)}
+    text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up.", facts)
     if change < 0:
-        text = "The iterations became {change:pct} shorter from the first fifth of the run to the last."
-    elif a.run.schedules:
-        text = "The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run."
-    yield Finding("drift", INFO, Message(text, {"change": abs(change)}))
+        text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", facts)
+    elif a.run.traits.schedules:
+        text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", facts)
+    yield Finding("drift", INFO, text)
 
 
 # --- what the figures mean --------------------------------------------------------------------------------------
@@ -271,14 +270,14 @@ def drift(a: Analysis) -> Iterator[Finding]:
 def unsynchronised(a: Analysis) -> Iterator[Finding]:
     facts, doubts = {"up": a.goodput.unsynchronised}, a.goodput.doubts
     if "ranks" in doubts:
-        text = "With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it."
-        yield Finding("unsynchronised", NOTICE, Message(text, facts))
+        text = Message("With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.", facts)
+        yield Finding("unsynchronised", NOTICE, text)
     elif "short steps" in doubts:
-        text = "With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it."
-        yield Finding("unsynchronised", NOTICE, Message(text, facts))
+        text = Message("With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.", facts)
+        yield Finding("unsynchronised", NOTICE, text)
     if "busy" in doubts:
-        text = "This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times."
-        yield Finding("busy_when_logging", NOTICE, Message(text))
+        text = Message("This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times.")
+        yield Finding("busy_when_logging", NOTICE, text)
 
 
 def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
@@ -296,7 +295,7 @@ def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
 
 def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
     t = a.throughput
-    if t.reported_mfu is None or a.run.format != "nanogpt":
+    if t.reported_mfu is None or not a.run.traits.mfu_of_a100:
         return
     facts = {
         "printed": t.reported_mfu,
@@ -307,24 +306,24 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         "a100": A100_FLOPS,
     }
     if t.peak_flops is None or t.mfu is None:
-        text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
+        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
         if t.reported_mfu > 1:
-            text = "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
-        yield Finding("mfu_other_card", NOTICE, Message(text, facts))
+            text = Message("The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
+        yield Finding("mfu_other_card", NOTICE, text)
     elif not t.possible:  # a finding of its own
         return
     elif abs(t.peak_flops / A100_FLOPS - 1) > 0.01:
-        text = "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}."
-        yield Finding("mfu_other_card", NOTICE, Message(text, facts))
+        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}.", facts)
+        yield Finding("mfu_other_card", NOTICE, text)
     elif t.mfu > 1.08 * t.reported_mfu:
-        text = "The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}."
-        yield Finding("mfu_smoothed", INFO, Message(text, facts))
+        text = Message("The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}.", facts)
+        yield Finding("mfu_smoothed", INFO, text)
 
 
 def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
     """Trainers that look the card up: their peak may be another card's, or none."""
     t, peak = a.throughput, a.run.mfu_peak_flops
-    if a.run.format == "nanogpt" or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
+    if a.run.traits.mfu_of_a100 or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
         return
     if abs(peak / t.peak_flops - 1) > 0.02 and t.possible:
         facts = {
@@ -334,16 +333,16 @@ def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
             "own": t.peak_flops,
             "mfu": t.mfu,
         }
-        text = "The printed MFU of {printed:pct} is measured against {peak:tflops}. Of your {gpu:word} ({own:tflops}) the normal iterations use {mfu:pct}."
-        yield Finding("mfu_other_peak", NOTICE, Message(text, facts))
+        text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. Of your {gpu:word} ({own:tflops}) the normal iterations use {mfu:pct}.", facts)
+        yield Finding("mfu_other_peak", NOTICE, text)
 
 
 def impossible_mfu(a: Analysis) -> Iterator[Finding]:
     """Some trainers count the work of a model that they do not know."""
     printed = median(a.run.iterations.reported_mfu[np.isfinite(a.run.iterations.reported_mfu)])
     if printed >= IMPOSSIBLE_MFU:
-        text = "The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out."
-        yield Finding("impossible_mfu", WARNING, Message(text, {"printed": printed}))
+        text = Message("The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.", {"printed": printed})
+        yield Finding("impossible_mfu", WARNING, text)
 
 
 def outside_the_time(a: Analysis) -> Iterator[Finding]:
@@ -356,17 +355,17 @@ def outside_the_time(a: Analysis) -> Iterator[Finding]:
     if not unseen:
         return
     if a.goodput.by_clock:
-        text = "The printed times leave evaluations and checkpoints out, and this log does not tell what each took. The total goes by the clock in front of the lines and includes them, as time that is not explained."
+        text = Message("The printed times leave evaluations and checkpoints out, and this log does not tell what each took. The total goes by the clock in front of the lines and includes them, as time that is not explained.")
     elif unseen == ["eval"]:
-        text = "The printed times leave evaluations out, and nothing in this log tells what they took: the total lacks them."
+        text = Message("The printed times leave evaluations out, and nothing in this log tells what they took: the total lacks them.")
     elif unseen == ["checkpoint"]:
-        text = "The printed times leave checkpoints out, and nothing in this log tells what they took: the total lacks them."
+        text = Message("The printed times leave checkpoints out, and nothing in this log tells what they took: the total lacks them.")
     else:
-        text = "The printed times leave evaluations and checkpoints out, and nothing in this log tells what they took: the total lacks them."
+        text = Message("The printed times leave evaluations and checkpoints out, and nothing in this log tells what they took: the total lacks them.")
     if "eval" in unseen:
-        yield Finding("invisible_evaluations", NOTICE, Message(text))
+        yield Finding("invisible_evaluations", NOTICE, text)
     else:
-        yield Finding("invisible_checkpoints", NOTICE, Message(text))
+        yield Finding("invisible_checkpoints", NOTICE, text)
 
 
 def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
@@ -376,18 +375,16 @@ def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
     step, expected, gpu = a.costs.step_s.mid, a.expected.step_s, a.throughput.gpu
     facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": gpu.name}
     if step > expected.high:
-        text = "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data."
+        text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.", facts)
         if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
-            text = "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT chose it all the same, it is emulated. Try --dtype=float16."
-        yield Finding("slower_than_expected", WARNING, Message(text, facts))
+            text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT chose it all the same, it is emulated. Try --dtype=float16.", facts)
+        yield Finding("slower_than_expected", WARNING, text)
     elif step < expected.low:
-        text = "A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range})."
-        yield Finding("faster_than_expected", INFO, Message(text, facts))
+        text = Message("A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts)
+        yield Finding("faster_than_expected", INFO, text)
     else:
-        text = (
-            "Your {step:time} per step is what a {gpu:word} gives for this model: {expected:range} was to be expected."
-        )
-        yield Finding("speed_is_normal", INFO, Message(text, facts))
+        text = Message("Your {step:time} per step is what a {gpu:word} gives for this model: {expected:range} was to be expected.", facts)
+        yield Finding("speed_is_normal", INFO, text)
 
 
 def few_iterations(a: Analysis) -> Iterator[Finding]:
@@ -397,27 +394,27 @@ def few_iterations(a: Analysis) -> Iterator[Finding]:
     if not 1 <= len(numbers) <= 3 or apart < 50 or a.run.span is not None:
         return
     if not a.run.evaluations and not a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
-        text = "Only iterations {at:ints} are in this log, far apart: each may hold an evaluation, and then a normal one is much shorter. Hand in the lines between them too."
-        yield Finding("few_iterations", WARNING, Message(text, {"at": numbers.tolist()}))
+        text = Message("Only iterations {at:ints} are in this log, far apart: each may hold an evaluation, and then a normal one is much shorter. Hand in the lines between them too.", {"at": numbers.tolist()})
+        yield Finding("few_iterations", WARNING, text)
 
 
 def figures_disagree(a: Analysis) -> Iterator[Finding]:
     """The work that the settings make of an iteration, against the work behind the printed MFU."""
-    behind = flops_behind_mfu(a.run) if a.run.format == "nanogpt" else None
+    behind = flops_behind_mfu(a.run) if a.run.traits.mfu_of_a100 else None
     t = a.throughput
     if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
         return
     stated = t.achieved_flops * a.costs.step_s.mid
     if not 0.75 < stated / behind < 1 / 0.75:
-        text = "The settings make an iteration {stated:x} TFLOP, the printed MFU stands for {behind:x}: parameters, tokens per iteration or the number of cards are not those of this log."
-        yield Finding("figures_disagree", WARNING, Message(text, {"stated": stated / TERA, "behind": behind / TERA}))
+        text = Message("The settings make an iteration {stated:x} TFLOP, the printed MFU stands for {behind:x}: parameters, tokens per iteration or the number of cards are not those of this log.", {"stated": stated / TERA, "behind": behind / TERA})
+        yield Finding("figures_disagree", WARNING, text)
 
 
 def beyond_the_end(a: Analysis) -> Iterator[Finding]:
     end, last = a.run.settings.count("max_iters"), int(a.run.iterations.number[-1])
     if end is not None and last > end:
-        text = "The log goes on to iteration {last:n}, beyond max_iters = {end:n}."
-        yield Finding("beyond_the_end", WARNING, Message(text, {"last": last, "end": end}))
+        text = Message("The log goes on to iteration {last:n}, beyond max_iters = {end:n}.", {"last": last, "end": end})
+        yield Finding("beyond_the_end", WARNING, text)
 
 
 def impossible_figures(a: Analysis) -> Iterator[Finding]:
@@ -425,8 +422,8 @@ def impossible_figures(a: Analysis) -> Iterator[Finding]:
     if t.possible or t.gpu is None:
         return
     facts = {"achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops}
-    text = "These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card."
-    yield Finding("impossible_figure", WARNING, Message(text, facts))
+    text = Message("These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.", facts)
+    yield Finding("impossible_figure", WARNING, text)
 
 
 def loss_nan(a: Analysis) -> Iterator[Finding]:
@@ -436,45 +433,46 @@ def loss_nan(a: Analysis) -> Iterator[Finding]:
         return
     good = np.flatnonzero(~lost)
     begin = int(known[good[-1] + 1 if len(good) else 0])
-    text = "The loss is not a number from iteration {at:n} on: the model learns nothing any more."
-    yield Finding("loss_nan", WARNING, Message(text, {"at": int(a.run.iterations.number[begin])}))
+    text = Message("The loss is not a number from iteration {at:n} on: the model learns nothing any more.", {"at": int(a.run.iterations.number[begin])})
+    yield Finding("loss_nan", WARNING, text)
 
 
 def ended_early(a: Analysis) -> Iterator[Finding]:
     last, end = int(a.run.iterations.number[-1]), a.run.settings.count("max_iters")
     last_line = int(a.run.iterations.line[-1])
     fault = next((fault.kind for fault in reversed(a.run.faults) if fault.line > last_line), None)
+    facts = {"last": last, "end": end}
     if fault == "interrupted":
-        text = "The run was interrupted by hand after iteration {last:n}."
+        text = Message("The run was interrupted by hand after iteration {last:n}.", facts)
     elif fault == "out of memory":
-        text = "The run ran out of memory after iteration {last:n}."
+        text = Message("The run ran out of memory after iteration {last:n}.", facts)
     elif fault == "killed":
-        text = "The run was killed after iteration {last:n}."
+        text = Message("The run was killed after iteration {last:n}.", facts)
     elif fault == "traceback" and (end is None or last < end):
-        text = "The run ended with an error after iteration {last:n}."
+        text = Message("The run ended with an error after iteration {last:n}.", facts)
     else:
         return
     severity = NOTICE if fault == "interrupted" else WARNING
-    yield Finding("ended_early", severity, Message(text, {"last": last, "end": end}))
+    yield Finding("ended_early", severity, text)
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
-        text = "The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen."
-        yield Finding("averaged_times", NOTICE, Message(text))
+        text = Message("The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.")
+        yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
-        text = "The printed times are averages over the iterations since the line before; a slow iteration is spread over them."
-        yield Finding("averaged_times", NOTICE, Message(text))
+        text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
+        yield Finding("averaged_times", NOTICE, text)
 
 
 def lines_without_time(a: Analysis) -> Iterator[Finding]:
     """A stage that prints no times, or lines that were cut: what is missing from the figures."""
     unread, count = a.run.unread, a.run.unread_count
-    if unread and a.run.format == "tensorboard":
-        text = "The file ends in the middle of a record: the rest is not written yet, or was lost."
-        yield Finding("lines_without_time", NOTICE, Message(text))
+    if unread and a.run.traits.unread_lines is UnreadLines.CUT:
+        text = Message("The file ends in the middle of a record: the rest is not written yet, or was lost.")
+        yield Finding("lines_without_time", NOTICE, text)
         return
-    if a.run.format == "nanogpt":  # its reader keeps every line that it does not know
+    if a.run.traits.unread_lines is UnreadLines.ALL:
         numbered = re.compile(r"(?<![\w*])iter(?:ation)?\s+\d{1,12}\s*:")
         unread = tuple(line for line in unread if numbered.search(line.text))
         count = len(unread)
@@ -490,8 +488,8 @@ def lines_without_time(a: Analysis) -> Iterator[Finding]:
 
 
 def only_begun(a: Analysis) -> Iterator[Finding]:
-    text = "The log has no iteration yet: every figure is what the estimator expects of this card, none was measured."
-    yield Finding("only_begun", NOTICE, Message(text))
+    text = Message("The log has no iteration yet: every figure is what the estimator expects of this card, none was measured.")
+    yield Finding("only_begun", NOTICE, text)
 
 
 # In the order in which they are said.

@@ -166,7 +166,7 @@ def _prices_ahead(costs: Costs, step: Interval) -> Prices:
 
 def _saves_apart(run: Run, last: int, end: int) -> Interval | None:
     """Checkpoints to come where they have an interval of their own; None where they go by the evaluations."""
-    if "checkpoint" in run.holds and run.format == "nanogpt":
+    if "checkpoint" in run.holds and run.traits.saves_with_evaluations:
         return None
     numbers = sorted({save.at for save in run.checkpoints if save.at})
     if len(numbers) < 2:

@@ -174,9 +174,7 @@ def clock_wall_s(run: Run, first_covers: int) -> float | None:
     if len(stamps) < 2 or run.reordered or np.isnan(stamps[0]) or np.isnan(stamps[-1]):
         return None
     span = float(stamps[-1] - stamps[0])
-    if span <= 0 or (run.timing in AVERAGES and run.format == "nanogpt"):
-        return None
-    return span + float(run.iterations.time_s[0]) * first_covers
+    return span + float(run.iterations.time_s[0]) * first_covers if span > 0 else None
 
 
 def _doubts(run: Run, phases: Phases, costs: Costs, unlogged_share: float) -> tuple[tuple[str, ...], float, float]:

@@ -137,7 +137,7 @@ def _covers(run: Run) -> Ints:
 
     # A mean is of one log interval: where lines were left out it says nothing of what they stood for.
     interval = run.settings.get("log_interval")
-    if interval is None or run.timing is not Timing.SPANS_LOG_INTERVAL or not run.prints_means:
+    if interval is None or run.timing is not Timing.SPANS_LOG_INTERVAL or not run.traits.prints_means:
         return gaps
     longer = gaps > usual
     if interval.origin is Origin.INFERRED:
@@ -175,7 +175,7 @@ def _first_row(run: Run) -> int | None:
         return 0 if number == 0 or run.has_header else None
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
-    if run.format != "nanogpt":  # others count from 1, or print averages from the first interval on
+    if not run.traits.mfu_marks_start:  # these count from 1, or print averages from the first interval on
         interval = run.settings.count("log_interval") or 1
         if run.timing in AVERAGES:
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
@@ -193,7 +193,7 @@ def _first_holds(run: Run, marks: _Marks, interval: int | None) -> tuple[bool, b
             return False, False
         return any(e.at <= number for e in run.evaluations), False
     told = any(e.at == number for e in run.evaluations)
-    if number == 0 and run.format == "nanogpt":
+    if number == 0 and run.traits.evaluates_at_zero:
         # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
         evaluates = told or not (run.has_header and run.evaluations)
     else:

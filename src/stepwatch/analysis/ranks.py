@@ -173,10 +173,10 @@ def slow_rank(a: Analysis) -> Iterator[Finding]:
         "share": row.slowest,
         "waited": median(np.array(waits)) if waits else None,
     }
-    text = "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all. Look for heat, a power limit, another job, a slower link, or more data than the others have."
+    text = Message("Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all. Look for heat, a power limit, another job, a slower link, or more data than the others have.", facts)
     if waits:
-        text = "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all; the others waited {waited:time} each. Look for heat, a power limit, another job, a slower link, or more data than the others have."
-    yield Finding("slow_rank", WARNING if ranks.skew.mid >= CLEAR_SKEW else NOTICE, Message(text, facts))
+        text = Message("Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all; the others waited {waited:time} each. Look for heat, a power limit, another job, a slower link, or more data than the others have.", facts)
+    yield Finding("slow_rank", WARNING if ranks.skew.mid >= CLEAR_SKEW else NOTICE, text)
 
 
 def rank_hiccup(a: Analysis) -> Iterator[Finding]:
@@ -199,13 +199,14 @@ def ranks_even(a: Analysis) -> Iterator[Finding]:
         return
     own = np.array([row.own_s for row in ranks.rows if row.own_s is not None])
     apart = float(own.max() / max(own.min(), 1e-9) - 1)
+    facts = {"count": len(own), "apart": apart}
     if apart >= CLEAR_SKEW:
-        text = "The median steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time."
+        text = Message("The median steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time.", facts)
     elif ranks.waits_known:
-        text = "The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up all the time."
+        text = Message("The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up all the time.", facts)
     else:
-        text = "The steps of the {count:n} ranks are equally long, within {apart:pct}; but what they waited for each other was not recorded, so that a slow one could not be seen. Time the collective with the recorder's wait()."
-    yield Finding("ranks_even", INFO, Message(text, {"count": len(own), "apart": apart}))
+        text = Message("The steps of the {count:n} ranks are equally long, within {apart:pct}; but what they waited for each other was not recorded, so that a slow one could not be seen. Time the collective with the recorder's wait().", facts)
+    yield Finding("ranks_even", INFO, text)
 
 
 def rank_missing(a: Analysis) -> Iterator[Finding]:
@@ -221,12 +222,10 @@ def rank_missing(a: Analysis) -> Iterator[Finding]:
 
 
 def rank_ended(a: Analysis) -> Iterator[Finding]:
-    if a.ranks is None:
-        return
-    end = max(row.last for row in a.ranks.rows)
-    text = "Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}."
-    for row in a.ranks.ended:
-        yield Finding("rank_ended", WARNING, Message(text, {"rank": row.rank, "last": row.last, "end": end}))
+    for row in a.ranks.ended if a.ranks is not None else ():
+        facts = {"rank": row.rank, "last": row.last, "end": max(rank.last for rank in a.ranks.rows) if a.ranks else None}
+        text = Message("Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}.", facts)
+        yield Finding("rank_ended", WARNING, text)
 
 
 RULES: tuple[Rule, ...] = (slow_rank, rank_hiccup, ranks_even, rank_missing, rank_ended)

@@ -91,10 +91,10 @@ def data_wait(a: Analysis) -> Iterator[Finding]:
     each = float(a.run.inside.data_s[rows].mean())
     facts = {"share": share, "lost": each * int(rows.sum()) * a.run.logged / len(rows), "each": each}
     severity = WARNING if share >= MUCH_DATA else NOTICE if share >= NOTICED_DATA else INFO
-    text = "The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would bring most of it back."
+    text = Message("The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would bring most of it back.", facts)
     if severity == INFO:
-        text = "The steps wait {share:pct} of their time for data: the loader keeps up."
-    yield Finding("data_wait", severity, Message(text, facts))
+        text = Message("The steps wait {share:pct} of their time for data: the loader keeps up.", facts)
+    yield Finding("data_wait", severity, text)
 
 
 def late_steps(a: Analysis) -> Iterator[Finding]:
@@ -140,11 +140,11 @@ def device_time(a: Analysis) -> Iterator[Finding]:
     idle = float(np.maximum(times - waits - computing, 0.0).sum() / times.sum()) if times.sum() > 0 else 0.0
     facts = {"host": median(times), "device": median(computing), "idle": idle}
     if a.costs.device_ratio > 1:
-        text = "The loop does not wait for the device: the host is through a step in {host:time}, the device takes {device:time}. The device's time counts."
-        yield Finding("asynchronous_loop", INFO, Message(text, facts))
+        text = Message("The loop does not wait for the device: the host is through a step in {host:time}, the device takes {device:time}. The device's time counts.", facts)
+        yield Finding("asynchronous_loop", INFO, text)
     elif idle >= NOTICED_IDLE:
-        text = "Of the {host:time} of a step the device computes for {device:time}; {idle:pct} of the step it idles and waits for the host, data and other ranks not counted. Compilation, a larger batch, or fewer small operations and read-outs such as .item() in the loop would help."
-        yield Finding("device_idle", WARNING if idle >= MUCH_IDLE else NOTICE, Message(text, facts))
+        text = Message("Of the {host:time} of a step the device computes for {device:time}; {idle:pct} of the step it idles and waits for the host, data and other ranks not counted. Compilation, a larger batch, or fewer small operations and read-outs such as .item() in the loop would help.", facts)
+        yield Finding("device_idle", WARNING if idle >= MUCH_IDLE else NOTICE, text)
 
 
 def outside_the_phases(a: Analysis) -> Iterator[Finding]:
@@ -152,8 +152,8 @@ def outside_the_phases(a: Analysis) -> Iterator[Finding]:
     if a.run.span is None or wall <= 0 or lost < MUCH_OUTSIDE * wall:
         return
     facts = {"lost": lost, "before": before, "between": max(lost - before, 0.0), "share": lost / wall}
-    text = "{lost:time}, {share:pct} of the time, lie outside of all that was recorded: {before:time} before the first phase, {between:time} between and after the phases."
-    yield Finding("outside_phases", NOTICE, Message(text, facts))
+    text = Message("{lost:time}, {share:pct} of the time, lie outside of all that was recorded: {before:time} before the first phase, {between:time} between and after the phases.", facts)
+    yield Finding("outside_phases", NOTICE, text)
 
 
 def lost_lines(a: Analysis) -> Iterator[Finding]:

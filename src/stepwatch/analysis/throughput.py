@@ -77,7 +77,7 @@ def tokens_per_iteration(run: Run) -> float | None:
     stated = settings.number("tokens_per_iter")
     if stated:
         return stated
-    if run.format != "nanogpt":
+    if not run.traits.has_nanogpt_settings:
         # A trainer that prints tokens per second and the time of a step gives the tokens of a step too.
         rate, time = run.iterations.reported_tokens_per_s, run.iterations.time_s
         known = np.isfinite(rate) & (rate > 0) & (time > 0)
@@ -95,7 +95,7 @@ def _flops_per_iteration(run: Run, tokens: float | None, cards: int) -> tuple[fl
     shape = ModelShape.from_settings(run.settings)
     if n_params and tokens and shape:
         return flops_per_token(n_params, shape) * tokens / cards, "header"
-    from_mfu = flops_behind_mfu(run) if run.format == "nanogpt" else None
+    from_mfu = flops_behind_mfu(run) if run.traits.mfu_of_a100 else None
     if from_mfu is not None:
         return from_mfu, "mfu"
     if n_params and tokens:

@@ -52,7 +52,7 @@ def command(
 
 def _measured(device: str | None, directory: str, compiles: bool, language: str) -> Calibration:
     try:
-        from stepwatch.trainer.calibrate import calibrate
+        from stepwatch.trainer.measuring import calibrate
     except ImportError as error:
         raise InputError(
             Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")

@@ -34,7 +34,7 @@ from stepwatch.settings import Origin, Settings, config_settings, parse_assignme
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin
 
 if TYPE_CHECKING:
-    from stepwatch.collection import Log, Wanted
+    from stepwatch.readers.log_files import Log, Wanted
 
 MOST_FAILURES = 10
 
@@ -155,7 +155,7 @@ class _Reading:
             # Most calls: what looks through files need not be loaded.
             source = self._pasted() if names[0] == "-" else from_file(names[0], limit=self.limit)
             return list(joined_ranks(read(source, like=self.like)))
-        from stepwatch.collection import Log, logs_among
+        from stepwatch.readers.log_files import Log, logs_among
 
         logs = logs_among(names, self.wanted) if len(names) > 1 else [Log(tuple(names))]
         runs = [run for log in logs for run in self._read(log, alone=len(names) < 2)]
@@ -165,7 +165,7 @@ class _Reading:
 
     @property
     def wanted(self) -> Wanted:
-        from stepwatch.collection import Wanted
+        from stepwatch.readers.log_files import Wanted
 
         return Wanted(self.log_format, self.like, self.limit)
 
@@ -186,7 +186,7 @@ class _Reading:
 
     def _directory(self, name: str) -> Sequence[Run]:
         """The runs below a directory; what cannot be read is told, and so is a search that was cut short."""
-        from stepwatch.collection import MOST_FILES, runs_in
+        from stepwatch.readers.collection import MOST_FILES, runs_in
 
         found = runs_in(name, self.wanted)
         for log, error in found.failed[:MOST_FAILURES]:

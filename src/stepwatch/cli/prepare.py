@@ -10,7 +10,7 @@ import click
 from stepwatch.cli.options import language_option, speaking, write
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.trainer.prepare import KINDS, Prepared, prepare
+from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 
 @click.command(name="prepare", context_settings={"help_option_names": ["-h", "--help"]})

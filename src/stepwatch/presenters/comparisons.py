@@ -25,40 +25,40 @@ def headline(c: Comparison) -> Message:
         "before": c.names[0],
     }  # fmt: skip
     if c.verdict == "unknown":
-        return Message(_UNTOLD[c.ratio.mid >= 1, c.per_token], facts)
-    return Message(_TOLD[c.verdict, c.per_token], facts)
+        return _UNTOLD[c.ratio.mid >= 1, c.per_token]._replace(params=facts)
+    return _TOLD[c.verdict, c.per_token]._replace(params=facts)
 
 
 # By the verdict, and whether the time is that of a token.
 _TOLD = {
-    ("same", False): (
+    ("same", False): Message(
         "No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more "
         "than one of “{before:word}”."
     ),
-    ("same", True): (
+    ("same", True): Message(
         "No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more "
         "than one of “{before:word}”."
     ),
-    ("slower", False): "“{after:word}” is slower: {more:pct} more time per step than “{before:word}”.",
-    ("slower", True): "“{after:word}” is slower: {more:pct} more time per token than “{before:word}”.",
-    ("faster", False): "“{after:word}” is faster: {more:pct} less time per step than “{before:word}”.",
-    ("faster", True): "“{after:word}” is faster: {more:pct} less time per token than “{before:word}”.",
+    ("slower", False): Message("“{after:word}” is slower: {more:pct} more time per step than “{before:word}”."),
+    ("slower", True): Message("“{after:word}” is slower: {more:pct} more time per token than “{before:word}”."),
+    ("faster", False): Message("“{after:word}” is faster: {more:pct} less time per step than “{before:word}”."),
+    ("faster", True): Message("“{after:word}” is faster: {more:pct} less time per token than “{before:word}”."),
 }
 # By whether it is more time, and whether that of a token.
 _UNTOLD = {
-    (True, False): (
+    (True, False): Message(
         "Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean "
         "that it is slower."
     ),
-    (True, True): (
+    (True, True): Message(
         "Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean "
         "that it is slower."
     ),
-    (False, False): (
+    (False, False): Message(
         "Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean "
         "that it is faster."
     ),
-    (False, True): (
+    (False, True): Message(
         "Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean "
         "that it is faster."
     ),
@@ -96,11 +96,11 @@ def rows(c: Comparison) -> Iterator[Row]:
     for part in c.parts:
         ratio = None if part.ratio is None else Message("{ratio:ratio}", {"ratio": part.ratio.mid})
         yield Row(PART_NAMES[part.name], _cost(part.before), _cost(part.after), ratio)
-    yield from _pair(Message("Speed"), "{value:rate}", one.tokens_per_s, other.tokens_per_s)
-    yield from _pair(Message("MFU"), "{value:pct}", *(t.mfu if t.possible else None for t in (one, other)))
+    yield from _pair(Message("Speed"), Message("{value:rate}"), one.tokens_per_s, other.tokens_per_s)
+    yield from _pair(Message("MFU"), Message("{value:pct}"), *(t.mfu if t.possible else None for t in (one, other)))
     walls = [a.goodput for a in (c.before, c.after)]
     shares = [wall.parts_s["step"] / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
-    yield from _pair(Message("Share of training steps"), "{value:pct}", *shares)
+    yield from _pair(Message("Share of training steps"), Message("{value:pct}"), *shares)
 
 
 def _words(name: Message, *words: str | None) -> Iterator[Row]:
@@ -109,11 +109,11 @@ def _words(name: Message, *words: str | None) -> Iterator[Row]:
         yield Row(name, before, after, None)
 
 
-def _pair(name: Message, template: str, one: float | None, other: float | None) -> Iterator[Row]:
+def _pair(name: Message, value: Message, one: float | None, other: float | None) -> Iterator[Row]:
     if one is None and other is None:
         return
     ratio = Message("{ratio:ratio}", {"ratio": other / one}) if one and other else None
-    before, after = (None if value is None else Message(template, {"value": value}) for value in (one, other))
+    before, after = (None if figure is None else value._replace(params={"value": figure}) for figure in (one, other))
     yield Row(name, before, after, ratio)
 
 

@@ -151,7 +151,7 @@ def _headline_of_a_beginning(a: Analysis, step: Interval, gpu: str) -> Message:
 def _headline_of_regimes(a: Analysis) -> Message:
     levels = [regime.step_s for regime in a.regimes.regimes]
     facts = {"fast": min(levels), "slow": max(levels), "count": len(levels)}
-    if a.run.schedules:
+    if a.run.traits.schedules:
         return Message(
             "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and "
             "attention window during the run. That is meant.",

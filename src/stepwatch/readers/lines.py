@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.readers.words import Words
-from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits
 
 # Commas stand between thousands. As a decimal point a comma would make of 0,34 s a hundred times as much.
 NUMBER = r"[-+]?(?:(?:[1-9]\d?\d?(?:,\d\d\d)+|\d+)(?:\.\d*)?|\.\d+)(?!,?\d)(?:[eE][-+]?\d+)?"
@@ -123,8 +123,7 @@ class LineFormat:
     opening: Pattern[bytes] | None = None
     """What only this trainer prints at its start: tells the format of a log that has no iteration yet."""
     untimed: tuple[Untimed, ...] = ()
-    schedules: bool = False
-    prints_means: bool = False
+    traits: Traits = field(default_factory=Traits)
     prefixes: bool = True
     """What launchers and loggers put in front of a line is taken away before a pattern is tried."""
     last_offset: int = 0
@@ -133,7 +132,7 @@ class LineFormat:
     def reader(self) -> Reader:
         return Reader(
             self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
-            schedules=self.schedules, prints_means=self.prints_means, untimed=self.untimed,
+            traits=self.traits, untimed=self.untimed,
         )  # fmt: skip
 
     # --- is it this format? -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.records import Records
-from stepwatch.run import Event, Run, Timing
+from stepwatch.run import Event, Run, Timing, Traits
 
 NOTHING: frozenset[str] = frozenset()
 EVALUATION, CHECKPOINT = "eval", "checkpoint"
@@ -36,10 +36,9 @@ class Reader(NamedTuple):
     sniff: Callable[[bytes], float]
     parse: Callable[[bytes, int, Records], None]
     finish: Callable[[int, Records], None]
-    schedules: bool = False
-    """Batch size or window change during a run: steps of another length are no fault."""
-    prints_means: bool = False
-    """A mean is printed, of one log interval; of other formats the reader makes a mean of all between two lines."""
+    traits: Traits = Traits()
+    claims_any_bar: bool = False
+    """The progress bar of any loop before the training looks like this format."""
     untimed: tuple[Untimed, ...] = ()
     complete: Callable[[Run, Sequence[Event], Records], Run] | None = None
     """Adds to a run what only this format tells; the events are those of the run."""

@@ -1,9 +1,10 @@
-"""Directories that are one run: that of Weights & Biases, and one of TensorBoard event files."""
+"""Directories that are one run, of Weights & Biases or of TensorBoard event files, and those that hold several."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from stepwatch.patterns import Pattern
 
@@ -12,6 +13,7 @@ BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
 _EVENTS = Pattern(r"\.tfevents\.\d")
 PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
 _MOST_FILES = 10_000
+_DEEPEST = 12
 
 
 def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
@@ -27,18 +29,27 @@ def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
 
 def event_files(path: str) -> list[str]:
     """The event files of one run, by name, which begins with their time."""
-    return sorted(
-        (file for place in (path, *(os.path.join(path, part) for part in PARTS)) for file in _events_in(place)),
-        key=lambda file: (os.path.basename(file), file),
-    )
+    found = []
+    for place in (path, *(os.path.join(path, part) for part in PARTS)):
+        if os.path.isdir(place):
+            with os.scandir(place) as entries:
+                some = islice(entries, _MOST_FILES)
+                found += [entry.path for entry in some if _EVENTS.search(entry.name) and entry.is_file()]
+    return sorted(found, key=lambda file: (os.path.basename(file), file))
 
 
-def _events_in(place: str) -> Iterator[str]:
-    if not os.path.isdir(place):
-        return
-    with os.scandir(place) as entries:
-        for count, entry in enumerate(entries):
-            if count >= _MOST_FILES:
-                return
-            if _EVENTS.search(entry.name) and entry.is_file():
-                yield entry.path
+def is_collection(path: str) -> bool:
+    """A directory that is not itself one run."""
+    return os.path.isdir(path) and wandb_files(path) is None and not event_files(path)
+
+
+def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
+    """Directories and their files, in order; links to directories and hidden ones are left alone."""
+    deepest = top.rstrip(os.sep).count(os.sep) + _DEEPEST
+    for place, directories, names in os.walk(top, onerror=on_error):
+        directories[:] = sorted(name for name in directories if not name.startswith((".", "__pycache__")))
+        if place.count(os.sep) >= deepest or wandb_files(place) is not None:
+            directories.clear()
+        if event_files(place):  # those of its parts are among them
+            directories[:] = [name for name in directories if name not in PARTS]
+        yield place, sorted(name for name in names if not name.startswith("."))

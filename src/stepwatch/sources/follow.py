@@ -16,10 +16,10 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.sources import encoding_of, printable, to_lines, to_utf8, unreadable
-from stepwatch.sources.packed import packing_of
+from stepwatch.sources import printable, unreadable
+from stepwatch.sources.packed import READ_BYTES, packing_of
+from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
 
-READ_BYTES = 1 << 20
 LONGEST_HALF_LINE = 1 << 16
 _SNIFFED_BYTES = 64
 _MEMORY = 64  # bytes before the place read up to: other ones there mean another file under the same name
@@ -68,8 +68,9 @@ class Lines:
             if len(data) < _SNIFFED_BYTES and b"\n" not in data:  # too little to tell the encoding by
                 self._held = data
                 return b""
-            self._begin(data)
-            self._held = b""
+            encoding = encoding_of(data)
+            self._decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding is not None else None
+            self._begun, self._held = True, b""
         if self._decoder is not None:
             data = self._decoder.decode(data).encode("utf-8", "replace")
         return self._whole(data)
@@ -79,12 +80,6 @@ class Lines:
         rest = to_lines(self._held if self._begun else to_utf8(self._held))
         self._begun, self._held, self._decoder = False, b"", None
         return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
-
-    def _begin(self, data: bytes) -> None:
-        self._begun = True
-        encoding = encoding_of(data)
-        if encoding is not None:
-            self._decoder = codecs.getincrementaldecoder(encoding)("replace")
 
     def _whole(self, data: bytes) -> bytes:
         """Up to the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
@@ -100,9 +95,12 @@ class GrowingFile:
     """A file by its name: read from its beginning, then whatever is added, under whatever number it comes."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, sleep: Callable[[float], None] = time.sleep,
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path = os.fspath(path)
         self.name = printable(os.path.basename(self.path))
         self._sleep, self._clock = sleep, clock
@@ -116,7 +114,12 @@ class GrowingFile:
     def poll(self, timeout_s: float) -> Piece:
         if timeout_s > 0:
             self._sleep(timeout_s)
-        return self._look()
+        try:
+            return self._read()
+        except FileNotFoundError:  # not there yet, or moved away: what the open one holds may still grow
+            return self._read_open() if self._stream is not None else Piece()
+        except OSError as error:
+            raise unreadable(self.path, error) from error
 
     def rest(self) -> bytes:
         return self._lines.end()
@@ -125,14 +128,6 @@ class GrowingFile:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-
-    def _look(self) -> Piece:
-        try:
-            return self._read()
-        except FileNotFoundError:  # not there yet, or moved away: what the open one holds may still grow
-            return self._read_open() if self._stream is not None else Piece()
-        except OSError as error:
-            raise unreadable(self.path, error) from error
 
     def _read(self) -> Piece:
         named = os.stat(self.path)

@@ -87,7 +87,7 @@ class MLP(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then the network; each adds to the stream that passes by."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -114,7 +114,7 @@ class GPT(nn.Module):
                 "wte": nn.Embedding(config.vocab_size, config.n_embd),
                 "wpe": nn.Embedding(config.block_size, config.n_embd),
                 "drop": nn.Dropout(config.dropout),
-                "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+                "h": nn.ModuleList(TransformerBlock(config) for _ in range(config.n_layer)),
                 "ln_f": LayerNorm(config.n_embd, config.bias),
             }
         )

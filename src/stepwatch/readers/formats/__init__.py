@@ -1,52 +1,75 @@
-"""The table of formats: a row for each, and its reader when it is first asked for."""
+"""The formats: one row for each, one module for each, loaded when it is first asked for."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
+from typing import NamedTuple
 
+from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader
+from stepwatch.sources import RECORD
 
-# One row for each format: its name, and the module with its READER. Where two claim as many lines, the first wins.
-FORMATS: dict[str, str] = {
-    "nanogpt": "nanogpt", "nanochat": "nanochat", "nanoswe": "nanoswe", "build-nanogpt": "build_nanogpt",
-    "modded-nanogpt": "modded_nanogpt", "llm.c": "llm_c", "mingpt": "mingpt", "hf-trainer": "hf_trainer",
-    "hf-state": "hf_state", "axolotl": "axolotl", "lightning": "lightning", "litgpt": "litgpt", "megatron": "megatron",
-    "torchtitan": "torchtitan", "deepspeed": "deepspeed", "composer": "composer", "mlx-lm": "mlx_lm", "keras": "keras",
-    "tensorboard": "tensorboard", "wandb": "wandb", "stepwatch": "recorded",
-}  # fmt: skip
+
+class Row(NamedTuple):
+    module: str
+    """Of this package; it holds the READER."""
+    certain: Pattern[bytes] | None = None
+    """What no other trainer writes: where a log begins with it, the other readers need not be loaded."""
+
+
+_NANOGPT_LINE = rb"^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms"
+
+# By name. Where two claim as many lines, the first wins.
+FORMATS: dict[str, Row] = {
+    "nanogpt": Row("nanogpt", certain=Pattern(rb"(?m)%b(?s:.*?)%b" % (_NANOGPT_LINE, _NANOGPT_LINE))),
+    "nanochat": Row("nanochat"),
+    "nanoswe": Row("nanoswe"),
+    "build-nanogpt": Row("build_nanogpt"),
+    "modded-nanogpt": Row("modded_nanogpt"),
+    "llm.c": Row("llm_c"),
+    "mingpt": Row("mingpt"),
+    "hf-trainer": Row("hf_trainer"),
+    "hf-state": Row("hf_state"),
+    "axolotl": Row("axolotl"),
+    "lightning": Row("lightning"),
+    "litgpt": Row("litgpt"),
+    "megatron": Row("megatron"),
+    "torchtitan": Row("torchtitan"),
+    "deepspeed": Row("deepspeed"),
+    "composer": Row("composer"),
+    "mlx-lm": Row("mlx_lm"),
+    "keras": Row("keras"),
+    "tensorboard": Row("tensorboard"),
+    "wandb": Row("wandb"),
+    "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),
+}
 
 
 class Readers(MutableMapping[str, Reader]):
     """By name. Most logs are nanoGPT's, and need not wait for the others to be loaded."""
 
     def __init__(self) -> None:
-        self._loaded: dict[str, Reader] = {}
-        self._names = dict.fromkeys(FORMATS)
+        self._readers: dict[str, Reader | None] = dict.fromkeys(FORMATS)
 
     def __getitem__(self, name: str) -> Reader:
-        if name not in self._loaded:
-            if name not in FORMATS or name not in self._names:
-                raise KeyError(name)
-            self._loaded[name] = import_module(f"stepwatch.readers.formats.{FORMATS[name]}").READER
-        return self._loaded[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
+        reader = self._readers[name]
+        if reader is None:
+            reader = self._readers[name] = import_module(f"{__name__}.{FORMATS[name].module}").READER
+        return reader
 
     def __setitem__(self, name: str, reader: Reader) -> None:
-        self._names[name] = None
-        self._loaded[name] = reader
+        self._readers[name] = reader
 
     def __delitem__(self, name: str) -> None:
-        del self._names[name]
-        self._loaded.pop(name, None)
+        del self._readers[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._readers)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._readers)
 
 
 READERS = Readers()

@@ -29,4 +29,4 @@ FORMAT = replace(
     facts=(*hf_trainer.FORMAT.facts, Told(Pattern(r"Starting trainer\.\.(?P<training>\.)"), header=True)),
     words=(*hf_trainer.FORMAT.words, b"Training completed!", b"Starting trainer"),
 )
-READER = FORMAT.reader()
+READER = FORMAT.reader()._replace(claims_any_bar=True)

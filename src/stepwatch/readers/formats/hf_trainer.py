@@ -405,4 +405,4 @@ FORMAT = TrainerFormat(
         b"torch_dtype=",
     ),
 )  # fmt: skip
-READER = FORMAT.reader()
+READER = FORMAT.reader()._replace(claims_any_bar=True)

@@ -24,7 +24,7 @@ from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
 from stepwatch.readers.words import Words
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Timing, Traits
 
 _FINAL = Pattern(
     r"\s*(?P<total>\d{1,9})/(?P=total)\s+(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)\s*(?P<elapsed>\d{1,9})s\b"
@@ -459,5 +459,5 @@ Epoch 1/3
 500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 71s 96ms/step - loss: 5.1204 - val_loss: 4.4310
 Epoch 2/3
 500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 46s 91ms/step - loss: 4.2087 - val_loss: 4.1175""",
-    sniff=sniff, parse=parse, finish=finish,
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(rounds_times=True),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import CHECKPOINT, EVALUATION, NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.undo import gaps_of, starts_of, without
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Ints, Iterations, Timing
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Ints, Iterations, Timing, Traits
 
 # Argonne's fork writes its fields as name=value.
 _FORK = b"elapsed_time_per_iteration_ms="
@@ -277,6 +277,6 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
         *(f"{name} ..".encode() for name in _SETTINGS),
     ),
     events_first=False,
-    prints_means=True,
+    traits=Traits(prints_means=True),
 )  # fmt: skip
 READER = FORMAT.reader()

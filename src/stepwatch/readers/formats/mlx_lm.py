@@ -18,7 +18,7 @@ from stepwatch.readers.columns import Block, Template
 from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _ROWS = tuple(
     Template(f"{{ }}{{number}}  {{ }}{{loss?}} {arrow} {{ }}{{tokens_per_s,}} {{ }}{{tokens,}}k{{ }}")
@@ -70,7 +70,7 @@ class _Mlx(LineFormat):
 _LINES = _Mlx(
     name="mlx-lm",
     timing=Timing.SPANS_LOG_INTERVAL,
-    prints_means=True,
+    traits=Traits(prints_means=True),
     holds=NOTHING,
     about=Message(
         "The mean of the steps since the last line, each waited for, without the loading of data. Validation is "

@@ -20,7 +20,7 @@ from stepwatch.readers.lines import LOSS, NUMBER, LineFormat, Told
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.stamps import stamp_of
-from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing
+from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing, Traits
 
 _TIME = rf"train_time:(?:(?P<{{0}}_ms>{NUMBER})ms|(?P<{{0}}_s>{NUMBER})s)"
 _BAR = r"(?: \|)? "
@@ -81,7 +81,7 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
         Told(Pattern(r"\bgrad_accum_steps=(?P<gradient_accumulation_steps>\d+)$")),
     ),
     words=(b" with world_size ", b"Device: ", b"Config: "),
-    schedules=True,
+    traits=Traits(schedules=True),
 )
 
 # --- what the lines of validation and the source listing tell ---------------------------------------------------

@@ -22,7 +22,7 @@ from stepwatch.readers.prefixes import behind_prefix
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
 
 TEMPLATES = (
@@ -533,5 +533,9 @@ step 500: train loss 3.9162, val loss 3.9403
 saving checkpoint to out
 iter 500: loss 3.9011, time 5772.18ms, mfu 10.73%
 iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
-    sniff=sniff, parse=parse, finish=finish, prints_means=True,
+    sniff=sniff, parse=parse, finish=finish,
+    traits=Traits(
+        has_nanogpt_settings=True, states_model=True, announces_compile=True, mfu_of_a100=True, mfu_marks_start=True,
+        evaluates_at_zero=True, saves_with_evaluations=True, prints_means=True, unread_lines=UnreadLines.ALL,
+    ),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.events import Scalars, Text, decode, fields, joined
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, UnreadLines
 from stepwatch.settings import Value
 from stepwatch.sources import is_event_file
 
@@ -392,5 +392,5 @@ READER = Reader(
         "between them; or the time of an iteration where the trainer logs that. A checkpoint is in the steps after it."
     ),
     example="(binary: events.out.tfevents.1745377456.node7.2933.0)",
-    sniff=sniff, parse=parse, finish=finish,
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepwatch.readers.formats.running import at_lines, median
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Inside, Rank, Run, Span
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Inside, Run, Span
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import TERA
 
@@ -121,12 +121,3 @@ def _flops_per_token(run: Run, facts: Sequence[Fact], records: Records, begin: f
 def _middle(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
     return median(known) if len(known) else None
-
-
-def rank_of(run: Run) -> Rank | None:
-    """The steps of the run as those of one rank; None where nothing tells which."""
-    if run.rank is None or run.span is None:
-        return None
-    rows = run.iterations
-    wait = run.inside.wait_s if run.inside is not None else np.full(len(rows), np.nan)
-    return Rank(run.rank, run.span.started_s, rows.number, rows.time_s, wait)

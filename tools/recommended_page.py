@@ -1,11 +1,9 @@
-"""Writes docs/recommended.md by asking stepwatch for each card: `python -m tests.house.recommended`."""
+"""docs/recommended.md, by asking stepwatch for each card; `python -m tools.pages` writes it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
-
-from tests.house.pages import page_path
 
 from stepwatch.advice.recommended import Recommended, recommend
 from stepwatch.gpus import find_gpu
@@ -15,9 +13,10 @@ from stepwatch.settings import Origin, Settings, Value
 
 PAGE = "docs/recommended.md"
 CARDS = (
-    "4070", "4070-super", "4070-ti", "4070-ti-super", "4070-laptop", "4080", "4080-super", "4080-laptop", "4090",
-    "4090-d", "4090-laptop",
-)  # fmt: skip
+    *("4070", "4070-super", "4070-ti", "4070-ti-super", "4070-laptop"),
+    *("4080", "4080-super", "4080-laptop"),
+    *("4090", "4090-d", "4090-laptop"),
+)
 
 
 class Model(NamedTuple):
@@ -27,20 +26,19 @@ class Model(NamedTuple):
 
 MODELS = (
     Model("GPT-2 124M", {}),
-    Model("A 40M-class model", {
-        "n_layer": 8, "n_head": 8, "n_embd": 512, "block_size": 1024, "tokens_per_iter": 524_288,
-    }),
-)  # fmt: skip
-SETTINGS = (
-    "batch_size", "gradient_accumulation_steps", "dtype", "compile", "eval_interval", "eval_iters",
-)  # fmt: skip
+    Model(
+        "A 40M-class model",
+        {"n_layer": 8, "n_head": 8, "n_embd": 512, "block_size": 1024, "tokens_per_iter": 524_288},
+    ),
+)
+SETTINGS = ("batch_size", "gradient_accumulation_steps", "dtype", "compile", "eval_interval", "eval_iters")
 COLUMNS = ("card", *SETTINGS, "an iteration", "tokens/s", "memory", "20 tokens per parameter")
 
 INTRODUCTION = """\
 # Recommended settings
 
-Written by stepwatch itself: `python -m tests.house.recommended`, or `make pages`. How the settings are chosen is told
-in [advice](advice.md#recommended-settings).
+Written by stepwatch itself: `make pages`. How the settings are chosen is told in
+[advice](advice.md#recommended-settings).
 
 - **batch_size**, **gradient_accumulation_steps**: the smallest micro-batch that fits, is as fast as any and keeps the
   card busy; and the accumulation that keeps the tokens of an iteration.
@@ -57,11 +55,6 @@ power limit lets it be, and its row is for the upper end of its range.
 """
 
 
-def main() -> None:
-    page_path(PAGE).write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
-
-
 def page() -> str:
     return INTRODUCTION + "".join(f"\n{part}\n" for model in MODELS for part in parts(model))
 
@@ -72,7 +65,7 @@ def parts(model: Model) -> Iterator[str]:
     yield shape(next(iter(found.values())))
     yield "\n".join(table(found))
     yield "The commands:"
-    yield "\n".join(["```console", *(f"$ {command(model, card)}" for card in CARDS), "```"])
+    yield "\n".join(["```console", *(f"$ stepwatch {' '.join(arguments(model, card))}" for card in CARDS), "```"])
 
 
 def recommended(model: Model, card: str) -> Recommended:
@@ -82,16 +75,21 @@ def recommended(model: Model, card: str) -> Recommended:
 def shape(of: Recommended) -> str:
     work = of.plan.workload
     facts = {
-        "layers": work.n_layer, "heads": work.n_head, "width": work.n_embd, "length": work.block_size,
-        "params": work.n_params, "embedded": (work.vocab_size + work.block_size) * work.n_embd,
-        "tokens": work.tokens_per_iteration, "enough": of.enough_iterations,
-    }  # fmt: skip
-    return say(Message(
+        "layers": work.n_layer,
+        "heads": work.n_head,
+        "width": work.n_embd,
+        "length": work.block_size,
+        "params": work.n_params,
+        "embedded": (work.vocab_size + work.block_size) * work.n_embd,
+        "tokens": work.tokens_per_iteration,
+        "enough": of.enough_iterations,
+    }
+    text = (
         "`n_layer = {layers:n}`, `n_head = {heads:n}`, `n_embd = {width:n}`, `block_size = {length:word}`:\n"
         "{params:big} parameters, {embedded:big} of them embeddings. {tokens:n} tokens per iteration; 20 tokens per "
-        "parameter\nare {enough:n} iterations.",
-        facts,
-    ))  # fmt: skip
+        "parameter\nare {enough:n} iterations."
+    )
+    return say(Message(text, facts))
 
 
 def table(found: Mapping[str, Recommended]) -> Iterator[str]:
@@ -107,29 +105,13 @@ def row(of: Recommended) -> Iterator[str]:
     for name in SETTINGS:
         yield say(Message("{value:word}", {"value": of.settings[name]}))
     rate, need = plan.tokens_per_s, plan.estimate.vram_bytes
-    for message in (
-        Message("{step:range}", {"step": plan.estimate.step_s}),
-        Message("{low:n}–{high:n}", {"low": rounded(rate.low), "high": rounded(rate.high)}),
-        Message(
-            "{low:size} – {high:size} of {has:size}", {"low": need.low, "high": need.high, "has": plan.gpu.vram_bytes}
-        ),
-        Message("{time:range}", {"time": of.enough_s}),
-    ):
-        yield say(message)
-
-
-def rounded(rate: float) -> float:
-    """To the three digits that stepwatch shows of a rate."""
-    return float(f"{rate:.3g}")
-
-
-def command(model: Model, card: str) -> str:
-    return " ".join(["stepwatch", *arguments(model, card)])
+    low, high = (float(f"{end:.3g}") for end in (rate.low, rate.high))  # the digits that stepwatch shows of a rate
+    memory = {"low": need.low, "high": need.high, "has": plan.gpu.vram_bytes}
+    yield say(Message("{step:range}", {"step": plan.estimate.step_s}))
+    yield say(Message("{low:n}–{high:n}", {"low": low, "high": high}))
+    yield say(Message("{low:size} – {high:size} of {has:size}", memory))
+    yield say(Message("{time:range}", {"time": of.enough_s}))
 
 
 def arguments(model: Model, card: str) -> list[str]:
     return ["advise", "--gpu", card, *(f"--{name}={value}" for name, value in model.given.items())]
-
-
-if __name__ == "__main__":
-    main()

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
+from stepwatch.errors import StepwatchError
 from stepwatch.patterns import Pattern
-from stepwatch.sources import RECORD, Source, printable
+from stepwatch.sources.contents import head_of
 from stepwatch.sources.packed import SUFFIXES
+from stepwatch.sources.rotation import name_of
 
+RECORD = b'{"stepwatch":'  # how a file of the recorder begins
 _RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
 _CONTINUED = b'"continued":true}'
 _MOST_PIECES = 10_000
 _MOST_RANKS = 4096
+_HEAD_BYTES = 1 << 10
 
 Texts = Callable[[str], bytes]
 """The text of a file, by its path."""
 
 
-def completed(source: Source, path: str, text_of: Texts) -> Source:
-    """A record from its start, where older pieces of it are there, with the files of the other ranks."""
-    return with_ranks(source._replace(text=_whole(source.text, path, text_of)), path, text_of)
-
-
-def with_ranks(source: Source, path: str, text_of: Texts) -> Source:
-    beside = []
-    for file in rank_files(path):
-        text = text_of(file)
-        if text.startswith(RECORD):
-            beside.append(Source(printable(os.path.basename(file)), _whole(text, file, text_of)))
-    return source._replace(beside=tuple(beside))
-
-
-def _whole(text: bytes, path: str, text_of: Texts) -> bytes:
+def whole_record(text: bytes, path: str, text_of: Texts) -> bytes:
     """With the pieces before it: run.jsonl goes on from run.jsonl.1, and that from run.jsonl.2."""
     pieces = [text]
     while is_continued(pieces[0]) and len(pieces) < _MOST_PIECES:
@@ -51,16 +41,28 @@ def is_continued(text: bytes) -> bool:
     return text[: text.find(b"\n")].rstrip().endswith(_CONTINUED)
 
 
-def rank_files(path: str) -> list[str]:
-    """run.rank1.jsonl, run.rank2.jsonl, … beside run.jsonl, by rank."""
+def ranks_beside(path: str, text_of: Texts) -> Iterator[tuple[str, bytes]]:
+    """run.rank1.jsonl, run.rank2.jsonl, … beside run.jsonl, by rank: path and text of each that is a record."""
     place, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     pattern = re.compile(rf"{re.escape(stem)}\.rank(\d{{1,6}}){re.escape(suffix)}")
     found = [(int(match[1]), other) for other in os.listdir(place or ".") if (match := pattern.fullmatch(other))]
-    return [os.path.join(place, other) for _, other in sorted(found)[:_MOST_RANKS]]
+    for _, other in sorted(found)[:_MOST_RANKS]:
+        file = os.path.join(place, other)
+        text = text_of(file)
+        if text.startswith(RECORD):
+            yield file, whole_record(text, file, text_of)
 
 
-def leader_of(name: str) -> str | None:
-    """run.jsonl for run.rank3.jsonl; None for any other name."""
-    found = _RANK.fullmatch(name)
-    return None if found is None else found["stem"] + (found["suffix"] or "")
+def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
+    """The names of files, without the records of other ranks, which are read with the one of rank 0."""
+    there = set(names)
+    for name in names:
+        found = _RANK.fullmatch(name_of(name).base) if ".rank" in name else None
+        leader = found["stem"] + (found["suffix"] or "") if found is not None else None
+        try:
+            beside = leader in there and head_of(os.path.join(place, leader), _HEAD_BYTES).startswith(RECORD)
+        except (OSError, StepwatchError):  # told where it is itself looked at
+            beside = False
+        if not beside:
+            yield name

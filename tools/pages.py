@@ -1,4 +1,8 @@
-"""The parts of the pages that are made: help texts, real answers and the core of examples, between markers."""
+"""Rewrites what is generated in README.md and docs/: `python -m tools.pages`.
+
+Between markers stand help texts, real answers and the core of examples; docs/formats.md and docs/recommended.md are
+made as a whole.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +13,25 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.house.sentences import ROOT
+from tools import ROOT, formats_page, recommended_page
 
-PAGES = (
-    "README.md", "docs/index.md", "docs/explain.md", "docs/estimate.md", "docs/advice.md", "docs/watch.md",
-    "docs/serve.md", "docs/compare.md", "docs/gpus.md", "docs/record.md", "docs/train.md", "docs/prepare.md",
-    "docs/calibrate.md",
-)  # fmt: skip
+_COMMANDS = "explain estimate advice watch serve compare gpus record train prepare calibrate"
+PAGES = ("README.md", "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
 _BLOCK = re.compile(
     r"<!-- (?P<kind>help|output|example):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
 )
 _SHOWN = re.compile(r"^# shown in docs/[\w-]+\.md:\n(?P<code>.*?)^# so far$", re.DOTALL | re.MULTILINE)
 _FOR_LINTERS = re.compile(r"  # (?:noqa|fmt): .*$", re.MULTILINE)
 OUTPUTS = {
-    "short": ("examples/short.log", "--gpu", "4070"),
-    "resumed": ("examples/resumed.log", "--gpu", "4070"),
-    "laptop-sleep": ("examples/laptop-sleep.log",),
-    "4070": ("gpus", "4070"),
-    "estimate": ("estimate", "examples/train_gpt2_small.py", "--gpu", "4070"),
-    "claim": (
-        "estimate",
-        "--gpu",
-        "4070",
-        "--set",
-        "n_params=40e6",
-        "--set",
-        "tokens_per_iter=524288",
-        "--claim",
-        "100ms",
-    ),
-    "advise": ("advise", "examples/train_gpt2_small.py", "--gpu", "4070", "--compile=False"),
-    "advise-log": ("advise", "examples/nanogpt-4070.log", "--gpu", "4070", "--set", "max_iters=20000"),
-    "recommended": (
-        "advise",
-        "--gpu",
-        "4070",
-        "--n_layer=8",
-        "--n_head=8",
-        "--n_embd=512",
-        "--tokens_per_iter=524288",
-    ),
+    "short": "examples/short.log --gpu 4070",
+    "resumed": "examples/resumed.log --gpu 4070",
+    "laptop-sleep": "examples/laptop-sleep.log",
+    "4070": "gpus 4070",
+    "estimate": "estimate examples/train_gpt2_small.py --gpu 4070",
+    "claim": "estimate --gpu 4070 --set n_params=40e6 --set tokens_per_iter=524288 --claim 100ms",
+    "advise": "advise examples/train_gpt2_small.py --gpu 4070 --compile=False",
+    "advise-log": "advise examples/nanogpt-4070.log --gpu 4070 --set max_iters=20000",
+    "recommended": "advise --gpu 4070 --n_layer=8 --n_head=8 --n_embd=512 --tokens_per_iter=524288",
 }
 
 
@@ -63,7 +46,7 @@ class Block(NamedTuple):
     @property
     def arguments(self) -> tuple[str, ...]:
         if self.kind == "output":
-            return OUTPUTS[self.name]
+            return tuple(OUTPUTS[self.name].split())
         return ("--help",) if self.name == "stepwatch" else (self.name, "--help")
 
 
@@ -83,10 +66,9 @@ def fresh_body(block: Block) -> str:
     """What the block should hold: the command as one would type it, and what it prints; or the core of an example."""
     if block.kind == "example":
         return f"```python\n{core_of_example(block.name)}```\n"
-    shown = "" if block.kind == "help" else f"$ stepwatch {' '.join(block.arguments)}\n"
-    return (
-        f"```console\n{shown}{answer(*block.arguments)}```\n" if shown else f"```text\n{answer(*block.arguments)}```\n"
-    )
+    if block.kind == "help":
+        return f"```text\n{answer(*block.arguments)}```\n"
+    return f"```console\n$ stepwatch {' '.join(block.arguments)}\n{answer(*block.arguments)}```\n"
 
 
 def answer(*arguments: str) -> str:
@@ -94,8 +76,12 @@ def answer(*arguments: str) -> str:
     plain = {"COLUMNS": "80", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "LANGUAGE": "en", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
         [sys.executable, "-m", "stepwatch", *arguments],
-        capture_output=True, encoding="utf-8", cwd=ROOT, env=os.environ | plain | {"PYTHONUTF8": "1"}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=os.environ | plain | {"PYTHONUTF8": "1"},
+        check=False,
+    )
     if done.returncode not in (0, 3):  # 3: answered, and the answer is no
         raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-800:]}")
     return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n")) + "\n"
@@ -118,3 +104,16 @@ def rewritten(page: str) -> str:
         return f"<!-- {block.kind}:{block.name} -->\n{fresh_body(block)}<!-- /{block.kind} -->"
 
     return _BLOCK.sub(renew, text)
+
+
+def main() -> None:
+    texts = {page: rewritten(page) for page in PAGES}
+    texts |= {formats_page.PAGE: formats_page.page(), recommended_page.PAGE: recommended_page.page()}
+    for page, text in texts.items():
+        if not page_path(page).exists() or text != page_path(page).read_text(encoding="utf-8"):
+            page_path(page).write_text(text, encoding="utf-8")
+            print(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -17,10 +17,10 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.arguments import settings_from
 from stepwatch.readers.columns import Block, Template, numbers_after
-from stepwatch.readers.formats.recorded_run import complete
+from stepwatch.readers.formats.recorder_run import complete
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 from stepwatch.units import TERA
 
 STEP = Template('{{"step":{number},"s":{s},"t":{t@}{data_s&}{wait_s&}{loss&}{tokens&}{>}')
@@ -289,4 +289,5 @@ READER = Reader(
     parse=parse,
     finish=finish,
     complete=complete,
+    traits=Traits(states_model=True),
 )

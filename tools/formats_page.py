@@ -1,15 +1,13 @@
-"""Writes docs/formats.md from the readers themselves: `python -m tests.house.formats`."""
+"""docs/formats.md, from the readers themselves; `python -m tools.pages` writes it."""
 
 from __future__ import annotations
-
-from tests.house.sentences import ROOT
 
 from stepwatch.i18n import say
 from stepwatch.readers import READERS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.run import Timing
 
-PAGE = ROOT / "docs" / "formats.md"
+PAGE = "docs/formats.md"
 HEAD = """\
 # Formats
 
@@ -35,27 +33,12 @@ INCLUDED = {BOTH: "evaluation and checkpoint", NOTHING: "neither evaluation nor 
 
 def page() -> str:
     readers = [READERS[name] for name in sorted(READERS)]
-    rows = (f"| [{one.name}](#{_anchor(one)}) | {TIMES[one.timing]} | {_included(one)} |\n" for one in readers)
-    return HEAD + "".join(rows) + "".join(map(_section, readers))
+    rows = (
+        f"| [{one.name}](#{one.name.replace('.', '')}) | {TIMES[one.timing]} | {_included(one)} |\n" for one in readers
+    )
+    sections = (f"\n## {one.name}\n\n{say(one.about)}\n\n```text\n{one.example.rstrip()}\n```\n" for one in readers)
+    return HEAD + "".join(rows) + "".join(sections)
 
 
 def _included(reader: Reader) -> str:
     return INCLUDED.get(reader.holds) or {"eval": "evaluation", "checkpoint": "checkpoint"}[next(iter(reader.holds))]
-
-
-def _anchor(reader: Reader) -> str:
-    return reader.name.replace(".", "")
-
-
-def _section(reader: Reader) -> str:
-    return f"\n## {reader.name}\n\n{say(reader.about)}\n\n```text\n{reader.example.rstrip()}\n```\n"
-
-
-def main() -> None:
-    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
-        PAGE.write_text(page(), encoding="utf-8")
-        print(f"wrote {PAGE.relative_to(ROOT)}")
-
-
-if __name__ == "__main__":
-    main()

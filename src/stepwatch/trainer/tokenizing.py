@@ -16,7 +16,7 @@ import numpy as np
 
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-from stepwatch.trainer.errors import DataError
+from stepwatch.trainer.input_errors import DataError
 
 KINDS = ("char", "byte", "gpt2")
 Tokens = np.ndarray[Any, np.dtype[np.uint16]]

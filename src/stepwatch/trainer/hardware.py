@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from stepwatch.errors import InputError, UnknownGpu
+from stepwatch.gpus import find_gpu, this_card
 from stepwatch.messages import Message
 from stepwatch.trainer.config import TrainConfig
+from stepwatch.units import TERA
 
 FIRST_WITH_BF16 = (8, 0)  # compute capability; torch.cuda.is_bf16_supported() says yes to slow emulation as well
-TERA = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,7 @@ class Device:
     def said(self) -> str:
         """For the first line of the log."""
         if self.peak_flops is None:
-            why = "no peak is known for it"
-            return f"on {self.name} ({self.device.type}, {self.dtype}); mfu is unknown: {why}"
+            return f"on {self.name} ({self.device.type}, {self.dtype}); mfu is unknown: no peak is known for it"
         return f"on {self.name} ({self.device.type}, {self.dtype}); mfu of its {self.peak_flops / TERA:.1f} TFLOPS"
 
 
@@ -60,21 +60,20 @@ def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
     """What the config says, else the best that is there. Each rank of one machine has its own card."""
     device = _device(config.device, local_rank)
     if device.type != "cuda":
-        return _without_cuda(device, config)
+        remarks: tuple[str, ...] = ()
+        if config.dtype not in (None, "float32"):
+            remarks = (f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does",)
+        return Device(device=device, dtype="float32", compile=bool(config.compile), name=device.type, remarks=remarks)
     properties = torch.cuda.get_device_properties(device)
     capability = (properties.major, properties.minor)
     dtype = config.dtype or ("bfloat16" if capability >= FIRST_WITH_BF16 else "float16")
     return Device(
-        device=device, dtype=dtype, compile=config.compile is not False, name=properties.name,
+        device=device,
+        dtype=dtype,
+        compile=config.compile is not False,
+        name=properties.name,
         peak_flops=_peak(properties.name, properties.total_memory, properties.multi_processor_count, dtype),
-    )  # fmt: skip
-
-
-def _without_cuda(device: torch.device, config: TrainConfig) -> Device:
-    remarks: tuple[str, ...] = ()
-    if config.dtype not in (None, "float32"):
-        remarks = (f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does",)
-    return Device(device=device, dtype="float32", compile=bool(config.compile), name=device.type, remarks=remarks)
+    )
 
 
 def _device(asked: str | None, local_rank: int | None) -> torch.device:
@@ -96,8 +95,6 @@ def _device(asked: str | None, local_rank: int | None) -> torch.device:
 
 
 def _peak(name: str, vram_bytes: float, sm_count: int, dtype: str) -> float | None:
-    from stepwatch.gpus import find_gpu, this_card
-
     try:
         return find_gpu(name, vram_bytes=vram_bytes, sm_count=sm_count).peak_flops(dtype).flops
     except UnknownGpu:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from stepwatch.messages import Message
-from stepwatch.trainer.errors import CheckpointError
+from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.snapshot import Copy, Snapshot, size_of
 
 __all__ = ["CheckpointError", "Keeper", "Saved", "check_shape", "load", "model_state"]
@@ -74,7 +74,10 @@ class Keeper:
             for leftover in directory.glob(f"{NAME}.*.tmp"):
                 leftover.unlink(missing_ok=True)
         except OSError as error:
-            raise _unwritable(directory, error) from error
+            facts = {"name": str(directory), "reason": error.strerror or type(error).__name__}
+            raise CheckpointError(
+                Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
+            ) from error
 
     def expect(self, checkpoint: Mapping[str, Any]) -> None:
         """Make ready for such checkpoints meanwhile: a first save takes fresh memory, and code that was never run."""
@@ -176,30 +179,17 @@ def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
             torch.save(checkpoint, cast(IO[bytes], _Gentle(stream, hurry)))
             os.fsync(stream.fileno())
         os.replace(new, path)
-        _sync_directory(path.parent)
+        if os.name != "nt":  # a rename is safe once its directory is; Windows cannot open one and needs it not
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except Exception as error:  # whatever it was, training goes on and the older checkpoint is whole
         with suppress(OSError):
             new.unlink(missing_ok=True)
         return _reason(error)
     return None
-
-
-def _unwritable(directory: Path, error: OSError) -> CheckpointError:
-    reason = {"name": str(directory), "reason": error.strerror or type(error).__name__}
-    return CheckpointError(
-        Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another --out_dir")
-    )
-
-
-def _sync_directory(directory: Path) -> None:
-    """A rename is safe once its directory is; Windows cannot open one and needs it not."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _step_back() -> None:
@@ -232,31 +222,26 @@ def load(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as stream:
             begins = stream.read(2)
+    except FileNotFoundError as error:
+        raise _refused(Message("there is no file “{name:word}”", {"name": str(path)})) from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        facts = {"name": str(path), "reason": error.strerror or type(error).__name__}
+        raise _refused(Message("“{name:word}” cannot be read: {reason:word}", facts)) from error
     if not begins:
         raise _refused(Message("“{name:word}” is empty", {"name": str(path)}))
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file makes torch raise nearly anything
-        raise _refused(_what_it_is(path, begins, str(error))) from error
-    _check_content(path, loaded)
-    return cast(dict[str, Any], loaded)
-
-
-def _what_it_is(path: Path, begins: bytes, told: str) -> Message:
-    asked = _ASKED_FOR.search(told)
-    if asked is not None:
-        return Message(
-            "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
-            {"name": str(path), "asked": asked["name"]},
-        )
-    if begins == b"PK":
-        return Message("“{name:word}” is cut off or damaged", {"name": str(path)})
-    return Message("“{name:word}” is no checkpoint", {"name": str(path)})
-
-
-def _check_content(path: Path, loaded: Any) -> None:
+        asked = _ASKED_FOR.search(str(error))
+        what = Message("“{name:word}” is no checkpoint", {"name": str(path)})
+        if asked is not None:
+            what = Message(
+                "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
+                {"name": str(path), "asked": asked["name"]},
+            )
+        elif begins == b"PK":
+            what = Message("“{name:word}” is cut off or damaged", {"name": str(path)})
+        raise _refused(what) from error
     if not isinstance(loaded, dict):
         raise _refused(Message("“{name:word}” is no checkpoint", {"name": str(path)}))
     lacking = [key for key, kind in _KINDS.items() if not isinstance(loaded.get(key), kind)]
@@ -268,13 +253,7 @@ def _check_content(path: Path, loaded: Any) -> None:
                 {"name": str(path), "keys": ", ".join(lacking)},
             )
         )
-
-
-def _unreadable(path: Path, error: OSError) -> CheckpointError:
-    if isinstance(error, FileNotFoundError):
-        return _refused(Message("there is no file “{name:word}”", {"name": str(path)}))
-    reason = {"name": str(path), "reason": error.strerror or type(error).__name__}
-    return _refused(Message("“{name:word}” cannot be read: {reason:word}", reason))
+    return cast(dict[str, Any], loaded)
 
 
 def _refused(what: Message) -> CheckpointError:
@@ -290,11 +269,11 @@ def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """What was asked for must be what the checkpoint has; a shorter block_size the model can be cut to."""
-    differing = [
-        f"{key} {model_args[key]} ≠ {wanted[key]}"
-        for key in SHAPE
-        if key in wanted and not _fits(key, model_args[key], wanted[key])
-    ]
+    differing = []
+    for key in (key for key in SHAPE if key in wanted):
+        fits = model_args[key] == wanted[key] or (key == "block_size" and wanted[key] < model_args[key])
+        if not fits:
+            differing.append(f"{key} {model_args[key]} ≠ {wanted[key]}")
     if differing:
         raise CheckpointError(
             Message(
@@ -303,7 +282,3 @@ def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> Non
             ),
             Message("leave these settings out to go on with the checkpoint's own, or begin anew: --init_from=scratch"),
         )
-
-
-def _fits(key: str, has: Any, wanted: Any) -> bool:
-    return bool(has == wanted or (key == "block_size" and wanted < has))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import shutil
@@ -14,7 +15,8 @@ from datetime import UTC, datetime
 
 import torch
 
-from stepwatch.errors import InputError, UsageError
+from stepwatch.errors import InputError, UnknownGpu, UsageError
+from stepwatch.gpus import this_card
 from stepwatch.gpus.calibration import Axis, Calibration, Curve, Figure, processor_name, usable_cores
 from stepwatch.messages import Message
 from stepwatch.trainer import parts
@@ -31,9 +33,10 @@ ATTENTION = (Axis("block_size", (32, 128, 512, 1024)), Axis("head_size", (16, 64
 SCORES = (Axis("block_size", (32, 128, 512)), Axis("head_size", (16, 64)))
 # On either side of 32 MB, above which glibc takes fresh pages for every tensor.
 HEAD = (
-    Axis("logits", (2**14, 2**21, 7 * 2**20, 9 * 2**20, 12 * 2**20)), Axis("vocab_size", (2048, 32768)),
+    Axis("logits", (2**14, 2**21, 7 * 2**20, 9 * 2**20, 12 * 2**20)),
+    Axis("vocab_size", (2048, 32768)),
     Axis("n_embd", (64, 256)),
-)  # fmt: skip
+)
 EMBEDDING = (Axis("elements", (2**12, 2**18, 2**22, 7 * 2**20, 9 * 2**20, 2**24)),)
 OPTIMIZER = Axis("elements", (2**6, 2**16, 2**20, 2**22, 7 * 2**20, 9 * 2**20, 2**24))
 MOST_TENSORS, ENOUGH_ELEMENTS = 32, 2**22  # so many, or until they are more than a cache holds
@@ -47,7 +50,7 @@ SHARE_OF_FREE = 0.25  # of the disk, at most
 COMPILED_LAYERS = 2
 
 
-class Stopwatch:
+class Timer:
     """Times an act again and again; the clock may be any, and what a card has in hand is waited for."""
 
     def __init__(self, clock: Clock, finish: Callable[[], None]) -> None:
@@ -80,32 +83,43 @@ def figure_of(samples: Sequence[float], *, unit: str = "s", amount: float | None
 
 
 def calibrate(
-    device: str | None = None, directory: str = ".", *, compiles: bool = True, clock: Clock = time.perf_counter,
+    device: str | None = None,
+    directory: str = ".",
+    *,
+    compiles: bool = True,
+    clock: Clock = time.perf_counter,
     told: Told = lambda message: None,
-) -> Calibration:  # fmt: skip
+) -> Calibration:
     """Nothing is written but a file in `directory`, which is removed; UsageError for a device that is not there."""
     device = _device(device)
     torch.manual_seed(0)
-    stopwatch = Stopwatch(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
+    timer = Timer(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
     told(Message("torch.save"))
     # First the load, before there is our own; then what may fail.
-    saved = {"waiting": waiting(clock), **saving(stopwatch, directory, device)}
+    saved = {"waiting": waiting(clock), **saving(timer, directory, device)}
     told(Message("matrix products, memory, launches"))
-    figures, curves = ceilings(stopwatch, device)
+    figures, curves = ceilings(timer, device)
     if device == "cpu":
         told(Message("the parts of a training step"))
-        curves |= part_curves(stopwatch)
-        figures |= part_figures(stopwatch)
+        curves |= part_curves(timer)
+        figures |= part_figures(timer)
     figures |= saved
     if compiles:
         told(Message("torch.compile"))
-        figures |= compiling(stopwatch, device)
+        figures |= compiling(timer, device)
     return Calibration(
-        device=device, name=torch.cuda.get_device_name() if device == "cuda" else processor_name(),
-        processor=processor_name(), cores=usable_cores(), threads=torch.get_num_threads(),
-        memory_bytes=_memory_bytes(device), torch=str(torch.__version__), driver=_driver(device),
-        made=datetime.now(UTC).isoformat(timespec="seconds"), figures=figures, curves=curves,
-    )  # fmt: skip
+        device=device,
+        name=torch.cuda.get_device_name() if device == "cuda" else processor_name(),
+        processor=processor_name(),
+        cores=usable_cores(),
+        threads=torch.get_num_threads(),
+        memory_bytes=_memory_bytes(device),
+        torch=str(torch.__version__),
+        driver=_driver() if device == "cuda" else None,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        figures=figures,
+        curves=curves,
+    )
 
 
 def waiting(clock: Clock) -> Figure:
@@ -133,23 +147,12 @@ def _memory_bytes(device: str) -> float:
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows
-        return _windows_memory_bytes()
+        installed = ctypes.c_ulonglong(0)
+        ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(installed))  # type: ignore[attr-defined]
+        return installed.value * 1024.0
 
 
-def _windows_memory_bytes() -> float:
-    import ctypes
-
-    installed = ctypes.c_ulonglong(0)
-    ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(installed))  # type: ignore[attr-defined]
-    return installed.value * 1024.0
-
-
-def _driver(device: str) -> str | None:
-    if device == "cpu":
-        return None
-    from stepwatch.errors import UnknownGpu
-    from stepwatch.gpus import this_card
-
+def _driver() -> str | None:
     try:
         return this_card().driver_version
     except UnknownGpu:
@@ -159,24 +162,24 @@ def _driver(device: str) -> str | None:
 # --- ceilings ---------------------------------------------------------------------------------------------------
 
 
-def ceilings(stopwatch: Stopwatch, device: str) -> tuple[dict[str, Figure], dict[str, Curve]]:
+def ceilings(timer: Timer, device: str) -> tuple[dict[str, Figure], dict[str, Curve]]:
     figures: dict[str, Figure] = {}
     curves: dict[str, Curve] = {}
     for dtype in DTYPES[device]:
-        curve = matmul_curve(stopwatch, device, dtype)
+        curve = matmul_curve(timer, device, dtype)
         if curve is not None:
             curves[f"matmul_{dtype}"] = curve
             figures[f"matmul_{dtype}"] = max(curve.figures)
     source = torch.empty(COPY_BYTES[device] // 4, device=device).fill_(1.0)
     target = torch.empty_like(source)
-    copies = [taken for _ in range(ROUNDS) for taken in stopwatch.samples(lambda: target.copy_(source))]
+    copies = [taken for _ in range(ROUNDS) for taken in timer.samples(lambda: target.copy_(source))]
     figures["bandwidth"] = figure_of(copies, unit="B/s", amount=2.0 * COPY_BYTES[device])
     small = torch.zeros(1, device=device)
-    figures["launch"] = stopwatch.figure(lambda: [small.add_(1.0) for _ in range(LAUNCHES)]).over(LAUNCHES)
+    figures["launch"] = timer.figure(lambda: [small.add_(1.0) for _ in range(LAUNCHES)]).over(LAUNCHES)
     return figures, curves
 
 
-def matmul_curve(stopwatch: Stopwatch, device: str, dtype: str) -> Curve | None:
+def matmul_curve(timer: Timer, device: str, dtype: str) -> Curve | None:
     """FLOP/s of square products; sizes that take too long are left out. None where the dtype is not there."""
     kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, dtype == "tf32"
@@ -184,7 +187,7 @@ def matmul_curve(stopwatch: Stopwatch, device: str, dtype: str) -> Curve | None:
     try:
         for size in MATMUL_SIZES[device]:
             left, right = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
-            taken = list(stopwatch.samples(lambda left=left, right=right: left @ right))  # type: ignore[misc]
+            taken = list(timer.samples(lambda left=left, right=right: left @ right))  # type: ignore[misc]
             points[size] = figure_of(taken, unit="FLOP/s", amount=2.0 * size**3)
             if min(taken) > LONG_S / 4:
                 break
@@ -198,7 +201,7 @@ def matmul_curve(stopwatch: Stopwatch, device: str, dtype: str) -> Curve | None:
 # --- the parts of a step ----------------------------------------------------------------------------------------
 
 
-def part_curves(stopwatch: Stopwatch) -> dict[str, Curve]:
+def part_curves(timer: Timer) -> dict[str, Curve]:
     """Each part over its sizes: the forward pass, as in an evaluation, and both passes, as in a step."""
 
     def flash(positions: int, head_size: int) -> parts.Pair:
@@ -208,49 +211,47 @@ def part_curves(stopwatch: Stopwatch) -> dict[str, Curve]:
         return parts.attention(positions, head_size, sequences=SEQUENCES, dropout=0.1)
 
     return {
-        **_pair_curves(stopwatch, "layer", LAYER, parts.layer),
-        **_pair_curves(stopwatch, "attention", ATTENTION, flash),
-        **_pair_curves(stopwatch, "scores", SCORES, scores),
-        **_pair_curves(stopwatch, "head", HEAD, parts.head),
-        **_pair_curves(stopwatch, "embedding", EMBEDDING, parts.embedding),
-        "optimizer": optimizer_curve(stopwatch),
+        **_pair_curves(timer, "layer", LAYER, parts.layer),
+        **_pair_curves(timer, "attention", ATTENTION, flash),
+        **_pair_curves(timer, "scores", SCORES, scores),
+        **_pair_curves(timer, "head", HEAD, parts.head),
+        **_pair_curves(timer, "embedding", EMBEDDING, parts.embedding),
+        "optimizer": optimizer_curve(timer),
     }
 
 
-def _pair_curves(
-    stopwatch: Stopwatch, name: str, axes: tuple[Axis, ...], make: Callable[..., parts.Pair]
-) -> dict[str, Curve]:
+def _pair_curves(timer: Timer, name: str, axes: tuple[Axis, ...], make: Callable[..., parts.Pair]) -> dict[str, Curve]:
     grid = list(itertools.product(*(axis.points for axis in axes)))
     forward: list[list[float]] = [[] for _ in grid]
     both: list[list[float]] = [[] for _ in grid]
     for turn in range(ROUNDS):
         for place, point in enumerate(grid):
             pair = make(*map(int, point))
-            both[place] += stopwatch.samples(pair.both, warm=turn == 0)
-            forward[place] += stopwatch.samples(pair.forward, warm=turn == 0)
+            both[place] += timer.samples(pair.both, warm=turn == 0)
+            forward[place] += timer.samples(pair.forward, warm=turn == 0)
     return {
         f"{name}_forward": Curve(axes, tuple(map(figure_of, forward))),
         f"{name}_both": Curve(axes, tuple(map(figure_of, both))),
     }
 
 
-def optimizer_curve(stopwatch: Stopwatch) -> Curve:
+def optimizer_curve(timer: Timer) -> Curve:
     """Seconds for one tensor, by its size: large ones need fresh pages for what lies between the operations."""
 
     def of_size(elements: int) -> Figure:
         count = min(MOST_TENSORS, max(1, ENOUGH_ELEMENTS // elements))
-        return stopwatch.figure(parts.optimizer([elements] * count)).over(count)
+        return timer.figure(parts.optimizer([elements] * count)).over(count)
 
     return Curve((OPTIMIZER,), tuple(of_size(int(elements)) for elements in OPTIMIZER.points))
 
 
-def part_figures(stopwatch: Stopwatch) -> dict[str, Figure]:
+def part_figures(timer: Timer) -> dict[str, Figure]:
     """What needs no curve: a cost for each element or sequence."""
     dropped, elements = parts.dropout(2**20), 2**20
-    plain, biased = (stopwatch.figure(parts.layer(256, 256, bias=bias).both) for bias in (False, True))
-    sequence = stopwatch.figure(parts.batch(16, 256)).over(16)
+    plain, biased = (timer.figure(parts.layer(256, 256, bias=bias).both) for bias in (False, True))
+    sequence = timer.figure(parts.batch(16, 256)).over(16)
     return {
-        "dropout_element": stopwatch.figure(dropped.both).over(elements),
+        "dropout_element": timer.figure(dropped.both).over(elements),
         "bias": biased.over(plain.value, "1"),
         "batch_sequence": sequence,
     }
@@ -259,7 +260,7 @@ def part_figures(stopwatch: Stopwatch) -> dict[str, Figure]:
 # --- the disk and the compiler ----------------------------------------------------------------------------------
 
 
-def saving(stopwatch: Stopwatch, directory: str, device: str = "cpu") -> dict[str, Figure]:
+def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figure]:
     """What torch.save takes for each byte and each tensor, written over the last file as nanoGPT does."""
     try:
         free = shutil.disk_usage(directory).free
@@ -274,7 +275,7 @@ def saving(stopwatch: Stopwatch, directory: str, device: str = "cpu") -> dict[st
         handle, path = tempfile.mkstemp(dir=directory, prefix=".stepwatch-", suffix=".pt")
         os.close(handle)
         try:
-            return _saved(stopwatch, path, size, device)
+            return _saved(timer, path, size, device)
         finally:
             os.unlink(path)
     except OSError as error:
@@ -285,19 +286,17 @@ def saving(stopwatch: Stopwatch, directory: str, device: str = "cpu") -> dict[st
         ) from error
 
 
-def _saved(stopwatch: Stopwatch, path: str, size: int, device: str) -> dict[str, Figure]:
+def _saved(timer: Timer, path: str, size: int, device: str) -> dict[str, Figure]:
     small = parts.checkpoint(SMALL_TENSORS // 4, device)
-    tensor = stopwatch.figure(lambda: torch.save(small(), path)).over(SMALL_TENSORS)
+    tensor = timer.figure(lambda: torch.save(small(), path)).over(SMALL_TENSORS)
     large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
-    taken = [
-        seconds for _ in range(ROUNDS) for seconds in stopwatch.samples(lambda: torch.save(large, path), fewest=SAVES)
-    ]
+    taken = [seconds for _ in range(ROUNDS) for seconds in timer.samples(lambda: torch.save(large, path), fewest=SAVES)]
     overhead = 12 * tensor.value
     rate = figure_of([max(seconds - overhead, seconds / 2) for seconds in taken], unit="B/s", amount=float(size))
     return {"save_tensor": tensor, "save_rate": rate}
 
 
-def compiling(stopwatch: Stopwatch, device: str) -> dict[str, Figure]:
+def compiling(timer: Timer, device: str) -> dict[str, Figure]:
     """First minus later step of a small compiled model, nothing cached; none where torch.compile does not work here."""
     import torch._inductor.config as inductor
 
@@ -318,7 +317,7 @@ def compiling(stopwatch: Stopwatch, device: str) -> dict[str, Figure]:
         return {}
     finally:
         inductor.force_disable_caches = before
-    quick, plain = (stopwatch.figure(lambda made=made: made(text).backward()) for made in (compiled, model))  # type: ignore[misc]
+    quick, plain = (timer.figure(lambda made=made: made(text).backward()) for made in (compiled, model))  # type: ignore[misc]
     seconds = max(first - plain.value * 4 / 3, 1e-3)
     return {
         "compile": Figure(seconds, seconds, seconds),

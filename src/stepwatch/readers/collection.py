@@ -1,0 +1,258 @@
+"""What a user names, as runs: files, directories, standard input; with what was noticed on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import READERS
+from stepwatch.readers.formats.like import reader_like
+from stepwatch.readers.log_files import NEAR, Log, Wanted, joined_pieces, logs_among, spacing
+from stepwatch.readers.rank_joining import joined_ranks
+from stepwatch.run import Run
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_stdin, unreadable
+from stepwatch.sources.contents import samples_of
+from stepwatch.sources.directories import event_files, is_collection, places_below, wandb_files
+from stepwatch.sources.packed import SUFFIXES
+from stepwatch.sources.recordings import without_ranks
+from stepwatch.sources.rotation import groups_of
+
+MOST_FILES = 20_000
+_NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted
+_HEAD_BYTES = 1 << 16
+# Text that may quote a log without being one.
+_SOURCE_CODE = Pattern(r"\.(?:py|c|h|cu|cpp|js|ts|css|html|svg|toml|lock)")
+# Of files with these endings, of which there may be many large ones, only the beginning is looked at.
+_BINARY = Pattern(
+    r"\.(?:pyc|so|pt|pth|ckpt|bin|safetensors|npy|npz|pkl|parquet|arrow|png|jpg|jpeg|gif|pdf|zip|tar|whl|mp4|wav|model|db"
+    r"|sqlite|h5|onnx)"
+)
+# What lines of every trainer have, and most other text has not: quicker to look for than all that they have.
+_NUMBERED = Pattern(rb"(?i)(?:iter|step|epoch|batch|loss)[a-z_]{0,12}\W{0,8}\d|\d/\d+ \[|\d ?(?:it/s|s/it|ms)\b")
+
+Sniff = Callable[[bytes], float]
+
+
+class Failure(NamedTuple):
+    """A file below a directory that could not be read, and why."""
+
+    name: str
+    error: StepwatchError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The runs in what was named, in its order, and what is to be said beside them."""
+
+    runs: tuple[Run, ...]
+    notices: tuple[Notice, ...] = ()
+    """Logs that could not be read, files that are no logs."""
+    gaps: tuple[Message, ...] = ()
+    """Logs of which a piece is missing."""
+
+
+def read_all(
+    logs: Sequence[str | Source],
+    *,
+    log_format: str | None = None,
+    like: str | None = None,
+    limit: int = LARGEST_EXPANSION_BYTES,
+) -> Found:
+    """Files, directories, `-` for standard input, or sources at hand.
+
+    One bad log among several is a notice; alone it is the error. Raises NothingRead where all of several are bad.
+    """
+    wanted = Wanted(log_format, like, limit)
+    runs: list[Run] = []
+    notices: list[Notice] = []
+    gaps: list[tuple[str, int]] = []
+    names = [log for log in logs if isinstance(log, str)]
+    named_alone = len(names) == len(logs) > 1
+    for log in logs_among(names, wanted) if named_alone else logs:
+        path = log if isinstance(log, str) else log.paths[-1] if isinstance(log, Log) else None
+        try:
+            if isinstance(log, Source):
+                runs += wanted.read(log)
+            elif path == "-":
+                runs += wanted.read(from_stdin(limit=limit))
+            elif path is not None and is_collection(path):
+                found = runs_in(path, wanted)
+                runs += found.runs
+                notices += _notices(found)
+                gaps += found.gaps
+            else:
+                whole = log if isinstance(log, Log) else Log((log,))
+                runs += whole.runs(wanted)
+                gaps.append((whole.paths[-1], whole.missing))
+        except StepwatchError as error:
+            if len(logs) < 2:
+                raise
+            notices.append(Notice(error.what, error.remedy, is_failure=True))
+    if not runs:
+        failure = next(notice for notice in notices if notice.is_failure)
+        nothing = NothingRead(failure.what, failure.remedy)
+        nothing.notices = tuple(notices)
+        raise nothing
+    pieces = (
+        Message(
+            "Of “{name:word}” a piece is missing, and {count:n} iterations with it.",
+            {"name": os.path.basename(name), "count": missing},
+        )
+        for name, missing in gaps
+        if missing
+    )
+    return Found(runs=joined_ranks(runs), notices=tuple(notices), gaps=tuple(pieces))
+
+
+# --- directories ------------------------------------------------------------------------------------------------
+
+
+class Collection(NamedTuple):
+    """What is below a directory."""
+
+    runs: tuple[Run, ...]
+    passed_over: int
+    """Files that are no log."""
+    failed: tuple[Failure, ...]
+    more: bool
+    """There were too many files to look at all of them."""
+    gaps: tuple[tuple[str, int], ...] = ()
+    """Logs of which a piece is missing, and how many iterations with it."""
+
+
+def _notices(found: Collection) -> Iterator[Notice]:
+    for name, error in found.failed[:_NAMED_FAILURES]:
+        yield Notice(Message("{name:word}: {what:word}", {"name": name, "what": error.what}), is_failure=True)
+    if len(found.failed) > _NAMED_FAILURES:
+        yield Notice(Message("… and {count:n} more.", {"count": len(found.failed) - _NAMED_FAILURES}))
+    if found.passed_over:
+        count = {"count": found.passed_over}
+        yield Notice(
+            Message("{count:n} other file is no log", count, "{count:n} other files are no logs", found.passed_over)
+        )
+    if found.more:
+        yield Notice(Message("only the first {count:n} files were looked at", {"count": MOST_FILES}))
+
+
+def runs_in(path: str, wanted: Wanted) -> Collection:
+    """Raises NoIterations where nothing in the directory is a log, or the one error that there was."""
+    search = _Search(path, wanted)
+    found: list[Run] = []
+    gaps = []
+    for log in search.logs():
+        name = search.name(log.paths[-1])
+        try:
+            found += [replace(run, source=name) for run in log.runs(wanted)]
+        except UsageError:
+            raise
+        except StepwatchError as error:
+            search.failed.append(Failure(name, error))
+            continue
+        if log.missing:
+            gaps.append((name, log.missing))
+    if not found and len(search.failed) == 1:
+        raise search.failed[0].error
+    if not found and not search.failed:
+        facts = {"name": os.path.basename(os.path.normpath(path)), "count": search.passed_over}
+        raise NoIterations(
+            Message("no log was found in “{name:word}”; files looked at: {count:n}", facts),
+            Message("name the log itself, or the directory that holds it"),
+        )
+    runs = _in_order(joined_ranks(found))
+    return Collection(tuple(runs), search.passed_over, tuple(search.failed), search.more, tuple(gaps))
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    """By place; in one directory, runs that go on from others by the iterations, then by the clock."""
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for run in runs:
+        if len(run.iterations):
+            first, last = int(run.iterations.number[0]), int(run.iterations.number[-1])
+            reach = last + NEAR * max(int(spacing(run.iterations.number)), 1)
+            spans.setdefault((os.path.dirname(run.source), run.format), []).append((first, reach))
+
+    def place(run: Run) -> tuple[str, int, float, str]:
+        where = os.path.dirname(run.source)
+        begin = int(run.iterations.number[0]) if len(run.iterations) else 0
+        others = spans.get((where, run.format), [])
+        goes_on = run.resumed or (not run.has_header and any(first < begin <= reach for first, reach in others))
+        if not begin or not goes_on:
+            return where, 0, 0.0, run.source
+        stamp = float(run.iterations.stamp_s[0])
+        return where, begin, stamp if np.isfinite(stamp) else 0.0, run.source
+
+    return sorted(runs, key=place)
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks through a directory, and keeps count of what is no log and what could not be read."""
+
+    top: str
+    wanted: Wanted
+    looked: int = 0
+    passed_over: int = 0
+    failed: list[Failure] = field(default_factory=list)
+    more: bool = False
+
+    def name(self, path: str) -> str:
+        return os.path.relpath(path, self.top).replace(os.sep, "/")
+
+    def logs(self) -> Iterator[Log]:
+        sniffs = sniffs_of(self.wanted)
+        for place, names in places_below(self.top, self._no_entry):
+            if wandb_files(place) is not None or event_files(place):
+                yield Log((place,))
+                continue
+            for members in groups_of(without_ranks(place, names)):
+                self.looked += len(members)
+                if self.looked > MOST_FILES:
+                    self.more = True
+                    return
+                paths = [(name, os.path.join(place, file)) for name, file in members]
+                are_logs = [self._is_log(path, sniffs) for _, path in paths]
+                if any(are_logs):  # a piece that shows no iteration, such as an empty one, belongs to them
+                    readable = [found for found, is_log in zip(paths, are_logs, strict=True) if is_log is not None]
+                    yield from joined_pieces(readable, self.wanted)
+                else:
+                    self.passed_over += are_logs.count(False)
+
+    def _is_log(self, path: str, sniffs: Sequence[Sniff]) -> bool | None:
+        """None where it cannot be read."""
+        try:
+            return os.path.isfile(path) and looks_like_log(path, sniffs)
+        except OSError as error:
+            self.failed.append(Failure(self.name(path), unreadable(path, error)))
+        except StepwatchError as error:
+            self.failed.append(Failure(self.name(path), error))
+        return None
+
+    def _no_entry(self, error: OSError) -> None:
+        path = str(error.filename or self.top)
+        self.failed.append(Failure(self.name(path), unreadable(path, error)))
+
+
+def sniffs_of(wanted: Wanted) -> list[Sniff]:
+    readers = READERS.values() if wanted.like is None else (reader_like(wanted.like),)
+    return [reader.sniff for reader in readers]
+
+
+def looks_like_log(path: str, sniffs: Sequence[Sniff]) -> bool:
+    """By its beginning, and by some places further on: headers may be longer than any beginning."""
+    stem, ending = os.path.splitext(path)
+    ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
+    if _SOURCE_CODE.fullmatch(ending):
+        return False
+    for number, sample in enumerate(samples_of(path, _HEAD_BYTES)):
+        if (number == 0 or _NUMBERED.search(sample)) and any(sniff(sample) > 0 for sniff in sniffs):
+            return True
+        if _BINARY.fullmatch(ending):
+            return False
+    return False

@@ -1,0 +1,213 @@
+"""Which files are pieces of one log: rotated ones are joined where one goes on from another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.errors import NoIterations, StepwatchError
+from stepwatch.messages import Message
+from stepwatch.readers.detection import detect
+from stepwatch.readers.reading import read
+from stepwatch.run import Run
+from stepwatch.settings import Origin
+from stepwatch.sources import (
+    LARGEST_EXPANSION_BYTES,
+    RECORD,
+    Source,
+    from_event_files,
+    from_file,
+    from_pieces,
+    plain_file,
+)
+from stepwatch.sources.directories import event_files, wandb_files
+from stepwatch.sources.recordings import is_continued
+from stepwatch.sources.rotation import Name, groups_of
+
+NEAR = 3  # lines: as many may be lost where a log is cut in two
+_EDGE_BYTES = 1 << 16
+_DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
+
+
+class Wanted(NamedTuple):
+    """How a log is to be read."""
+
+    format_name: str | None = None
+    like: str | None = None
+    limit: int = LARGEST_EXPANSION_BYTES
+
+    def read(self, source: Source) -> tuple[Run, ...]:
+        """Says so where the format that is forced is not that of the log."""
+        try:
+            return read(source, self.format_name, like=self.like)
+        except NoIterations as error:
+            other = detect(source) if self.format_name is not None else None
+            if other in (None, self.format_name):
+                raise
+            facts = {"forced": self.format_name, "other": other}
+            raise NoIterations(
+                Message("no iteration of the format {forced:word}; the log looks like {other:word}", facts),
+                Message("leave --log-format out, or give the format of the log"),
+            ) from error
+
+
+class Log(NamedTuple):
+    """A log as its pieces, the oldest first."""
+
+    paths: tuple[str, ...]
+    missing: int = 0
+    """Iterations that none of the pieces holds."""
+
+    def runs(self, wanted: Wanted) -> tuple[Run, ...]:
+        if len(self.paths) > 1:
+            return wanted.read(from_pieces(self.paths, limit=wanted.limit))
+        path = self.paths[0]
+        several = _event_groups(path, wanted) if os.path.isdir(path) else []
+        if len(several) < 2:
+            return wanted.read(from_file(path, limit=wanted.limit))
+        name = os.path.basename(os.path.normpath(path))
+        found = (wanted.read(from_event_files(files, name, limit=wanted.limit)) for files in several)
+        return tuple(run for runs in found for run in runs)
+
+
+def logs_among(paths: Sequence[str], wanted: Wanted) -> list[Log]:
+    """What was named, in that order; the pieces of one log joined, where the first of them stood."""
+    places = {path: place for place, path in reversed(list(enumerate(paths)))}
+    logs = [(place, Log((path,))) for place, path in enumerate(paths) if places[path] != place]  # named again
+    for directory in dict.fromkeys(map(os.path.dirname, places)):
+        files = {os.path.basename(path): path for path in places if os.path.dirname(path) == directory}
+        for members in groups_of(files):
+            joined = joined_pieces([(name, files[file]) for name, file in members], wanted)
+            logs += [(min(places[path] for path in log.paths), log) for log in joined]
+    return [log for _, log in sorted(logs, key=lambda found: found[0])]
+
+
+def _event_groups(directory: str, wanted: Wanted) -> list[list[str]]:
+    """The event files of a directory, by run: one that begins at the first step again is of another."""
+    files = event_files(directory) if wandb_files(directory) is None else []
+    groups: list[list[str]] = [[]]
+    trained: set[str] = set()  # the places of files with training steps: those beside them are evaluations
+    for file in files if len(files) > 1 else ():
+        place = os.path.dirname(file)
+        try:
+            numbers = wanted.read(plain_file(file, limit=wanted.limit))[0].iterations.number
+        except StepwatchError:  # told where all are read
+            numbers = np.empty(0, np.int64)
+        if len(numbers) and place in trained and int(numbers[0]) <= 2 * max(spacing(numbers), 1):
+            groups.append([])
+            trained.clear()
+        if len(numbers):
+            trained.add(place)
+        groups[-1].append(file)
+    return groups
+
+
+# --- the pieces of a rotated log --------------------------------------------------------------------------------
+
+
+class _Piece(NamedTuple):
+    name: Name
+    path: str
+    continues: bool | None = None
+    """Of a record, which says so itself."""
+    first: Run | None = None
+    last: Run | None = None
+
+
+def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[Log]:
+    """Files with names like pieces of one log, as logs: joined where one goes on from the other."""
+    if len(members) == 1:
+        return [Log((members[0][1],))]
+    pieces = []
+    for name, path in members:
+        try:
+            text = plain_file(path, limit=wanted.limit).text
+        except StepwatchError:  # told where it is read
+            pieces.append(_Piece(name, path, continues=False))
+            continue
+        if text.startswith(RECORD):
+            pieces.append(_Piece(name, path, continues=is_continued(text)))
+        else:
+            edges = (_edge(text, wanted, last=last) for last in (False, True))
+            pieces.append(_Piece(name, path, None, *edges))
+    # The highest number is the oldest where a log is rotated; where one is split, the lowest.
+    return min((_chained(order) for order in (pieces, pieces[::-1])), key=len)
+
+
+def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
+    """The first or the last run, from as little of the text as shows it."""
+    size = _EDGE_BYTES
+    while True:
+        part = text[-size:] if last else text[:size]
+        try:
+            runs = read(Source("-", part), wanted.format_name, like=wanted.like)
+        except NoIterations:
+            runs = ()
+        if size >= len(text) or any(len(run.iterations) for run in runs):
+            return runs[-1 if last else 0] if runs else None
+        size *= 8
+
+
+def _chained(pieces: Sequence[_Piece]) -> list[Log]:
+    logs: list[Log] = []
+    before: _Piece | None = None  # the last that tells anything
+    for piece in pieces:
+        missing = _missing(before, piece) if before is not None else None
+        if missing is None and (before is not None or not logs):
+            logs.append(Log((piece.path,)))
+        else:
+            logs[-1] = Log((*logs[-1].paths, piece.path), logs[-1].missing + (missing or 0))
+        if piece.continues is not None or piece.last is not None:
+            before = piece
+    return logs
+
+
+def _missing(before: _Piece, after: _Piece) -> int | None:
+    """How many iterations are missing between two pieces of one log; None where they are not of one."""
+    if before.continues is not None or after.continues is not None:
+        return 0 if after.continues and before.continues is not None else None
+    one, other = before.last, after.first
+    if other is None:  # nothing to explain by itself
+        return 0
+    if one is None or one.format != other.format or not len(other.iterations):
+        return None
+    if not len(one.iterations):  # a header alone, whole or cut in two
+        stated = {name for name, setting in other.settings.items() if setting.origin is Origin.LOG}
+        repeats = other.has_header and stated <= set(one.settings)  # that of the next process, not the rest of the same
+        return None if one.faults or repeats else 0
+    if other.has_header:
+        return None
+    is_numbered = before.name.number is not None or after.name.number is not None
+    gap = is_numbered and abs((before.name.number or 0) - (after.name.number or 0)) > 1
+    return _numbers_between(one, other, gap)
+
+
+def _numbers_between(one: Run, other: Run, gap: bool) -> int | None:
+    """Iterations between two runs of which the second goes on from the first; `gap`: a file between them is gone."""
+    last, first = int(one.iterations.number[-1]), int(other.iterations.number[0])
+    stamps = float(one.iterations.stamp_s[-1]), float(other.iterations.stamp_s[0])
+    elapsed_s = stamps[1] - stamps[0] if min(stamps) > _DATED_S else None
+    usual, usual_s = spacing(one.iterations.number), spacing(one.iterations.stamp_s)
+    if first == last and len(one.iterations) > 1:
+        return 0  # a progress bar is drawn again
+    if first <= last:  # as where iterations are only counted: then the clock must go on at once
+        return 0 if elapsed_s is not None and 0 <= elapsed_s <= 2 * usual_s else None
+    if elapsed_s is not None and elapsed_s < 0:
+        return None
+    distance = max(usual, spacing(other.iterations.number))
+    if not distance or first - last <= NEAR * distance:  # of one line each nothing can be told
+        return 0
+    same_pace = False
+    if elapsed_s is not None and usual > 0 and usual_s > 0:
+        same_pace = 0.5 < elapsed_s / (first - last) / (usual_s / usual) < 2
+    return int(first - last - distance) if gap or same_pace else None
+
+
+def spacing(values: np.ndarray) -> float:
+    """The usual distance from one to the next."""
+    steps = np.diff(values)
+    steps = steps[np.isfinite(steps)]
+    return float(np.median(steps)) if len(steps) else 0.0

@@ -1,0 +1,178 @@
+"""Reading a log: detect the format, then call the same function with the format fixed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from stepwatch.errors import NoIterations, UsageError
+from stepwatch.messages import Message
+from stepwatch.readers.assemble import assemble
+from stepwatch.readers.detection import SNIFFED_BYTES, detect, nearness
+from stepwatch.readers.formats import READERS, wandb
+from stepwatch.readers.formats.like import reader_like
+from stepwatch.readers.rank_joining import joined_ranks
+from stepwatch.readers.reader import Reader
+from stepwatch.readers.records import Records
+from stepwatch.readers.refusals import no_times, not_like, nothing_found
+from stepwatch.run import Run
+from stepwatch.settings import Settings
+from stepwatch.sources import RECORD, Source
+
+BLOCK_BYTES = 1 << 22
+_COUNTED_BYTES = 1 << 16
+_LEAST_LINES_OF_A_LOG = 3
+_HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
+_SURELY_AN_ITERATION = 5  # of nearness
+
+
+def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
+    """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
+    if like is not None:
+        runs = tuple(run for run in parse(source, reader_like(like)) if len(run.iterations))
+        if not runs:
+            raise not_like(like)
+        return runs
+    if format_name is not None and format_name not in READERS:
+        raise UsageError(
+            Message("there is no log format “{name:word}”", {"name": format_name}),
+            Message("formats: {names:list}", {"names": ", ".join(READERS)}),
+        )
+    if not source.beside:
+        return _read_text(source, format_name)
+    if source.text.startswith(RECORD):  # of one rank, with those of the others beside it
+        found = list(_read_text(source, format_name))
+        for file in source.beside:
+            with suppress(NoIterations):  # a record that holds no step is as good as missing
+                found += _read_text(file, format_name)
+        return joined_ranks(found, by_name=True)
+    # The files of W&B add to the run, or are all there is where the log holds no iteration.
+    source = wandb.with_summary(source) if detect(source) is None else source
+    return wandb.completed(_read_text(source, format_name), source.beside)
+
+
+def settings_of(source: Source) -> Settings:
+    """What a log says of its settings, whether or not it has iterations yet."""
+    name = detect(source)
+    runs = parse(source, READERS[name]) if name is not None else ()
+    if not runs or not (runs[0].has_header or len(runs[0].iterations)):
+        raise nothing_found(source)
+    return runs[0].settings
+
+
+def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
+    """The runs in a text, whose first line has this number; block by block."""
+    text, records = source.text, Records()
+    collects = gc.isenabled()
+    gc.disable()  # what is read holds no cycles: to look for them among millions of events takes a third of the time
+    try:
+        begin = 0
+        while begin < len(text):
+            end = begin + BLOCK_BYTES
+            if end < len(text):  # whole lines, at least one
+                end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
+            block = text[begin:end]
+            reader.parse(block, line, records)
+            line += block.count(b"\n") + (not block.endswith(b"\n"))
+            begin = end
+        reader.finish(line, records)
+        return assemble(records, reader, source.name)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
+    if not source.text or source.text.isspace():
+        raise NoIterations(
+            Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
+        )
+    name = format_name or detect(source)
+    if name is None:
+        raise nothing_found(source)
+    runs = parse(source, READERS[name])
+    timed = _timed(runs) or (() if format_name else _by_another(source, name))
+    if timed:
+        return joined_ranks(timed) if format_name else _with_another_log(source, timed)
+    if any(len(run.iterations) for run in runs):
+        raise no_times(runs)
+    # The last header of a log without iterations: a run that has only begun.
+    begun = [run for run in runs if run.has_header]
+    unread = (line for run in begun for line in run.unread)
+    if not begun or any(nearness(line.text.encode()) >= _SURELY_AN_ITERATION for line in unread):
+        raise nothing_found(source)
+    return (begun[-1],)
+
+
+def _timed(runs: Sequence[Run]) -> tuple[Run, ...]:
+    return tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+
+
+# --- lines of two programs in one text --------------------------------------------------------------------------
+
+
+def _by_another(source: Source, name: str) -> tuple[Run, ...]:
+    """The runs of another program, where most lines have no time and its lines do."""
+    head = source.text[:SNIFFED_BYTES]
+    hits = {other: reader.sniff(head) for other, reader in READERS.items() if other != name}
+    for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
+        with suppress(NoIterations):
+            timed = _timed(parse(source, READERS[other]))
+            if timed:
+                return timed
+    return ()
+
+
+def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """With the runs of another format before the first iteration or behind the last: two logs in one file."""
+    text, name = source.text, runs[0].format
+    first = min(int(run.iterations.line.min()) for run in runs)
+    last = max(int(run.iterations.line.max()) for run in runs) + 1
+    end = place_of_line(text, last)
+    before = _another_log(source._replace(text=text[: place_of_line(text, first)]), name, 0)
+    behind = _another_log(source._replace(text=text[end:]), name, last)
+    if not before and not behind:
+        return joined_ranks(runs)
+    # What the other log says, an error at its end for example, is not of this one.
+    own = int(before[-1].iterations.line.max()) + 1 if before else 0
+    part = source._replace(text=text[place_of_line(text, own) : end if behind else len(text)])
+    runs = _timed(parse(part, READERS[name], own))
+    if before:
+        runs = tuple(replace(run, faults=tuple(fault for fault in run.faults if fault.line >= first)) for run in runs)
+    return (*before, *joined_ranks(runs), *behind)
+
+
+def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
+    """Runs of any format but this one, in a text whose first line has that number."""
+    head = source.text[:SNIFFED_BYTES]
+    hinting = [line for line in head.split(b"\n") if any(hint in line for hint in _HINTS)]
+    # The readers of all formats need not be loaded for what no log can be.
+    if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
+        return ()
+    others = {other: reader for other, reader in READERS.items() if other != name and not reader.claims_any_bar}
+    hits = {other: reader.sniff(head) for other, reader in others.items()}
+    other = max(hits, key=lambda other: hits[other])
+    if hits[other] < _LEAST_LINES_OF_A_LOG:
+        return ()
+    with suppress(NoIterations):
+        runs = _timed(parse(source, READERS[other], first_line))
+        return joined_ranks([run for run in runs if len(run.iterations) >= _LEAST_LINES_OF_A_LOG])
+    return ()
+
+
+def place_of_line(text: bytes, line: int) -> int:
+    """Where a line begins."""
+    begin = 0
+    while line > 0:
+        found = text.count(b"\n", begin, begin + _COUNTED_BYTES)
+        if found < line and begin + _COUNTED_BYTES < len(text):
+            line, begin = line - found, begin + _COUNTED_BYTES
+            continue
+        for _ in range(line):
+            begin = text.find(b"\n", begin) + 1 or len(text)
+        break
+    return begin

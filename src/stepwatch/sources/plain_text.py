@@ -1,0 +1,105 @@
+"""Any bytes that hold a log as plain lines of UTF-8.
+
+Everything downstream sees the same thing whatever was handed in: lines ended by `\\n`, without colours,
+backspaces, carriage returns or NULs, and none behind a progress bar.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+from stepwatch.patterns import Pattern
+from stepwatch.sources.notebooks import unpack
+
+# Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
+_ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
+_ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Nobody but the recorder writes these keys and no spaces.
+_LINE_OF_RECORD = Pattern(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
+# tqdm's bar and what it prints behind it. It ends no line, so that the program's next one may stand behind its `]`.
+_BAR = Pattern(
+    rb"\d{1,3}%\|[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
+    rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\]\Z"
+)
+_BEHIND_BRACKET = Pattern(rb"\](?=[\w{\[(<*=#>+-])")
+_LONGEST_BAR = 2000
+_CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
+_TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
+
+
+def normalise(data: bytes) -> bytes:
+    """Any bytes that hold a log, as plain lines; event files, which are no text, as they are. Never raises."""
+    if is_event_file(data):
+        return data
+    data = to_utf8(data)
+    # The recorder's file is JSON too, line by line.
+    if data[:4000].lstrip().startswith((b"{", b"[")) and not _LINE_OF_RECORD.match(data):
+        data = unpack(data)
+    return to_lines(data)
+
+
+def is_event_file(data: bytes) -> bool:
+    """Whether it begins with the first record of a TensorBoard event file: a time, and the version."""
+    return data[12:13] == b"\t" and b"brain.Event:" in data[20:64]
+
+
+def to_utf8(data: bytes) -> bytes:
+    encoding = encoding_of(data)
+    return data if encoding is None else data.decode(encoding, "replace").encode("utf-8", "replace")
+
+
+def encoding_of(data: bytes) -> str | None:
+    """What a text is written in, by how it begins; None for UTF-8 and what is like it."""
+    for mark, encoding in _ENCODINGS:
+        if data.startswith(mark):
+            return encoding
+    # UTF-16 that lost its mark, as when a PowerShell log was cut in two: every other byte is NUL.
+    sample = data[:2000]
+    if len(sample) > 20 and sample[1::2].count(0) > 0.8 * len(sample) / 2 > sample[0::2].count(0):
+        return "utf-16-le"
+    if len(sample) > 20 and sample[0::2].count(0) > 0.8 * len(sample) / 2 > sample[1::2].count(0):
+        return "utf-16-be"
+    return None
+
+
+def to_lines(data: bytes) -> bytes:
+    if codecs.BOM_UTF8 in data:  # also in the middle, where files were put together
+        data = data.replace(codecs.BOM_UTF8, b"")
+    if any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
+        if b"\x1b" in data:
+            data = _ANSI.sub(b"", data)
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\x08" in data:
+            data = b"\n".join(_overstrike(line) if b"\x08" in line else line for line in data.split(b"\n"))
+        data = data.translate(None, _CONTROLS)
+    return _parted_behind_bars(data) if b"<" in data and b"%|" in data else data
+
+
+def _parted_behind_bars(data: bytes) -> bytes:
+    """With what was printed behind a progress bar on a line of its own."""
+    parts, begin = [], 0
+    for found in _BEHIND_BRACKET.finditer(data):
+        end = found.end()
+        start = max(begin, end - _LONGEST_BAR)
+        start = max(start, data.rfind(b"\n", start, end) + 1)
+        if data.find(b"%|", start, end) >= 0 and _BAR.compiled.search(data, start, end):
+            parts.append(data[begin:end])
+            begin = end
+    return b"\n".join((*parts, data[begin:])) if parts else data
+
+
+def _overstrike(line: bytes) -> bytes:
+    """What a terminal shows after backspaces: the byte before each is taken back."""
+    shown = bytearray()
+    for byte in line:
+        if byte != 8:
+            shown.append(byte)
+        elif shown:
+            shown.pop()
+    return bytes(shown)

@@ -15,7 +15,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.lines import NARROWEST, WIDEST, printable
 from stepwatch.presenters.live import screen
-from stepwatch.watch import Event, Look
+from stepwatch.watch import Look, Occurrence
 
 _SENSORS_S = 2.0
 
@@ -33,7 +33,7 @@ class LiveScreen(Display):
         self._drawn = ""
         self._card_at = float("-inf")
 
-    def show(self, look: Look, news: Sequence[Event] = ()) -> None:
+    def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
         if not self._region.is_started:
             self._region.start()
         if look.now_s >= self._card_at + _SENSORS_S:

@@ -12,7 +12,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import sentences
 from stepwatch.presenters.lines import Line, labelled, wrapped
 from stepwatch.units import MEGA, Interval
-from stepwatch.watch import Ahead, Event, Look
+from stepwatch.watch import Ahead, Look, Occurrence
 
 _DONE, _AHEAD = "━", "─"
 _ALARM, _NEWS = ("!", "bold red"), ("·", "green")
@@ -48,7 +48,7 @@ def progress_line(look: Look, language: str) -> str:
     return f"{_clock(look.now_s)} {' '.join(say(text, language) for text in texts)}"
 
 
-def event_line(event: Event, language: str) -> str:
+def event_line(event: Occurrence, language: str) -> str:
     return f"{_clock(event.at_s)} {_mark(event)[0]} {say(event.message, language)}"
 
 
@@ -178,11 +178,11 @@ def _state(card: Reading) -> Iterator[Message]:
         yield Message("{used:size} of {all:size}", {"used": card.used_vram_bytes, "all": card.vram_bytes})
 
 
-def _mark(event: Event) -> tuple[str, str]:
+def _mark(event: Occurrence) -> tuple[str, str]:
     return _ALARM if event.is_alarm else _NEWS
 
 
-def _event(event: Event, language: str, width: int) -> list[Line]:
+def _event(event: Occurrence, language: str, width: int) -> list[Line]:
     mark, style = _mark(event)
     return labelled(f"{mark} {_clock(event.at_s)}", say(event.message, language), indent=11, width=width, style=style)
 

@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser demo tiny test lint accuracy catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser demo tiny test lint mutants accuracy catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -68,17 +68,18 @@ lint: setup  ## Check style and types only.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+mutants: setup  ## Move every constant of analysis, advice and estimator and report the moves that no test notices.
+	$(BIN)/python tools/mutants.py $(MUTANTS)
+
 accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and docs/performance.md.
 	$(BIN)/python -m benchmarks.write_docs
 
 catalogues: setup  ## Compile the catalogues (.po to .mo).
-	$(BIN)/python -m tests.house.catalogues
+	$(BIN)/python -m tools.catalogues compile
 
 catalogues-extract: setup  ## Bring new sentences into the catalogues.
-	$(BIN)/python -m tests.house.extract
+	$(BIN)/python -m tools.catalogues extract
 
 pages: setup  ## Rewrite the help texts and outputs in README.md and docs/, and the example logs.
 	$(BIN)/python -m examples.make_logs
-	$(BIN)/python -m tests.house.write_help
-	$(BIN)/python -m tests.house.recommended
-	$(BIN)/python -m tests.house.formats
+	$(BIN)/python -m tools.pages

@@ -33,8 +33,8 @@ from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.calibration import Calibration, Curve, Figure, save_calibration
 from stepwatch.gpus.choice import as_card
-from stepwatch.trainer import calibrate as measuring
-from stepwatch.trainer.calibrate import Clock, calibrate
+from stepwatch.trainer import measuring
+from stepwatch.trainer.measuring import Clock, calibrate
 from stepwatch.units import Interval
 
 PARTS = ("step", "evaluation", "checkpoint")

@@ -32,7 +32,7 @@ TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand
 SAVING = """
 import os, sys, torch
 from pathlib import Path
-from stepwatch.trainer.checkpoints import Keeper
+from stepwatch.trainer.keeper import Keeper
 
 def save(begin):
     keeper = Keeper(Path(sys.argv[1]))
@@ -99,7 +99,7 @@ def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
 def _state(path: Path, told: int) -> tuple[str | None, int]:
     """What is wrong with the checkpoint, if anything, and the iteration to go on from."""
     from stepwatch.errors import StepwatchError
-    from stepwatch.trainer.checkpoints import load
+    from stepwatch.trainer.keeper import load
 
     if told == 1 and not path.exists():
         return None, 0  # killed during the very first write: there was nothing to lose
@@ -132,7 +132,7 @@ def full_disk(directory: Path) -> str:
     """No room during a save, and no room before one: the older checkpoint is there both times."""
     import torch
 
-    from stepwatch.trainer.checkpoints import Keeper, Saved, load, replace
+    from stepwatch.trainer.keeper import Keeper, Saved, load, replace
 
     def checkpoint(at: int, count: int) -> dict[str, Any]:
         args = SHAPE | {"vocab_size": 65}
@@ -167,7 +167,7 @@ def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
     """torch.save over ckpt.pt, as nanoGPT does it, and the Keeper, in turns; steps of a small matrix between them."""
     import torch
 
-    from stepwatch.trainer.checkpoints import Keeper, Saved
+    from stepwatch.trainer.keeper import Keeper, Saved
 
     count = 32
     weights = {str(number): torch.randn(megabytes * 250_000 // count) for number in range(count)}
@@ -202,8 +202,8 @@ def exchange(nanogpt: Path, directory: Path) -> Iterator[str]:
     """The real nanoGPT trains on data of ours, we load its checkpoint, it samples and resumes from ours."""
     import torch
 
-    from stepwatch.trainer.checkpoints import Keeper, check_shape, load, model_state
-    from stepwatch.trainer.prepare import prepare
+    from stepwatch.trainer.keeper import Keeper, check_shape, load, model_state
+    from stepwatch.trainer.tokenizing import prepare
 
     copy = directory / "nanogpt"
     shutil.copytree(nanogpt, copy, ignore=shutil.ignore_patterns(".git", "*.bin", "out*"))

@@ -32,10 +32,10 @@ import numpy as np
 from benchmarks.fit_estimator import HELD_OUT, SINGLE
 from tests.builders import CHECKPOINT_BYTES_PER_PARAM, Bools, Record, Saves, Truth, a_run, random_truth
 
-from stepwatch.advice import advice_on_log
-from stepwatch.advice.kinds import Advice
+from stepwatch.advice import Advice, advice_on_log
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.estimator.estimate import Workload, estimate
+from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
 from stepwatch.sources import from_text

@@ -146,8 +146,8 @@ def _watch(server_id: int, peaks: list[int], done: Event) -> None:
 
 def pastes() -> dict[str, Paste]:
     """In turn, so that a busy machine slows both: the post over HTTP, and the same answer in this process."""
-    from stepwatch.web.answers import answer
-    from stepwatch.web.wire import Wire
+    from stepwatch.web.questions import reply_to
+    from stepwatch.web.wire import Asked
 
     with tempfile.TemporaryDirectory(prefix="stepwatch-serving-") as directory:
         log = write_small(Path(directory) / "small.log").read_bytes()
@@ -155,14 +155,14 @@ def pastes() -> dict[str, Paste]:
     with server() as (address, _):
         urllib.request.urlopen(address + "/").read()  # the engine is ready, and so are the workers
         for form in ("json", "page"):
-            wire = Wire("explain", "text/plain", [["format", form]], log, len(log), "en")
+            asked_of_worker = Asked("explain", "text/plain", [["format", form]], log, len(log), "en")
             asked = f"{address}/api/explain?format={form}"
             times = []
             for _ in range(PASTES):
                 begin = time.perf_counter()
                 served = post(asked, log)
                 middle = time.perf_counter()
-                own = answer(wire)
+                own = reply_to(asked_of_worker)
                 times.append((middle - begin, time.perf_counter() - middle))
                 if served != own.body:
                     raise RuntimeError("the page and the same call in this process answer differently")

@@ -1,9 +1,9 @@
 """A stopwatch for training steps: why was that iteration slow, how long will it take, what should I change.
 
-    from stepwatch import analyse, find_gpu, from_file, read
+    from stepwatch import explain, render
 
-    for run in read(from_file("train.log")):
-        print(analyse(run, find_gpu("4070")).costs.step_s)
+    report = explain("train.log", gpu="4070")
+    print(render(report, "terminal", "en"))
 
 Names are loaded when they are first used, so that `import stepwatch` stays light.
 """
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepwatch.advice import Advice, advise
-    from stepwatch.analysis import Analysis, Finding, analyse
+    from stepwatch.analysis import Analysis, Finding
     from stepwatch.errors import InputError, NoIterations, StepwatchError, UnknownGpu, UnreadableInput, UsageError
-    from stepwatch.estimator.plan import Plan, plan
+    from stepwatch.estimator.plan import Plan
     from stepwatch.gpus import Gpu, find_gpu
     from stepwatch.i18n import say
     from stepwatch.messages import Message
-    from stepwatch.presenters import Presenter
-    from stepwatch.readers import read
+    from stepwatch.presenters import render
     from stepwatch.recorder import Recorder
     from stepwatch.report import Report
     from stepwatch.run import Run
     from stepwatch.settings import Origin, Settings
     from stepwatch.sources import Source, from_file, from_stdin, from_text
     from stepwatch.units import Interval
+    from stepwatch.verbs import analyse, explain, plan, read
 
 __version__ = "0.1.0"
 
@@ -43,7 +43,6 @@ __all__ = [
     "NoIterations",
     "Origin",
     "Plan",
-    "Presenter",
     "Recorder",
     "Report",
     "Run",
@@ -56,31 +55,33 @@ __all__ = [
     "__version__",
     "advise",
     "analyse",
+    "explain",
     "find_gpu",
     "from_file",
     "from_stdin",
     "from_text",
     "plan",
     "read",
+    "render",
     "say",
 ]
 
 _ROOMS = {
     "advice": ("Advice", "advise"),
-    "analysis": ("Analysis", "Finding", "analyse"),
+    "analysis": ("Analysis", "Finding"),
     "errors": ("InputError", "NoIterations", "StepwatchError", "UnknownGpu", "UnreadableInput", "UsageError"),
     "gpus": ("Gpu", "find_gpu"),
     "i18n": ("say",),
     "messages": ("Message",),
-    "estimator.plan": ("Plan", "plan"),
-    "presenters": ("Presenter",),
-    "readers": ("read",),
+    "estimator.plan": ("Plan",),
+    "presenters": ("render",),
     "recorder": ("Recorder",),
     "report": ("Report",),
     "run": ("Run",),
     "settings": ("Origin", "Settings"),
     "sources": ("Source", "from_file", "from_stdin", "from_text"),
     "units": ("Interval",),
+    "verbs": ("analyse", "explain", "plan", "read"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -30,4 +30,4 @@ class _Plain(NamedTuple):
     value: Any
 
     def __format__(self, kind: str) -> str:
-        return str(self.value)
+        return self.value.in_english() if isinstance(self.value, Message) else str(self.value)

@@ -12,6 +12,8 @@ from stepwatch.advice.recommended import Recommended
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
+from stepwatch.analysis.ranks import ranks_json
+from stepwatch.errors import Notice
 from stepwatch.estimator.plan import Plan
 from stepwatch.messages import Message
 from stepwatch.run import Run
@@ -21,11 +23,11 @@ from stepwatch.units import TERA, interval_json, plain_json
 SCHEMA = "stepwatch.report/1"
 
 # Settings that are always in the JSON, null where unknown.
-STATED = (
-    "log_interval", "eval_interval", "eval_iters", "max_iters", "tokens_per_iter", "n_params", "batch_size",
-    "block_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size",
-    "always_save_checkpoint", "dtype", "compile", "world_size",
-)  # fmt: skip
+_STATED = (
+    *("log_interval", "eval_interval", "eval_iters", "max_iters", "tokens_per_iter", "n_params", "batch_size"),
+    *("block_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size"),
+    *("always_save_checkpoint", "dtype", "compile", "world_size"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class Report:
     """Runs among the others that never came to an iteration; numbered after them."""
     inputs: tuple[str, ...] = ()
     """What was handed in, as it may be shown: names and relative paths, never a place in somebody's home."""
+    notices: tuple[Notice, ...] = ()
 
     @property
     def count(self) -> int:
@@ -61,6 +64,17 @@ class Report:
     @property
     def analyses(self) -> tuple[Analysis, ...]:
         return tuple(run.analysis for run in self.runs)
+
+    @property
+    def longest(self) -> int:
+        """The position of the run that took longest."""
+        walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in self.analyses]
+        return walls.index(max(walls))
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Some of the input could not be read."""
+        return any(notice.is_failure for notice in self.notices)
 
     def advice_of(self, analysis: Analysis) -> AdviceList | None:
         return next(run.advice for run in self.runs if run.analysis is analysis)
@@ -73,6 +87,7 @@ class PlanReport:
     plan: Plan
     advice: AdviceList
     remarks: tuple[Message, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +99,13 @@ class AdviceReport:
     config: str | None = None
     """The config that the run was started with, as it may be shown."""
     remarks: tuple[Message, ...] = ()
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else plain_json(value)
+    notices: tuple[Notice, ...] = ()
 
 
 def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
-    settings = analysis.run.settings
-    values: dict[str, Any] = dict.fromkeys(STATED)
+    values: dict[str, Any] = dict.fromkeys(_STATED)
     origins: dict[str, str] = {}
-    for name, setting in settings.items():
+    for name, setting in analysis.run.settings.items():
         if name not in PRIVATE:
             values[name] = setting.value
             origins[name] = setting.origin.value
@@ -105,76 +116,86 @@ def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
-    split = analysis.split
-    columns = zip(
-        analysis.run.iterations.number.tolist(), analysis.run.iterations.time_s.tolist(),
-        analysis.phases.phase.tolist(), analysis.phases.certainty.tolist(), split.step_s.tolist(),
-        split.eval_s.tolist(), split.checkpoint_s.tolist(), split.compile_s.tolist(), split.unexplained_s.tolist(),
-        strict=True,
-    )  # fmt: skip
+    iterations, phases, split = analysis.run.iterations, analysis.phases, analysis.split
+    parts = split.step_s, split.eval_s, split.checkpoint_s, split.compile_s, split.unexplained_s
+    columns = iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts
+    names = ("step", "eval", "checkpoint", "compile", "unexplained")
     return [
         {
-            "iter": number, "time_s": time, "phase": PHASE_NAMES[phase], "certainty": CERTAINTY_NAMES[certainty],
-            "parts": {
-                "step": step, "eval": evaluation, "checkpoint": save, "compile": compilation, "unexplained": rest
-            },
+            "iter": number,
+            "time_s": time_s,
+            "phase": PHASE_NAMES[phase],
+            "certainty": CERTAINTY_NAMES[certainty],
+            "parts": dict(zip(names, seconds, strict=True)),
         }
-        for number, time, phase, certainty, step, evaluation, save, compilation, rest in columns
-    ]  # fmt: skip
-
-
-def throughput_json(analysis: Analysis) -> dict[str, Any]:
-    t = analysis.throughput
-    return {
-        "gpu": t.gpu.name if t.gpu else None, "gpu_origin": t.gpu_origin,
-        "peak_tflops": _number(t.peak_flops / TERA) if t.peak_flops else None, "dtype": t.peak_dtype,
-        "achieved_tflops": _number(t.achieved_flops / TERA) if t.achieved_flops else None, "flops_from": t.flops_from,
-        "mfu": _number(t.mfu), "reported_mfu": _number(t.reported_mfu), "tokens_per_s": _number(t.tokens_per_s),
-        "effective_tokens_per_s": _number(t.effective_tokens_per_s),
-        "expected_step_s": interval_json(analysis.expected.step_s if analysis.expected else None),
-    }  # fmt: skip
-
-
-def forecast_json(analysis: Analysis) -> dict[str, Any] | None:
-    f = analysis.forecast
-    if f.total_s is None:
-        return None
-    return {
-        "done": f.done, "total_s": interval_json(f.total_s), "remaining_s": interval_json(f.remaining_s),
-        "basis": f.basis,
-        "max_iters": f.max_iters, "last_iteration": f.last_iteration, "evaluations_ahead": f.evals_ahead,
-    }  # fmt: skip
+        for number, time_s, phase, certainty, *seconds in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
 
 def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, iterations: bool) -> dict[str, Any]:
     """One entry of `runs`; `texts` holds the sentences, already in the reader's language."""
     settings, origins = settings_json(analysis)
-    costs, goodput = analysis.costs, analysis.goodput
+    costs, goodput, forecast = analysis.costs, analysis.goodput, analysis.forecast
     document: dict[str, Any] = {
-        "source": analysis.run.source, "format": analysis.run.format, "settings": settings, "origins": origins,
-    }  # fmt: skip
+        "source": analysis.run.source,
+        "format": analysis.run.format,
+        "settings": settings,
+        "origins": origins,
+    }
     if iterations:
         document["iterations"] = iterations_json(analysis)
     document |= {
         "costs": {
-            "step_s": interval_json(costs.step_s), "eval_s": interval_json(costs.eval_s),
-            "checkpoint_s": interval_json(costs.checkpoint_s), "compile_s": interval_json(costs.compile_s),
-            "eval_and_checkpoint_s": interval_json(costs.pair_s), "how": dict(costs.how),
+            "step_s": interval_json(costs.step_s),
+            "eval_s": interval_json(costs.eval_s),
+            "checkpoint_s": interval_json(costs.checkpoint_s),
+            "compile_s": interval_json(costs.compile_s),
+            "eval_and_checkpoint_s": interval_json(costs.pair_s),
+            "how": dict(costs.how),
         },
-        "throughput": throughput_json(analysis),
+        "throughput": _throughput_json(analysis),
         "goodput": {
-            "wall_s": plain_json(goodput.wall_s), "wall_interval_s": interval_json(goodput.interval_s),
+            "wall_s": plain_json(goodput.wall_s),
+            "wall_interval_s": interval_json(goodput.interval_s),
             "parts_s": {name: plain_json(value) for name, value in goodput.parts_s.items()},
             "iterations": goodput.iterations,
             "by_clock": goodput.by_clock,
         },
-        "forecast": forecast_json(analysis),
-        "per_thousand_iterations_s": interval_json(analysis.forecast.per_thousand_s),
+        "forecast": None,
+        "per_thousand_iterations_s": interval_json(forecast.per_thousand_s),
         "unread_lines": analysis.run.unread_count,
         **texts,
-    }  # fmt: skip
+    }
+    if forecast.total_s is not None:
+        document["forecast"] = {
+            "done": forecast.done,
+            "total_s": interval_json(forecast.total_s),
+            "remaining_s": interval_json(forecast.remaining_s),
+            "basis": forecast.basis,
+            "max_iters": forecast.max_iters,
+            "last_iteration": forecast.last_iteration,
+            "evaluations_ahead": forecast.evals_ahead,
+        }
     if analysis.ranks is not None:
-        from stepwatch.analysis.ranks import ranks_json
-
         document["ranks"] = ranks_json(analysis.ranks)
     return document
+
+
+def _throughput_json(analysis: Analysis) -> dict[str, Any]:
+    def number(value: float | None) -> float | None:
+        return None if value is None or not math.isfinite(value) else plain_json(value)
+
+    t = analysis.throughput
+    return {
+        "gpu": t.gpu.name if t.gpu else None,
+        "gpu_origin": t.gpu_origin,
+        "peak_tflops": number(t.peak_flops / TERA) if t.peak_flops else None,
+        "dtype": t.peak_dtype,
+        "achieved_tflops": number(t.achieved_flops / TERA) if t.achieved_flops else None,
+        "flops_from": t.flops_from,
+        "mfu": number(t.mfu),
+        "reported_mfu": number(t.reported_mfu),
+        "tokens_per_s": number(t.tokens_per_s),
+        "effective_tokens_per_s": number(t.effective_tokens_per_s),
+        "expected_step_s": interval_json(analysis.expected.step_s if analysis.expected else None),
+    }

@@ -1,4 +1,4 @@
-"""The house tests import `tests.house` and `examples`, wherever pytest was started."""
+"""The house tests import `tools` and `examples`, wherever pytest was started."""
 
 from __future__ import annotations
 

@@ -2,78 +2,121 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
-from tests.house.catalogues import LANGUAGES, compiled, forms, po_path, read_catalogue, sayings
-from tests.house.sentences import Sentence, collect, placeholders
+from babel.messages.catalog import Message
+from tools import ROOT, SOURCE
+from tools.catalogues import (
+    LOCALES,
+    TRANSLATED,
+    compiled,
+    extracted,
+    forms,
+    placeholders,
+    po_path,
+    read_catalogue,
+    sayings,
+)
 
 from stepwatch.i18n import KIND_NAMES
-from stepwatch.i18n import LANGUAGES as SPOKEN
 
-SENTENCES, PROBLEMS = collect()
+SENTENCES = [message for message in extracted() if message.id]
 
 
-def test_every_key_can_be_read_from_the_source() -> None:
-    assert not PROBLEMS, "\n".join(PROBLEMS)
-    assert len(SENTENCES) > 50
+def key_of(message: Message) -> str:
+    return message.id if isinstance(message.id, str) else message.id[0]
+
+
+def test_sentences_are_found_with_their_plurals(tmp_path: Path) -> None:
+    one = "Message('in ' 'two parts', {'a': 1, 'b': 'x'})\n"
+    several = "m.Message('{n:n} run', {'n': Message('inner')}, '{n:n} runs', 2)\n"
+    (tmp_path / "one.py").write_text(one + several)
+    assert [message.id for message in extracted(tmp_path) if message.id] == [
+        "in two parts",
+        ("{n:n} run", "{n:n} runs"),
+        "inner",
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_message_begins_with_a_literal(path: Path) -> None:
+    """Otherwise no catalogue could hold it. Texts to choose from are Messages, not strings."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name(id="Message") | ast.Attribute(attr="Message"), args=arguments):
+                texts = [arguments[place] for place in (0, 2) if place < len(arguments)]
+                literal = all(isinstance(text, ast.Constant) for text in texts) and texts and not node.keywords
+                assert literal, f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)[:100]}"
+
+
+def test_a_sentence_has_a_plural_everywhere_or_nowhere() -> None:
+    plurals = {key_of(message) for message in SENTENCES if message.pluralizable}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id="Message"), args=[ast.Constant(value=key), *rest]) if key in plurals:
+                    assert len(rest) > 1, f"{path.relative_to(ROOT)}:{node.lineno}: {key!r} without its plural"
 
 
 def test_every_placeholder_has_a_kind_that_can_be_said() -> None:
     wrong = {
-        f"{sentence.places[0][0]}:{sentence.places[0][1]}: {{{placeholder}}}"
-        for sentence in SENTENCES.values()
-        for placeholder in placeholders(sentence.key) | placeholders(sentence.many or "")
+        f"{message.locations[0]}: {{{placeholder}}}"
+        for message in SENTENCES
+        for text in ([message.id] if isinstance(message.id, str) else message.id)
+        for placeholder in placeholders(text)
         if placeholder.partition(":")[2] not in KIND_NAMES
     }
     assert not wrong, "placeholders without a known kind (write {name:word}):\n" + "\n".join(sorted(wrong))
 
 
-def test_every_spoken_language_has_a_catalogue() -> None:
-    assert sorted(SPOKEN) == sorted(["en", *LANGUAGES])
+def test_a_language_is_a_row_and_a_folder() -> None:
+    assert tuple(sorted(path.name for path in LOCALES.iterdir())) == TRANSLATED
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", TRANSLATED)
 def test_a_catalogue_holds_every_sentence(language: str) -> None:
     assert po_path(language).is_file(), "no catalogue: run `make catalogues-extract`, then translate"
     catalogue = read_catalogue(language)
     faults = [
         fault
-        for sentence in SENTENCES.values()
-        for fault in _faults(catalogue.get(sentence.key), sentence, catalogue.num_plurals)
+        for message in SENTENCES
+        for fault in _faults(catalogue.get(key_of(message)), message, catalogue.num_plurals)
     ]
     assert not faults, f"{len(faults)} faults in {po_path(language).name} ({language}):\n" + "\n".join(faults[:20])
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", TRANSLATED)
 def test_a_catalogue_holds_nothing_else(language: str) -> None:
-    keys = {
-        message.id if isinstance(message.id, str) else message.id[0]
-        for message in read_catalogue(language)
-        if message.id
-    }
-    assert keys <= set(SENTENCES), "run `make catalogues-extract`"
+    keys = {key_of(message) for message in read_catalogue(language) if message.id}
+    assert keys <= set(map(key_of, SENTENCES)), "run `make catalogues-extract`"
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", TRANSLATED)
 def test_the_compiled_catalogue_is_current(language: str) -> None:
     mo = po_path(language).with_suffix(".mo")
     assert mo.is_file(), "run `make catalogues`"
     assert sayings(mo.read_bytes()) == sayings(compiled(language)), "run `make catalogues`"
 
 
-def _faults(message: object, sentence: Sentence, plurals: int) -> list[str]:
-    from babel.messages.catalog import Message
+def test_placeholders_are_read_with_their_kinds() -> None:
+    assert placeholders("{cost:range} of {gpu:word}, 100 %") == {"cost:range", "gpu:word"}
 
-    name = repr(sentence.key[:70])
-    if not isinstance(message, Message):
+
+def _faults(translated: Message | None, sentence: Message, plurals: int) -> list[str]:
+    name = repr(key_of(sentence)[:70])
+    if translated is None:
         return [f"missing: {name} (run `make catalogues-extract`)"]
-    said = forms(message)
-    if message.fuzzy:
+    if translated.fuzzy:
         return [f"fuzzy: {name}"]
-    if message.pluralizable != (sentence.many is not None) or (message.pluralizable and message.id[1] != sentence.many):
+    if translated.id != sentence.id:
         return [f"plural differs: {name} (run `make catalogues-extract`)"]
-    if len(said) != (plurals if sentence.many is not None else 1) or not all(said):
+    said = forms(translated)
+    if len(said) != (plurals if sentence.pluralizable else 1) or not all(said):
         return [f"not translated: {name}"]
-    one, many = placeholders(sentence.key), placeholders(sentence.many or sentence.key)
+    texts = (sentence.id,) if isinstance(sentence.id, str) else sentence.id
+    one, many = placeholders(texts[0]), placeholders(texts[-1])
     # The form for one may name the count or leave it out, as the English one does.
     wanted = [(one, one | many), *[(many, many)] * (len(said) - 1)]
     return [

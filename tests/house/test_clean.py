@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.house.sentences import ROOT
+from tools import ROOT
 
 # Written so that this file does not find itself.
 FORBIDDEN = {

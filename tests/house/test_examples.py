@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from examples.make_logs import LOGS, PLACE
-from tests.house.pages import answer
 from tests.record_lines import lines_of, numbers
+from tools.pages import answer
 
 
 @pytest.mark.parametrize("name", LOGS)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tests.house.formats import PAGE, page
+from tools.formats_page import PAGE, page
+from tools.pages import page_path
 
 from stepwatch.readers import READERS, detect, read
 from stepwatch.sources import from_bytes, from_text
 
 
 def test_the_page_of_formats_is_what_the_readers_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "docs/formats.md is out of date: run `make pages`"
+    assert page_path(PAGE).read_text(encoding="utf-8") == page(), "docs/formats.md is out of date: run `make pages`"
 
 
 @pytest.mark.parametrize("name", sorted(set(READERS) - {"tensorboard"}))

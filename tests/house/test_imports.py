@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.house.sentences import SOURCE
+from tools import SOURCE
 
 import stepwatch
 

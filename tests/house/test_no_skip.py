@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.house.sentences import ROOT
+from tools import ROOT
 
 
 def run(directory: Path, *, no_skip: str) -> subprocess.CompletedProcess[str]:

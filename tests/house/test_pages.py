@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.house.pages import Block, blocks, fresh_body, page_path
-from tests.house.sentences import ROOT
+from tools import ROOT
+from tools.pages import Block, blocks, fresh_body, page_path
 
 from stepwatch.cli import COMMANDS
 

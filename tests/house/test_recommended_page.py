@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.house import recommended
-from tests.house.pages import answer, page_path
-from tests.house.sentences import SOURCE
+from tools import SOURCE
+from tools import recommended_page as recommended
+from tools.pages import answer, page_path
 
-from stepwatch.advice.case import PUBLISHED_GAINS, TINY_COMPILE_GAINS
+from stepwatch.advice.gains import PUBLISHED_GAINS, TINY_COMPILE_GAINS
 from stepwatch.gpus import find_gpu, gpus
 from stepwatch.units import Interval
 
@@ -50,13 +50,11 @@ def test_a_command_of_the_page_gives_its_row(model: recommended.Model) -> None:
 
 
 def codes() -> Iterator[str]:
-    """The first argument of every `Advice(…)` in the source."""
+    """Every `rule="…"` of a proposal in the source."""
     for path in sorted((SOURCE / "advice").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Advice":
-                code = node.args[0] if node.args else None
-                assert isinstance(code, ast.Constant), f"{path.name}:{node.lineno}: the code of a rule is a literal"
-                yield str(code.value)
+            if isinstance(node, ast.keyword) and node.arg == "rule" and isinstance(node.value, ast.Constant):
+                yield str(node.value.value)
 
 
 def test_every_rule_has_its_section_and_every_section_its_rule() -> None:

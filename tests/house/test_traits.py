@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.house.sentences import SOURCE
 from tests.house.test_layers import FILES, room_of
+from tools import SOURCE
 
 from stepwatch.readers import READERS
 

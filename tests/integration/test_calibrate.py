@@ -35,18 +35,18 @@ def test_without_torch_it_names_the_pip_command() -> None:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A config directory and a working directory of its own, and grids of the least size."""
     torch = pytest.importorskip("torch", reason="torch is not installed: nothing to calibrate with")
-    from stepwatch.trainer import calibrate
+    from stepwatch.trainer import measuring
 
     monkeypatch.setattr(calibration, "config_directory", lambda: str(tmp_path / "config"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     for name, value in {"ROUNDS": 1, "ROUND_S": 0.0, "COPY_BYTES": {"cpu": 2**20}, "SAVE_BYTES": 2**21}.items():
-        monkeypatch.setattr(calibrate, name, value)
+        monkeypatch.setattr(measuring, name, value)
     for name in ("LAYER", "ATTENTION", "HEAD", "EMBEDDING"):
-        axes = getattr(calibrate, name)
-        monkeypatch.setattr(calibrate, name, tuple(Axis(axis.name, axis.points[:2]) for axis in axes))
-    monkeypatch.setattr(calibrate, "OPTIMIZER", Axis("elements", (64, 4096)))
-    monkeypatch.setattr(calibrate, "MATMUL_SIZES", {"cpu": (64, 128)})
+        axes = getattr(measuring, name)
+        monkeypatch.setattr(measuring, name, tuple(Axis(axis.name, axis.points[:2]) for axis in axes))
+    monkeypatch.setattr(measuring, "OPTIMIZER", Axis("elements", (64, 4096)))
+    monkeypatch.setattr(measuring, "MATMUL_SIZES", {"cpu": (64, 128)})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two wait for each other where others work too
     yield tmp_path
@@ -71,7 +71,7 @@ def test_it_measures_writes_and_is_used(place: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_interrupted_it_leaves_nothing_behind(place: Path) -> None:
-    from stepwatch.trainer.calibrate import calibrate
+    from stepwatch.trainer.measuring import calibrate
 
     ticks = itertools.count()
 
@@ -87,7 +87,7 @@ def test_interrupted_it_leaves_nothing_behind(place: Path) -> None:
 
 
 def test_torch_save_interrupted_leaves_no_file(place: Path) -> None:
-    from stepwatch.trainer.calibrate import Stopwatch, saving
+    from stepwatch.trainer.measuring import Timer, saving
 
     ticks = itertools.count()
 
@@ -97,7 +97,7 @@ def test_torch_save_interrupted_leaves_no_file(place: Path) -> None:
         return time.perf_counter()
 
     with pytest.raises(KeyboardInterrupt):
-        saving(Stopwatch(interrupted, lambda: None), str(place / "work"))
+        saving(Timer(interrupted, lambda: None), str(place / "work"))
     assert list((place / "work").iterdir()) == []
 
 

@@ -36,7 +36,7 @@ def test_a_regression_beyond_the_limit_is_exit_code_3_and_still_answered(logs: t
 
 def test_the_json_holds_both_runs_the_ratio_and_the_verdict(logs: tuple[str, str]) -> None:
     found = json.loads(run(*logs, "--json").stdout)
-    assert found["schema"] == "stepwatch.analysis.comparison/1"
+    assert found["schema"] == "stepwatch.comparison/1"
     assert found["verdict"] == "slower"
     assert found["ratio"]["low"] < 1.15 < found["ratio"]["high"]
     assert [side["source"] for side in found["runs"]] == ["a.log", "b.log"]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house.pages import answer
-from tests.house.sentences import ROOT
 from tests.record_lines import agree, lines_of, numbers, phases, seconds, unaccounted, unwarned
+from tools import ROOT
+from tools.pages import answer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch", reason="no torch: the callback for Hugging Face is not tested")

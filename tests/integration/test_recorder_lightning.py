@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.house.pages import answer
-from tests.house.sentences import ROOT
 from tests.record_lines import agree, lines_of, numbers, phases, seconds, unaccounted, unwarned
+from tools import ROOT
+from tools.pages import answer
 
 torch = pytest.importorskip("torch", reason="no torch: the callback for Lightning is not tested")
 pl = pytest.importorskip("lightning.pytorch", reason="no lightning: its callback is not tested")

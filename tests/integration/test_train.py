@@ -23,7 +23,7 @@ from stepwatch.run import Timing
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
 
-from stepwatch.trainer.checkpoints import Keeper, load  # noqa: E402
+from stepwatch.trainer.keeper import Keeper, load  # noqa: E402
 from stepwatch.trainer.snapshot import Copy  # noqa: E402
 
 TINY = {

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.house.sentences import ROOT
 from tests.integration.serving import iteration_lines
+from tools import ROOT
 
 from stepwatch.web.app import create_app
-from stepwatch.web.options import Limits, Options
+from stepwatch.web.limits import Limits, ServerOptions
 
 HERE = "http://127.0.0.1:8765"
 SHORT = (ROOT / "examples" / "short.log").read_bytes()
@@ -43,7 +43,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(directory: Path) -> Iterator[TestClient]:
-    options = Options(allowed=(str(directory / "logs"),), limits=Limits(body_bytes=2_000_000, workers=2))
+    options = ServerOptions(allowed=(str(directory / "logs"),), limits=Limits(body_bytes=2_000_000, workers=2))
     with TestClient(create_app(options), base_url=HERE) as client:
         yield client
 
@@ -270,7 +270,7 @@ def test_what_is_no_file_cannot_be_read(client: TestClient, path: str) -> None:
 
 
 def test_without_allowed_directories_no_path_is_read() -> None:
-    with TestClient(create_app(Options(limits=Limits(workers=1))), base_url=HERE) as client:
+    with TestClient(create_app(ServerOptions(limits=Limits(workers=1))), base_url=HERE) as client:
         refused(client.post("/api/explain", params={"path": "train.log"}), 403)
         refused(client.get("/live", params={"path": "train.log"}), 403)
 
@@ -338,7 +338,7 @@ def test_the_page_speaks_the_language_of_the_browser(client: TestClient) -> None
 
 @pytest.fixture
 def guarded() -> Iterator[TestClient]:
-    options = Options(host="0.0.0.0", token=TOKEN, limits=Limits(workers=1))
+    options = ServerOptions(host="0.0.0.0", token=TOKEN, limits=Limits(workers=1))
     with TestClient(create_app(options), base_url="http://192.168.0.7:8765") as client:
         yield client
 
@@ -374,7 +374,7 @@ def test_a_name_that_somebody_points_here_is_refused_even_with_the_token(guarded
 
 def test_a_question_that_takes_too_long_loses_its_worker_and_no_more() -> None:
     limits = Limits(answer_s=0.3, workers=1)
-    with TestClient(create_app(Options(limits=limits)), base_url=HERE) as client:
+    with TestClient(create_app(ServerOptions(limits=limits)), base_url=HERE) as client:
         explained(client.post("/api/explain", content=SHORT, headers=PLAIN))
         long = iteration_lines(400_000).encode()
         assert "took longer" in refused(client.post("/api/explain", content=long, headers=PLAIN), 503)
@@ -382,18 +382,18 @@ def test_a_question_that_takes_too_long_loses_its_worker_and_no_more() -> None:
 
 
 def test_too_many_questions_are_sent_away() -> None:
-    with TestClient(create_app(Options(limits=Limits(waiting=0, workers=1))), base_url=HERE) as client:
+    with TestClient(create_app(ServerOptions(limits=Limits(waiting=0, workers=1))), base_url=HERE) as client:
         response = client.post("/api/explain", content=SHORT, headers=PLAIN)
         refused(response, 503)
         assert int(response.headers["retry-after"]) > 0
 
 
 def test_too_much_at_once_is_sent_away() -> None:
-    with TestClient(create_app(Options(limits=Limits(held_bytes=1000, workers=1))), base_url=HERE) as client:
+    with TestClient(create_app(ServerOptions(limits=Limits(held_bytes=1000, workers=1))), base_url=HERE) as client:
         refused(client.post("/api/explain", content=SHORT, headers=PLAIN), 503)
 
 
 def test_too_many_live_views_are_sent_away(directory: Path) -> None:
-    options = Options(allowed=(str(directory / "logs"),), limits=Limits(live_views=0, workers=1))
+    options = ServerOptions(allowed=(str(directory / "logs"),), limits=Limits(live_views=0, workers=1))
     with TestClient(create_app(options), base_url=HERE) as client:
         refused(client.get("/live?path=train.log"), 503)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from tests.house.sentences import ROOT
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
+from tools import ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(

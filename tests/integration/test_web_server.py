@@ -17,7 +17,7 @@ import httpx2 as httpx
 import pytest
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 
-from stepwatch.web.options import Limits
+from stepwatch.web.limits import Limits
 
 PLAIN = {"Content-Type": "text/plain"}
 

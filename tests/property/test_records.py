@@ -15,9 +15,9 @@ from tests.recorded import a_record, several_ranks
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
-from stepwatch.presenters.jsondoc import JsonPresenter
+from stepwatch.presenters import View, render
 from stepwatch.readers import read, reading
-from stepwatch.readers.formats import recorded
+from stepwatch.readers.formats import recorder_file
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
@@ -55,10 +55,8 @@ def explained(data: bytes) -> list[dict[str, object]]:
     for a in analyses:
         assert min(a.goodput.parts_s.values()) >= 0
         assert sum(a.goodput.parts_s.values()) == pytest.approx(a.goodput.wall_s)
-    text = JsonPresenter(with_lines=True).render(
-        Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses)), "en"
-    )
-    return json.loads(text)["runs"]  # type: ignore[no-any-return]
+    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
+    return json.loads(render(report, "json", "en", View(with_lines=True)))["runs"]  # type: ignore[no-any-return]
 
 
 @settings(max_examples=MANY)
@@ -150,8 +148,8 @@ def test_columns_read_what_json_reads(rows: list[tuple[int, float, float | None]
         for place, (number, seconds, data) in enumerate(rows)
     ]  # fmt: skip
     fast, slow = Records(), Records()
-    recorded.parse("\n".join(lines).encode(), 0, fast)
-    recorded.parse("\n".join(json.dumps(json.loads(line)) for line in lines).encode(), 0, slow)
+    recorder_file.parse("\n".join(lines).encode(), 0, fast)
+    recorder_file.parse("\n".join(json.dumps(json.loads(line)) for line in lines).encode(), 0, slow)
     for name in ("number", "time_s", "stamp_s", "loss", "line"):
         assert np.array_equal(getattr(fast.iterations(), name), getattr(slow.iterations(), name))
     if any(data is not None for _, _, data in rows):

@@ -15,8 +15,8 @@ from stepwatch.i18n import say
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch")
 
-from stepwatch.trainer import checkpoints  # noqa: E402
-from stepwatch.trainer.checkpoints import CheckpointError, Keeper, Saved, check_shape, load, model_state  # noqa: E402
+from stepwatch.trainer import keeper as module  # noqa: E402
+from stepwatch.trainer.keeper import CheckpointError, Keeper, Saved, check_shape, load, model_state  # noqa: E402
 
 SHAPE = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 16, "bias": False, "vocab_size": 65}
 
@@ -67,7 +67,7 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [4, 40_000])  # copied at once, and by the thread that writes
 def test_a_snapshot_is_of_the_moment_and_its_memory_is_used_again(count: int) -> None:
-    snapshot = checkpoints.Snapshot()
+    snapshot = module.Snapshot()
     weight = torch.ones(count)
     first = snapshot.begin({"a": {"w": weight, "empty": torch.empty(0), "also empty": torch.empty(0)}})
     first.finish()
@@ -83,13 +83,13 @@ def test_a_snapshot_is_of_the_moment_and_its_memory_is_used_again(count: int) ->
 
 
 def test_weights_may_change_once_the_copy_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_copy, finish = Event(), checkpoints.Copy.finish
+    may_copy, finish = Event(), module.Copy.finish
 
-    def held_up(copy: checkpoints.Copy) -> None:
+    def held_up(copy: module.Copy) -> None:
         may_copy.wait(30)
         finish(copy)
 
-    monkeypatch.setattr(checkpoints.Copy, "finish", held_up)
+    monkeypatch.setattr(module.Copy, "finish", held_up)
     weight = torch.ones(40_000)
     keeper = Keeper(tmp_path)
     keeper.begin(a_checkpoint(1, model={"w": weight}), 1)
@@ -108,7 +108,7 @@ def test_weights_may_change_once_the_copy_is_settled(tmp_path: Path, monkeypatch
 def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     begun = Event()
-    written = checkpoints.replace
+    written = module.replace
 
     def slow(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
         order.append(f"begin {checkpoint['iter_num']}")
@@ -118,7 +118,7 @@ def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.Mon
         order.append(f"end {checkpoint['iter_num']}")
         return failed
 
-    monkeypatch.setattr(checkpoints, "replace", slow)
+    monkeypatch.setattr(module, "replace", slow)
     keeper = Keeper(tmp_path)
     keeper.save(a_checkpoint(1), 1)
     begun.wait()
@@ -146,7 +146,7 @@ def test_no_room_before_a_save_leaves_the_old_checkpoint(tmp_path: Path, monkeyp
     keeper = Keeper(tmp_path, on_written=saved.append)
     keeper.save(a_checkpoint(1), 1)
     keeper.wait()
-    monkeypatch.setattr(checkpoints, "_MARGIN", 10**18)
+    monkeypatch.setattr(module, "_MARGIN", 10**18)
     keeper.save(a_checkpoint(2), 2)
     keeper.close()
     assert "no room on the disk" in str(saved[1].failed)
@@ -158,9 +158,9 @@ def test_a_disk_that_fills_up_during_a_save_leaves_the_old_checkpoint(tmp_path: 
         if disk is None:
             pytest.skip("only root can make a disk that is full")
         path = disk / "ckpt.pt"
-        assert checkpoints.replace(path, a_checkpoint(1), Event()) is None
+        assert module.replace(path, a_checkpoint(1), Event()) is None
         large = a_checkpoint(2, config={"weights": torch.zeros(1_000_000)})
-        assert checkpoints.replace(path, large, Event()) == "no space left on device"
+        assert module.replace(path, large, Event()) == "no space left on device"
         assert load(path)["iter_num"] == 1
         assert os.listdir(disk) == ["ckpt.pt"]
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwatch.cli import main
-from stepwatch.trainer import prepare as module
-from stepwatch.trainer.prepare import encoded, prepare
+from stepwatch.trainer import tokenizing as module
+from stepwatch.trainer.tokenizing import encoded, prepare
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor\nquer über den großen Sylter Deich.\r\n" * 40
 

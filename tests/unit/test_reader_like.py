@@ -9,7 +9,7 @@ import pytest
 
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.readers import detect, read
-from stepwatch.readers.formats.like import like
+from stepwatch.readers.formats.like import reader_like
 from stepwatch.run import Run
 from stepwatch.sources import from_text
 
@@ -168,7 +168,7 @@ def test_near_misses_are_shown_and_other_lines_are_not() -> None:
 )
 def test_an_example_without_number_or_time_is_refused(example: str) -> None:
     with pytest.raises(UsageError):
-        like(example)
+        reader_like(example)
 
 
 def test_a_log_without_such_lines_is_refused() -> None:

@@ -152,3 +152,33 @@ def test_nonsense_is_refused(values: dict[str, Value]) -> None:
 def test_nothing_is_recommended_for_a_cpu() -> None:
     with pytest.raises(InputError):
         recommended("cpu", **GPT2)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "shape", "values", "chosen"),
+    [
+        ("4070", GPT2, {}, (12, 500, 25, 1)),
+        ("4070", GPT2, {"max_iters": 5000}, (12, 500, 25, 1)),
+        ("4070", SMALL, {}, (80, 500, 4, 1)),
+        ("4090", GPT2, {}, (16, 500, 19, 1)),
+        ("4090", GPT2, {"tokens_per_iter": 2**22}, (16, 1000, 38, 1)),
+        ("4090", SMALL, {"max_iters": 5000}, (80, 500, 8, 1)),
+        ("4090", SMALL, {"eval_iters": 100, "max_iters": 20_000}, (80, 10_000, 100, 1)),
+        ("4090", SMALL, {"tokens_per_iter": 2**19, "max_iters": 60}, (64, 50, 19, 1)),
+        ("4090", SMALL, {"tokens_per_iter": 81_920}, (64, 500, 10, 10)),
+        ("4090", SMALL, {"tokens_per_iter": 98_304}, (64, 500, 10, 1)),
+        ("t4", GPT2, {}, (16, 50, 38, 1)),
+        ("v100", GPT2, {"max_iters": 2000}, (16, 50, 19, 1)),
+        ("a100", GPT2, {"max_iters": 20_000}, (16, 1000, 38, 1)),
+        ("a100", GPT2, {"tokens_per_iter": 2**21}, (16, 1000, 19, 1)),
+        ("a100", SMALL, {"tokens_per_iter": 114_688}, (64, 500, 10, 10)),
+        ("h100", GPT2, {"max_iters": 300}, (16, 200, 19, 1)),
+        ("h100", SMALL, {"tokens_per_iter": 2**18}, (128, 500, 13, 10)),
+    ],
+)
+def test_micro_batch_evaluations_and_lines_suit_the_card_and_the_run(
+    gpu: str, shape: dict[str, Value], values: dict[str, Value], chosen: tuple[int, int, int, int]
+) -> None:
+    """Next to nothing of the run goes into evaluations, and steps of more than 0.1 s are all logged."""
+    found = recommended(gpu, **shape, **values).settings
+    assert tuple(found[name] for name in ("batch_size", "eval_interval", "eval_iters", "log_interval")) == chosen

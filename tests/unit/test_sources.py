@@ -152,7 +152,7 @@ def test_gz_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 7, 64, 65])
 def test_gz_members_are_found_wherever_a_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(packed, "_READ_BYTES", size)
+    monkeypatch.setattr(packed, "READ_BYTES", size)
     data = b"".join(gzip.compress(f"{LINE} {i}\n".encode()) for i in range(50))
     assert from_file(a_file(tmp_path, data)).text.count(b"\n") == 50
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-from stepwatch.advice.case import Case, Effect
-from stepwatch.advice.kinds import Advice, basis_of, changing, pays, rounded
+from stepwatch.advice.case import Case
+from stepwatch.advice.proposals import Effect, Proposal
 from stepwatch.messages import Message
 from stepwatch.units import GIGA, HOUR_S, Interval
 
@@ -48,30 +49,26 @@ if iter_num % {every} == 0 and iter_num > 0 and master_process:
                os.path.join(out_dir, 'ckpt.pt'))"""
 
 
-def save_on_improvement(case: Case) -> Advice | None:
+def save_on_improvement(case: Case) -> Iterator[Proposal]:
     """A checkpoint that is no better than the last one is seldom wanted."""
     cost = case.prices.checkpoint_s
     if case.settings.flag("always_save_checkpoint") is False or case.improvements is None or cost is None:
-        return None
-    if cost.high > TOO_VAGUE * cost.low:  # a log that saves at every evaluation hardly tells what a checkpoint costs
-        return None
-    change = {"always_save_checkpoint": False}
-    saves = case.saving(change)
-    if not pays(saves, case.total_s):
-        return None
-    facts = {
-        "share": case.share(case.simulated(case.loop).checkpoint_s), "better": case.improvements.mid,
-    }  # fmt: skip
-    return Advice(
-        "save_on_improvement", Message("Set always_save_checkpoint = False."),
-        Message(
+        return
+    if cost.high > TOO_VAGUE * cost.low:  # a log that saves at every evaluation hardly shows what a checkpoint costs
+        return
+    facts = {"share": case.share(case.before.checkpoint_s), "better": case.improvements.mid}
+    yield Proposal(
+        rule="save_on_improvement",
+        new_settings={"always_save_checkpoint": False},
+        what=Message("Set always_save_checkpoint = False."),
+        because=Message(
             "Checkpoints take {share:pct} of the run, and only {better:pct} of the evaluations had a better "
             "validation loss than all before.",
             facts,
         ),
-        Message("After a crash the run goes back to its best checkpoint, not to its last."), saves,
-        basis_of(case, "checkpoint"), changing(case, change),
-    )  # fmt: skip
+        price=Message("After a crash the run goes back to its best checkpoint, not to its last."),
+        basis=case.basis("checkpoint"),
+    )
 
 
 def best_spacing_s(cost_s: float, mtbf_s: float) -> float:
@@ -79,127 +76,110 @@ def best_spacing_s(cost_s: float, mtbf_s: float) -> float:
     return math.sqrt(2 * mtbf_s * cost_s)
 
 
-def save_apart(case: Case) -> Advice | None:
+def rounded(value: float) -> int:
+    """1, 2, 2.5 or 5 times a power of ten: the nearest below, as people set intervals."""
+    if value < 1:
+        return 1
+    unit = 10.0 ** math.floor(math.log10(value))
+    return max(int(max(step for step in (1.0, 2.0, 2.5, 5.0) if step * unit <= value * (1 + 1e-9)) * unit), 1)
+
+
+def save_apart(case: Case) -> Iterator[Proposal]:
     """Save as often as the cost of a checkpoint and the rate of failures ask for, not as often as one evaluates."""
-    cost, spacing, step = case.prices.checkpoint_s, case.save_spacing, case.prices.step_s.mid
-    if cost is None or cost.mid <= 0 or spacing is None or step <= 0:
-        return None
-    best = best_spacing_s(cost.mid, case.mtbf_s or USUAL_MTBF_S) / step
-    if best > CLEARLY * spacing:
-        return _save_less(case, best)
-    if case.mtbf_s is not None and best < spacing / CLEARLY:
-        return _save_more(case, best)
-    return None
-
-
-def _facts(case: Case, every: int) -> dict[str, object]:
-    hours = (case.mtbf_s or USUAL_MTBF_S) / HOUR_S
-    return {
-        "every": every, "cost": case.prices.checkpoint_s, "hours": hours, "mtbf": hours * HOUR_S,
-        "spacing": every * case.prices.step_s.mid, "now": (case.save_spacing or 0.0) * case.prices.step_s.mid,
-        "share": case.share(case.simulated(case.loop).checkpoint_s),
-    }  # fmt: skip
-
-
-def _save_less(case: Case, best: float) -> Advice | None:
+    cost, step_s, saves = case.prices.checkpoint_s, case.prices.step_s.mid, case.loop.saves.mid
+    if cost is None or cost.mid <= 0 or step_s <= 0 or saves <= 0:
+        return
+    mtbf_s = case.mtbf_s or USUAL_MTBF_S
+    spacing, best = case.loop.iterations / saves, best_spacing_s(cost.mid, mtbf_s) / step_s
+    facts = {"cost": cost, "mtbf": mtbf_s, "now": spacing * step_s, "share": case.share(case.before.checkpoint_s)}
     interval = case.settings.count("eval_interval")
-    if not interval:
-        return None
-    every = interval * max(rounded(best / interval), 2)
-    if 2 * every > case.loop.iterations:
-        return None
-    effect = Effect(save_every=every)
-    saves = case.saving({}, effect)
-    if not pays(saves, case.total_s):
-        return None
-    facts = _facts(case, every)
-    because = Message(
-        "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure in "
-        "{mtbf:time}, {spacing:time} between two loses least (Young and Daly).",
-        facts,
-    )
-    if case.mtbf_s is None:
+    if best > CLEARLY * spacing and interval:
+        every = interval * max(rounded(best / interval), 2)
+        if 2 * every > case.loop.iterations:
+            return
+        facts |= {"every": every, "spacing": every * step_s}
         because = Message(
-            "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure a "
-            "week (assumed; --set mtbf_hours=… changes it), {spacing:time} between two loses least (Young and Daly).",
+            "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure in "
+            "{mtbf:time}, {spacing:time} between two loses least (Young and Daly).",
             facts,
         )
-    return Advice(
-        "save_apart", Message("Save every {every:n} iterations instead of after every evaluation.", facts), because,
-        Message("A crash costs up to {spacing:time} of training.", facts), saves, basis_of(case, "checkpoint"),
-        patch=f"if iter_num % {every} == 0 and (losses['val'] < best_val_loss or always_save_checkpoint):",
-        where=Message("In train.py, in place of the condition under which a checkpoint is saved:"), effect=effect,
-        lever="pace",
-    )  # fmt: skip
+        if case.mtbf_s is None:
+            because = Message(
+                "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure a "
+                "week (assumed; --set mtbf_hours=… changes it), {spacing:time} between two loses least (Young and "
+                "Daly).",
+                facts,
+            )
+        yield Proposal(
+            rule="save_apart",
+            effect=Effect(save_every=every),
+            what=Message("Save every {every:n} iterations instead of after every evaluation.", facts),
+            because=because,
+            price=Message("A crash costs up to {spacing:time} of training.", facts),
+            patch=f"if iter_num % {every} == 0 and (losses['val'] < best_val_loss or always_save_checkpoint):",
+            where=Message("In train.py, in place of the condition under which a checkpoint is saved:"),
+            basis=case.basis("checkpoint"),
+            acts_on="pace",
+        )
+    elif best < spacing / CLEARLY and case.mtbf_s is not None:
+        every = rounded(best)
+        yield Proposal(
+            rule="save_more",
+            effect=Effect(save_every=every, save_also=True),
+            what=Message("Save every {every:n} iterations, apart from the evaluations.", {"every": every}),
+            because=Message(
+                "With one failure in {mtbf:time} the run does more work again after each than its checkpoints cost: "
+                "now one every {now:time}, at {cost:range} each.",
+                facts,
+            ),
+            price=Message("More writing to the disk."),
+            patch=_SEPARATE.format(every=every),
+            where=Message("In train.py, before the evaluation:"),
+        )
 
 
-def _save_more(case: Case, best: float) -> Advice | None:
-    every = max(rounded(best), 1)
-    effect = Effect(save_every=every, save_also=True)
-    saves = case.saving({}, effect)
-    if not pays(saves, case.total_s):
-        return None
-    facts = _facts(case, every)
-    return Advice(
-        "save_more", Message("Save every {every:n} iterations, apart from the evaluations.", facts),
-        Message(
-            "With one failure in {mtbf:time} the run does more work again after each than its checkpoints cost: "
-            "now one every {now:time}, at {cost:range} each.",
-            facts,
-        ),
-        Message("More writing to the disk."), saves, "modelled", patch=_SEPARATE.format(every=every),
-        where=Message("In train.py, before the evaluation:"), effect=effect,
-    )  # fmt: skip
-
-
-def async_saving(case: Case) -> Advice | None:
+def async_saving(case: Case) -> Iterator[Proposal]:
     """Training need wait only for the copy to host memory, not for the disk."""
     size, cost = case.checkpoint_bytes, case.prices.checkpoint_s
     if size is None or cost is None or cost.mid <= 0:
-        return None
-    waits = [min(size / rate / cost.mid, 1.0) for rate in (COPY_BYTES_PER_S.high, COPY_BYTES_PER_S.mid)]
-    effect = Effect(checkpoint=Interval(waits[0], waits[1], min(size / COPY_BYTES_PER_S.low / cost.mid, 1.0)))
-    saves = case.saving({}, effect)
-    if not pays(saves, case.total_s):
-        return None
-    facts = {"share": case.share(case.simulated(case.loop).checkpoint_s), "size": size, "cost": cost}
-    return Advice(
-        "async_saving", Message("Write checkpoints in the background."),
-        Message(
+        return
+    rates = (COPY_BYTES_PER_S.high, COPY_BYTES_PER_S.mid, COPY_BYTES_PER_S.low)
+    facts = {"share": case.share(case.before.checkpoint_s), "size": size, "cost": cost}
+    yield Proposal(
+        rule="async_saving",
+        effect=Effect(checkpoint=Interval(*(min(size / rate / cost.mid, 1.0) for rate in rates))),
+        what=Message("Write checkpoints in the background."),
+        because=Message(
             "Checkpoints take {share:pct} of the run, {cost:range} each; copying {size:size} to host memory takes a "
             "fraction of that, and the disk can wait.",
             facts,
         ),
-        Message("{size:size} of host memory while a checkpoint is written.", facts), saves, "modelled",
+        price=Message("{size:size} of host memory while a checkpoint is written.", facts),
         patch=_BACKGROUND,
         where=Message("In train.py, before the loop; then call save_in_background() in place of torch.save():"),
-        effect=effect,
-    )  # fmt: skip
+    )
 
 
-def faster_storage(case: Case) -> Advice | None:
+def faster_storage(case: Case) -> Iterator[Proposal]:
     """A measured checkpoint that is slower than any local disk."""
     size, cost = case.checkpoint_bytes, case.prices.checkpoint_s
     if size is None or cost is None or "checkpoint" not in case.measured or cost.low <= 0:
-        return None
+        return
     rate = size / cost.mid
     if rate >= SLOW_BYTES_PER_S:
-        return None
-    ends = (LOCAL_BYTES_PER_S.high, LOCAL_BYTES_PER_S.mid, LOCAL_BYTES_PER_S.low)
-    effect = Effect(checkpoint=Interval(*(min(rate / local, 1.0) for local in ends)))
-    saves = case.saving({}, effect)
-    if not pays(saves, case.total_s):
-        return None
-    facts = {"rate": rate, "size": size, "cost": cost, "usual": LOCAL_BYTES_PER_S.mid}
-    return Advice(
-        "faster_storage", Message("Put out_dir on a local SSD."),
-        Message(
+        return
+    local = (LOCAL_BYTES_PER_S.high, LOCAL_BYTES_PER_S.mid, LOCAL_BYTES_PER_S.low)
+    yield Proposal(
+        rule="faster_storage",
+        effect=Effect(checkpoint=Interval(*(rate / usual for usual in local))),
+        what=Message("Put out_dir on a local SSD."),
+        because=Message(
             "A checkpoint of {size:size} takes {cost:range}, {rate:size} a second, as on network drives, hard disks "
             "and /mnt/c under WSL2; torch.save reaches {usual:size} a second on a local NVMe.",
-            facts,
+            {"rate": rate, "size": size, "cost": cost, "usual": LOCAL_BYTES_PER_S.mid},
         ),
-        Message("Copy the last checkpoint to a safe place yourself."), saves, "modelled", effect=effect,
-    )  # fmt: skip
+        price=Message("Copy the last checkpoint to a safe place yourself."),
+    )
 
 
 RULES = (save_on_improvement, save_apart, async_saving, faster_storage)

@@ -1,31 +1,29 @@
-"""The case that a log makes: the whole run, at the prices that the log shows."""
+"""The case of a log: the whole run, at the prices that the log shows."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepwatch.advice.case import Case
-from stepwatch.advice.witnesses import Z90
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.expected import workload_of
 from stepwatch.analysis.findings import SLEEP_RATIO
 from stepwatch.analysis.phases import SLEEP_S, Phase
+from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
+from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.settings import Origin, Settings
-from stepwatch.units import Interval
-
-if TYPE_CHECKING:
-    from stepwatch.estimator.workload import Workload
+from stepwatch.units import Z90, Interval
 
 FAR_SLOWER = 2.0
-_ASSUMED = {"eval_iters": 200, "always_save_checkpoint": True, "log_interval": 1}  # nanoGPT's defaults
 ANOTHER_RUN = 0.01  # what evaluations and checkpoints differ by from one run to the next
 LEAST_AHEAD, MOST_AHEAD = 0.5, 1.4  # of the checkpoints that a forecast expects where only a better loss saves
+FEWEST_LOSSES = 4
 
 
 def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
@@ -33,28 +31,27 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
     known = a.costs.how.get("step_s") != NOT_SEPARABLE and a.costs.step_s.mid > 0 and np.isfinite(a.goodput.wall_s)
     if not known or not len(a.run.iterations):
         return None
-    gpu, settings = a.throughput.gpu, _settings(a)
-    workload = _workload(a)
+    settings, gpu = _settings(a), a.throughput.gpu
+    workload = workload_of(a.run, gpu) if gpu is not None and a.throughput.possible else None
+    if workload is not None and gpu is not None and a.expected is not None:
+        far_slower = a.costs.step_s.mid > FAR_SLOWER * a.expected.step_s.high
+        if far_slower and fits(workload, gpu) is not False:  # memory that spills would explain it
+            workload = None  # what holds this run up is not in the model
     case = Case(
-        settings=settings, prices=_prices(a), loop=_loop(a), measured=_measured(a), gpu=gpu, workload=workload,
-        cards=max(cards or 1, a.throughput.cards), n_params=a.run.saved_params or settings.number("n_params"),
-        lost_s=_lost(a), improvements=_improvements(a), analysis=a, windows=windows,
-    )  # fmt: skip
+        settings=settings,
+        prices=_prices(a),
+        loop=_loop(a),
+        measured=frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED),
+        gpu=gpu,
+        workload=workload,
+        lost_s=Interval.exactly(max(a.goodput.parts_s["unexplained"], 0.0) + stalled_s(a)),
+        cards=max(cards or 1, a.throughput.cards),
+        n_params=a.run.saved_params or settings.number("n_params"),
+        improvements=_improvements(a),
+        analysis=a,
+        windows=windows,
+    )
     return replace(case, loop=case.changed({}))
-
-
-def _workload(a: Analysis) -> Workload | None:
-    """Only where the log fits what it says of itself: of a run far from its card's speed the model knows nothing."""
-    if a.throughput.gpu is None or not a.throughput.possible:
-        return None
-    from stepwatch.analysis.expected import workload_of
-    from stepwatch.estimator.memory import fits
-
-    workload = workload_of(a.run, a.throughput.gpu)
-    slow = a.expected is not None and a.costs.step_s.mid > FAR_SLOWER * a.expected.step_s.high
-    if workload is None or (slow and fits(workload, a.throughput.gpu) is not False):  # memory that spills is that slow
-        return None
-    return workload
 
 
 def _settings(a: Analysis) -> Settings:
@@ -65,11 +62,8 @@ def _settings(a: Analysis) -> Settings:
         return found
     if "always_save_checkpoint" not in found and len(a.run.checkpoints) < a.evaluations_done - 1:
         found = found.beneath(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
-    return Settings.of(Origin.FORMAT_DEFAULT, _ASSUMED).beneath(found)
-
-
-def _measured(a: Analysis) -> frozenset[str]:
-    return frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED)
+    assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
+    return Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(found)
 
 
 def _prices(a: Analysis) -> Prices:
@@ -80,16 +74,15 @@ def _prices(a: Analysis) -> Prices:
         down = math.hypot(1 - step.low / step.mid, 1 - goodput.interval_s.low / goodput.wall_s)
         up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
         step = Interval(mean * max(1 - down, 0.0), mean, mean * (1 + up))
-    return Prices(
-        step, _again(costs.eval_s), _again(costs.checkpoint_s), _again(costs.pair_s), costs.compile_s or NOTHING
-    )
 
+    def again(price: Interval | None) -> Interval | None:
+        """The same thing in another run, or later in this one."""
+        if price is None:
+            return None
+        slack = ANOTHER_RUN * price.mid
+        return Interval(max(price.low - slack, 0.0), price.mid, price.high + slack)
 
-def _again(price: Interval | None) -> Interval | None:
-    """The same thing in another run, or later in this one."""
-    if price is None:
-        return None
-    return Interval(max(price.low - ANOTHER_RUN * price.mid, 0.0), price.mid, price.high + ANOTHER_RUN * price.mid)
+    return Prices(step, again(costs.eval_s), again(costs.checkpoint_s), again(costs.pair_s), costs.compile_s or NOTHING)
 
 
 def _loop(a: Analysis) -> Loop:
@@ -106,13 +99,8 @@ def _loop(a: Analysis) -> Loop:
     return Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
 
 
-def _lost(a: Analysis) -> Interval:
-    """In stalls and what nothing explains; a machine asleep is no part of a run."""
-    return Interval.exactly(max(a.goodput.parts_s["unexplained"], 0.0) + stalled_s(a))
-
-
 def stalled_s(a: Analysis) -> float:
-    """In stalls of a machine that was awake."""
+    """In stalls of a machine that was awake: one asleep is no part of a run."""
     if a.phases.baseline is None:
         return 0.0
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
@@ -124,7 +112,7 @@ def stalled_s(a: Analysis) -> float:
 def _improvements(a: Analysis) -> Interval | None:
     """The share of evaluations that would save if only a better validation loss did."""
     losses = [evaluation.val_loss for evaluation in a.run.evaluations if evaluation.val_loss is not None]
-    if len(losses) < 4:
+    if len(losses) < FEWEST_LOSSES:
         return None
     best, lowest, fell = losses[0], 0, 0
     for before, loss in pairwise(losses):

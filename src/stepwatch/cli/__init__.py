@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from stepwatch.errors import StepwatchError
+from stepwatch.errors import NothingRead, Notice, StepwatchError
+from stepwatch.i18n import language_from_environment, say
 
 COMMANDS = {
     "explain": "Why some iterations are slow, what each part costs, how fast the run is, when it ends.",
@@ -26,6 +28,15 @@ COMMANDS = {
 DEFAULT = "explain"
 INTERRUPTED = 130
 _USE_TORCH = {"calibrate", "train"}
+
+
+def complain(problems: Iterable[Notice], language: str | None = None) -> None:
+    """On standard error: one line for what is wrong, one for what to do."""
+    language = language or language_from_environment()
+    for problem in problems:
+        click.echo("stepwatch: " + say(problem.what, language), err=True)
+        if problem.remedy is not None:
+            click.echo("  " + say(problem.remedy, language), err=True)
 
 
 class _Commands(click.Group):
@@ -57,9 +68,8 @@ class _Commands(click.Group):
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except StepwatchError as error:
-            from stepwatch.cli.errors import complain
-
-            complain(error, error.language)
+            said = () if isinstance(error, NothingRead) else (Notice(error.what, error.remedy),)
+            complain((*error.notices, *said), error.language)
             sys.exit(error.exit_code)
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)

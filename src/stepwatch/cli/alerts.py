@@ -47,12 +47,16 @@ class Alert:
         if not self._arguments or self._is_running() or now_s - self._last.get(kind, -PAUSE_S) < PAUSE_S:
             return
         self._last[kind] = now_s
-        told = {f"STEPWATCH_{name}": str(value) for name, value in facts.items() if value is not None}
+        variables = {f"STEPWATCH_{name}": str(value) for name, value in facts.items() if value is not None}
         try:
             self._running = subprocess.Popen(
-                self._arguments, env={**os.environ, **told}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                self._arguments,
+                env={**os.environ, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         except (OSError, ValueError) as error:
             self._failed(getattr(error, "strerror", None) or type(error).__name__)
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from stepwatch.cli.options import format_options, language_option, speaking, write
+from stepwatch.cli.commands import format_options, options_of, speaking, write
 from stepwatch.errors import InputError
-from stepwatch.gpus.calibration import calibration_json, save_calibration
+from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.calibrations import calibration_table
-
-if TYPE_CHECKING:
-    from stepwatch.gpus.calibration import Calibration
+from stepwatch.presenters import View, render
 
 
-@click.command(name="calibrate", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="calibrate")
 @click.option(
     "--device", type=click.Choice(("cpu", "cuda")), help="What to measure (default: the card, if there is one)."
 )
@@ -30,7 +25,7 @@ if TYPE_CHECKING:
     help="Where checkpoints will be written (default: the current directory).",
 )
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out, which takes longest.")
-@language_option()
+@options_of("calibrate")
 @format_options("terminal", "json")
 def command(
     device: str | None, directory: str, no_compile: bool, lang: str | None, form: str, output: str | None
@@ -42,24 +37,17 @@ def command(
     `--gpu this` in estimate, advise and explain then means them. Measure while the machine is at rest.
     """
     with speaking(lang) as language:
-        found = _measured(device, directory, not no_compile, language)
+        try:
+            from stepwatch.trainer.measuring import calibrate
+        except ImportError as error:
+            raise InputError(
+                Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+            ) from error
+
+        def report(part: Message) -> None:
+            if sys.stderr is not None and sys.stderr.isatty():
+                click.echo(say(Message("measuring: {part:word}", {"part": part}), language), err=True)
+
+        found = calibrate(device, directory, compiles=not no_compile, told=report)
         save_calibration(found)
-        if form == "json":
-            write(json.dumps(calibration_json(found), ensure_ascii=False) + "\n", output)
-        else:
-            write(calibration_table(found, language), output)
-
-
-def _measured(device: str | None, directory: str, compiles: bool, language: str) -> Calibration:
-    try:
-        from stepwatch.trainer.calibrate import calibrate
-    except ImportError as error:
-        raise InputError(
-            Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
-        ) from error
-
-    def told(part: Message) -> None:
-        if sys.stderr is not None and sys.stderr.isatty():
-            click.echo(say(Message("measuring: {part:word}", {"part": say(part, language)}), language), err=True)
-
-    return calibrate(device, directory, compiles=compiles, told=told)
+        write(render(found, form, language, View(colour=False if output is not None else None)), output)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from stepwatch.cli.options import format_options, language_option, speaking, write
-from stepwatch.gpus import Gpu, find_gpu, gpus
-from stepwatch.presenters.cards import card_details, cards_json, cards_table
+from stepwatch.answers import cards
+from stepwatch.cli.commands import format_options, options_of, speaking, write
+from stepwatch.presenters import View, render
 
 
-@click.command(name="gpus", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="gpus")
 @click.argument("name", required=False)
-@language_option()
+@options_of("gpus")
 @format_options("terminal", "md", "json")
 def command(name: str | None, lang: str | None, form: str, output: str | None) -> None:
     """List the cards that stepwatch knows, or show one.
@@ -20,12 +20,6 @@ def command(name: str | None, lang: str | None, form: str, output: str | None) -
     GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.
     """
     with speaking(lang) as language:
-        write(_answer(find_gpu(name) if name is not None else None, form, language), output)
-
-
-def _answer(card: Gpu | None, form: str, language: str) -> str:
-    if form == "json":
-        return cards_json(gpus() if card is None else [card])
-    if card is None:
-        return cards_table(gpus(), language, markdown=form == "md")
-    return card_details(card, language, markdown=form == "md")
+        found = cards(name)
+        answer = found if name is None else found[0]
+        write(render(answer, form, language, View(colour=False if output is not None else None)), output)

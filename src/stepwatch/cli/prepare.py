@@ -7,20 +7,20 @@ from pathlib import Path
 
 import click
 
-from stepwatch.cli.options import language_option, speaking, write
+from stepwatch.cli.commands import options_of, speaking, write
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.trainer.prepare import KINDS, Prepared, prepare
+from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 
-@click.command(name="prepare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="prepare")
 @click.argument("text", metavar="FILE.txt")
 @click.option("--out", metavar="DIR", help="Where the data goes (default: data/ and the name of the file).")
 @click.option(
     "--tokens", type=click.Choice(KINDS), default="char", show_default=True, help="What one token stands for."
 )
 @click.option("--val", type=float, default=0.1, show_default=True, help="Share of the text kept for validation.")
-@language_option()
+@options_of("prepare")
 def command(text: str, out: str | None, tokens: str, val: float, lang: str | None) -> None:
     """Make data for training from a text: train.bin, val.bin and meta.pkl, as nanoGPT has them.
 
@@ -30,27 +30,21 @@ def command(text: str, out: str | None, tokens: str, val: float, lang: str | Non
     with speaking(lang) as language:
         source = Path(text)
         prepared = prepare(source, Path(out) if out is not None else Path("data") / source.stem, kind=tokens, val=val)
-        write("".join(say(message, language) + "\n" for message in _told(prepared)), None)
-
-
-def _told(prepared: Prepared) -> list[Message]:
-    facts = prepared._asdict() | {"directory": str(prepared.directory)}
-    return [
-        Message("{directory:list}: {train_tokens:n} tokens for training, {val_tokens:n} for validation", facts),
-        Message("vocabulary: {vocab_size:n}", facts),
-        Message("next: {command:list}", {"command": _next(prepared)}),
-    ]
+        facts = prepared._asdict() | {"directory": str(prepared.directory)}
+        messages = (
+            Message("{directory:list}: {train_tokens:n} tokens for training, {val_tokens:n} for validation", facts),
+            Message("vocabulary: {vocab_size:n}", facts),
+            Message("next: {command:list}", {"command": _next(prepared)}),
+        )
+        write("".join(say(message, language) + "\n" for message in messages), None)
 
 
 def _next(prepared: Prepared) -> str:
     """A small model, so that the first run ends within minutes on any machine."""
     block = max(size for size in (1, 8, 64) if size < min(prepared.val_tokens, prepared.train_tokens))
+    directory = prepared.directory  # nanoGPT looks in data/
+    dataset = os.path.relpath(directory, "data") if directory.parts[:1] == ("data",) else str(directory)
     return (
-        f"stepwatch train --dataset={_dataset(prepared.directory)} --n_layer=4 --n_head=4 --n_embd=128 "
+        f"stepwatch train --dataset={dataset} --n_layer=4 --n_head=4 --n_embd=128 "
         f"--block_size={block} --batch_size=12 --gradient_accumulation_steps=1 --max_iters=2000 --dropout=0.0"
     )
-
-
-def _dataset(directory: Path) -> str:
-    """The name that leads to the directory from data/, which is where nanoGPT looks."""
-    return os.path.relpath(directory, "data") if directory.parts[:1] == ("data",) else str(directory)

@@ -12,27 +12,30 @@ from urllib.parse import quote
 import click
 import uvicorn
 
-from stepwatch.cli.options import language_option, speaking
+from stepwatch.cli.commands import options_of, speaking
 from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.web.app import create_app
-from stepwatch.web.memory import give_large_blocks_back
-from stepwatch.web.options import SHORTEST_TOKEN, Options, is_loopback
+from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_blocks_back, is_loopback
 
 _CONNECTIONS = 400
 _PARTING_S = 2
 
 
-@click.command(name="serve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
 @click.option("--token", metavar="TOKEN", help="What one must know to use the page.")
 @click.option(
-    "--allow", "allowed", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False),
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
     help="A directory whose logs may be watched; none unless told.",
-)  # fmt: skip
-@language_option()
+)
+@options_of("serve")
 def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], lang: str | None) -> None:
     """Serve the page: paste a log or drop a file, get the report.
 
@@ -41,9 +44,19 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
     or sent anywhere. Ctrl-C ends it.
     """
     with speaking(lang) as language:
-        _check_token(host, token)
+        example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
+        if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
+            raise UsageError(
+                Message("a token has at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
+                Message("for example: --token {token:word}", example),
+            )
+        if token is None and not is_loopback(host):
+            raise UsageError(
+                Message("others can reach “{host:word}”: it needs a token", {"host": host}),
+                Message("for example: --token {token:word}", example),
+            )
         listener = _listener(host, port)
-        options = Options(
+        options = ServerOptions(
             host=host,
             port=listener.getsockname()[1],
             token=token,
@@ -52,21 +65,18 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
             language_asked=lang is not None,
         )
         click.echo(say(Message("The page is here; Ctrl-C ends it:"), language) + "\n  " + _address(options))
-        _serve(options, listener)
-
-
-def _check_token(host: str, token: str | None) -> None:
-    example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
-    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise UsageError(
-            Message("a token has at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
-            Message("for example: --token {token:word}", example),
+        give_large_blocks_back()
+        config = uvicorn.Config(
+            create_app(options),
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_PARTING_S,
         )
-    if token is None and not is_loopback(host):
-        raise UsageError(
-            Message("others can reach “{host:word}”: it needs a token", {"host": host}),
-            Message("for example: --token {token:word}", example),
-        )
+        with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
+            _Server(config).run(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -86,7 +96,7 @@ def _listener(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _address(options: Options) -> str:
+def _address(options: ServerOptions) -> str:
     """What to type into a browser; every address of the machine goes by the machine's name."""
     host = socket.gethostname() if options.host in ("0.0.0.0", "::") else options.host
     token = f"/?token={quote(options.token, safe='')}" if options.token else "/"
@@ -99,13 +109,3 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.config.app.state.leaving.set()  # type: ignore[union-attr]
         super().handle_exit(sig, frame)
-
-
-def _serve(options: Options, listener: socket.socket) -> None:
-    give_large_blocks_back()
-    config = uvicorn.Config(
-        create_app(options), log_level="critical", access_log=False, server_header=False, lifespan="on",
-        limit_concurrency=_CONNECTIONS, timeout_graceful_shutdown=_PARTING_S,
-    )  # fmt: skip
-    with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
-        _Server(config).run(sockets=[listener])

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from stepwatch.cli.options import language_option, speaking
+from stepwatch.answers import text_of
+from stepwatch.cli.commands import options_of, speaking
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.sources import from_file
 from stepwatch.trainer.config import TrainConfig, config_from_file, config_from_flags, train_config
 
 if TYPE_CHECKING:
     from stepwatch.trainer.log import Log
 
 
-@click.command(name="train", context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
+@click.command(name="train", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
-@language_option()
+@options_of("train")
 def command(arguments: tuple[str, ...], lang: str | None) -> None:
     """Train a GPT as nanoGPT does, with the time of every part on a line of its own.
 
@@ -34,7 +34,12 @@ def command(arguments: tuple[str, ...], lang: str | None) -> None:
     torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py
     """
     with speaking(lang) as language, _without_collector():
-        _require_torch()
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                Message("to train, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+            ) from error
         from stepwatch.trainer.distributed import ranks_from_environment
         from stepwatch.trainer.log import Log
         from stepwatch.trainer.loop import train
@@ -62,15 +67,6 @@ def _without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def _require_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            Message("to train, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
-        ) from error
-
-
 def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
     files = [argument for argument in arguments if not argument.startswith("-")]
     if len(files) > 1:
@@ -81,17 +77,14 @@ def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
     flags = config_from_flags([argument for argument in arguments if argument.startswith("-")])
     if not files:
         return train_config(flags)
-    told, left_out = config_from_file(_text_of(files[0]))
+    try:
+        text = text_of(files[0])
+    except UnreadableInput as error:
+        raise UnreadableInput(error.what, Message("check the path of the config")) from error
+    told, left_out = config_from_file(text)
     if left_out:
         log.say(f"note: left out of {Path(files[0]).name}, since it is read and not executed: {', '.join(left_out)}")
     return train_config(told, flags)
-
-
-def _text_of(name: str) -> str:
-    try:
-        return from_file(name).text.decode("utf-8", "replace")
-    except UnreadableInput as error:
-        raise UnreadableInput(error.what, Message("check the path of the config")) from error
 
 
 def _as_stepwatch_error(error: Exception) -> StepwatchError | None:
@@ -116,17 +109,16 @@ def _as_stepwatch_error(error: Exception) -> StepwatchError | None:
 
 def _leave(rank: int, error: Exception, language: str) -> NoReturn:
     """Says which rank ends and why, and is gone at once, so that the others notice instead of waiting for it."""
-    told = say(error.what, language) if isinstance(error, StepwatchError) else _plainly(error)
-    click.echo(f"stepwatch: rank {rank}: {told}", err=True)
+    lost = ("Connection closed by peer", "Connection reset", "Broken pipe", "connection was closed", "Socket closed")
+    if isinstance(error, StepwatchError):
+        reason = say(error.what, language)
+    elif any(words in str(error) for words in lost):
+        reason = "another rank is gone"
+    else:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        reason = f"{type(error).__name__}: {first[:200]}"
+    click.echo(f"stepwatch: rank {rank}: {reason}", err=True)
     if isinstance(error, StepwatchError) and error.remedy is not None:
         click.echo("  " + say(error.remedy, language), err=True)
     sys.stdout.flush()
     os._exit(error.exit_code if isinstance(error, StepwatchError) else 1)
-
-
-def _plainly(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    lost = ("Connection closed by peer", "Connection reset", "Broken pipe", "connection was closed", "Socket closed")
-    if any(words in str(error) for words in lost):
-        return "another rank is gone"
-    return f"{type(error).__name__}: {lines[0][:200]}"

@@ -1,24 +1,125 @@
-"""Presenters turn a Report into text; they alone speak a language."""
+"""Presenters turn an answer into text; they alone speak a language.
+
+`document_of` says what an answer holds, the writers write any document, and JSON is the answer itself.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepwatch.analysis.comparison import Comparison
+from stepwatch.errors import InputError
+from stepwatch.gpus import Gpu
+from stepwatch.gpus.calibration import Calibration
+from stepwatch.messages import Message
+from stepwatch.report import AdviceReport, PlanReport, Report
 
 if TYPE_CHECKING:
-    from stepwatch.report import Report
+    from stepwatch.presenters.document import Document
+    from stepwatch.presenters.html import Body
 
-__all__ = ["CHARTS", "PLAN_CHARTS", "Presenter"]
+Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
+
+__all__ = ["CHARTS", "PLAN_CHARTS", "View", "document_of", "page_body", "render"]
 
 CHARTS = ("times", "anatomy", "throughput", "parts", "forecast")
 """What can be drawn of a run, by the names that `--chart` takes."""
 PLAN_CHARTS = ("parts", "memory")
 
 
-class Presenter(Protocol):
-    @property
-    def name(self) -> str: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How much of an answer is shown, and how."""
 
-    @property
-    def suffix(self) -> str: ...
+    full: bool = False
+    why: bool = False
+    iterations: bool = True
+    with_lines: bool = False
+    front_matter: bool = False
+    chart: str | None = None
+    colour: bool | None = None
+    """None: as standard output can take it. False for an answer that goes into a file."""
 
-    def render(self, report: Report, language: str) -> str: ...
+
+def document_of(answer: Answer, view: View | None = None) -> Document:
+    """What is said, in which order and how urgently; the same for every form. Loads only what this answer needs."""
+    view = view or View()
+    if isinstance(answer, Report):
+        from stepwatch.presenters.run_answer import report_document
+
+        return report_document(answer, full=view.full, with_lines=view.with_lines)
+    if isinstance(answer, PlanReport):
+        from stepwatch.presenters.plan_answer import plan_document
+
+        return plan_document(answer, why=view.why)
+    if isinstance(answer, AdviceReport):
+        from stepwatch.presenters.advice_answer import advice_document
+
+        return advice_document(answer)
+    if isinstance(answer, Comparison):
+        from stepwatch.presenters.comparison_answer import comparison_document
+
+        return comparison_document(answer)
+    from stepwatch.presenters.card_answer import calibration_document, card_document, card_list_document
+
+    if isinstance(answer, Calibration):
+        return calibration_document(answer)
+    return card_document(answer) if isinstance(answer, Gpu) else card_list_document(answer)
+
+
+def render(answer: Answer, form: str, language: str, view: View | None = None) -> str | bytes:
+    """The answer as terminal, md, json, html or png; a picture is bytes."""
+    view = view or View()
+    if form == "json":
+        from stepwatch.presenters.json_forms import as_json
+
+        return as_json(answer, language, iterations=view.iterations, with_lines=view.with_lines)
+    if form == "png":
+        return _picture(answer, view.chart, language)
+    document = document_of(answer, view)
+    if form == "md":
+        from stepwatch.presenters.markdown import as_markdown
+
+        return as_markdown(document, language, front_matter=view.front_matter)
+    if form == "html":
+        from stepwatch.presenters.html import as_page
+
+        return as_page(document, language)
+    from stepwatch.presenters.terminal import on_terminal
+
+    return on_terminal(document, language, whole=view.full or view.why, colour=view.colour)
+
+
+def page_body(answer: Answer, language: str) -> Body:
+    """The answer as a part of the page: its HTML, and the charts that the page draws."""
+    from stepwatch.presenters.html import body_of
+
+    return body_of(document_of(answer), language, static=False)
+
+
+def _picture(answer: Answer, name: str | None, language: str) -> bytes:
+    """One chart with the headline above it; of several runs that of the longest, as on the first screen."""
+    from stepwatch.i18n import say
+    from stepwatch.presenters.document import Headline
+    from stepwatch.presenters.pictures import png
+
+    known: tuple[str, ...] = PLAN_CHARTS
+    if isinstance(answer, Report):
+        from stepwatch.presenters.run_sentences import longest
+
+        known = CHARTS
+        answer = replace(answer, runs=(answer.runs[longest(answer)],), unstarted=(), directory=False)
+    document = document_of(answer)
+    charts = ((key, chart.draw) for key, chart in document.charts().items() if key in known)
+    plots = {key: draw(language, False) for key, draw in charts if draw is not None}
+    drawn = {key: plot for key, plot in plots.items() if plot is not None}
+    chosen = drawn.get(name or known[0])
+    if chosen is None:
+        raise InputError(
+            Message("there is nothing to draw for the chart “{name:word}”", {"name": name or known[0]}),
+            Message("charts that can be drawn: {names:word}", {"names": ", ".join(drawn) or "–"}),
+        )
+    headline = next(block for block in document.blocks if isinstance(block, Headline))
+    return png(chosen, say(headline.paragraphs[-1][0], language))

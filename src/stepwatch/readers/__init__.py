@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stepwatch.readers.collection import Found, read_all
+from stepwatch.readers.collection import read_all
 from stepwatch.readers.detection import detect
-from stepwatch.readers.formats import FORMATS, READERS
+from stepwatch.readers.formats import READERS
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.reading import read, settings_of
 
-__all__ = ["FORMATS", "READERS", "Found", "Reader", "detect", "joined_ranks", "read", "read_all", "settings_of"]
+__all__ = ["READERS", "Reader", "detect", "joined_ranks", "read", "read_all", "settings_of"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import compress, repeat
-from operator import is_, itemgetter
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +30,8 @@ from stepwatch.run import (
 from stepwatch.settings import KINDS, Origin, Settings, Value
 
 DAY_S = 86400.0
-_END = float("inf")
 _ROWS_FOR_INTERVAL = 5000
-_FEW = 16  # times as many are passed over as are taken
+_NO_LOSS = -1.0  # nan is equal to nothing
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
 
@@ -41,17 +40,18 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     iterations = records.iterations()
     events = records.sorted_events()
     kinds = _by_kind(events)
-    cuts = [*starts_of_runs(iterations, events, kinds.facts), _END]
+    cuts = [*starts_of_runs(iterations, events, kinds.facts), math.inf]
     rows = np.searchsorted(iterations.line, cuts).tolist()
     told = [bisect_left(events, cut, key=LINE_OF) for cut in cuts]
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
     shown = np.searchsorted([unread.line for unread in records.unread], cuts).tolist()
     runs = []
     for i in range(len(cuts) - 1):
-        piece = _Piece(iterations.take(slice(rows[i], rows[i + 1])), events[told[i] : told[i + 1]])
-        run = piece.run(reader, source, kinds if len(cuts) == 2 else _by_kind(piece.events))
+        own = events[told[i] : told[i + 1]]
+        own_kinds = kinds if len(cuts) == 2 else _by_kind(own)
+        run = _run(iterations.take(slice(rows[i], rows[i + 1])), own, own_kinds, reader, source)
         if reader.complete is not None:
-            run = reader.complete(run, piece.events, records)
+            run = reader.complete(run, own, records)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
         runs.append(replace(run, unread=unread, unread_count=missed[i + 1] - missed[i]))
     return tuple(runs)
@@ -73,8 +73,18 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     """The lines at which a new process starts: a header, a -100 % line, or the first number again."""
     if not len(iterations):
         return [0.0]
+    starts = _header_starts(iterations, facts)
     rows = _sentinel_rows(iterations) | _zero_rows(iterations) | _begun_again(iterations)
-    starts = _header_starts(iterations, facts) | _lines_of_starts(iterations, events, rows)
+    lines = list(map(LINE_OF, events)) if rows else []
+    for row in rows:
+        # The line of the row, or of the evaluation or the header just above that belongs to it.
+        line, above, number = int(iterations.line[row]), int(iterations.line[row - 1]), int(iterations.number[row])
+        own = (
+            event.line
+            for event in events[bisect_right(lines, above) : bisect_left(lines, line)]
+            if (isinstance(event, Evaluation) and event.at == number) or (isinstance(event, Fact) and event.header)
+        )
+        starts.add(float(next(own, line)))
     return [0.0, *sorted(line for line in starts if line > 0)]
 
 
@@ -100,12 +110,7 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
     lengths = np.minimum(np.append(rows[1:], len(iterations)) - rows, _ROWS_ALIKE)
     begins = np.cumsum(lengths) - lengths
     asked = np.arange(lengths.sum()) - np.repeat(begins - rows, lengths)  # each of the rows and some behind it
-    known = _first_alike(iterations, asked) < np.repeat(rows, lengths)
-    return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins) > lengths].tolist())
-
-
-def _first_alike(iterations: Iterations, asked: Ints) -> Ints:
-    """For each row that is asked for the first of all with its number, time and loss."""
+    # For each of these the first of all rows with its number, time and loss.
     number, time, loss = iterations.number, iterations.time_s, _comparable(iterations.loss)
     alike = np.flatnonzero(np.isin(number, number[asked]) & np.isin(time, time[asked]))
     order = alike[np.lexsort((alike, loss[alike], time[alike], number[alike]))]
@@ -115,20 +120,12 @@ def _first_alike(iterations: Iterations, asked: Ints) -> Ints:
         new[1:] |= column[order[1:]] != column[order[:-1]]
     first = np.zeros(len(number), np.int64)
     first[order] = order[new][np.cumsum(new) - 1]
-    return np.asarray(first[asked])
+    known = first[asked] < np.repeat(rows, lengths)
+    return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins) > lengths].tolist())
 
 
 def _comparable(loss: Floats) -> Floats:
     return np.where(np.isnan(loss), _NO_LOSS, loss)
-
-
-_Identity = tuple[int, float, float]
-_NO_LOSS = -1.0  # nan is equal to nothing
-
-
-def _identity(iterations: Iterations, row: int) -> _Identity:
-    loss = float(iterations.loss[row])
-    return int(iterations.number[row]), float(iterations.time_s[row]), _NO_LOSS if loss != loss else loss
 
 
 def _goes_on(iterations: Iterations, row: int) -> bool:
@@ -144,14 +141,16 @@ def _sentinel_rows(iterations: Iterations) -> set[int]:
     if len(sentinel) < 2 or not sentinel.any():
         return set()
     grows = iterations.number[1:] > iterations.number[:-1]
-    candidates = (np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1).tolist()
-    seen = _identities(iterations, candidates[0]) if candidates else set()
+    candidates = np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1
+    if not len(candidates):
+        return set()
+    columns = iterations.number, iterations.time_s, _comparable(iterations.loss)
+    seen = set(zip(*(column[: candidates[0]].tolist() for column in columns), strict=True))
     starts = set()
-    for row in candidates:
-        identity = _identity(iterations, row)
-        if identity not in seen:
+    for row, *identity in zip(candidates.tolist(), *(column[candidates].tolist() for column in columns), strict=True):
+        if tuple(identity) not in seen:
             starts.add(row)
-            seen.add(identity)
+            seen.add(tuple(identity))
     return starts
 
 
@@ -175,104 +174,62 @@ def _begun_again(iterations: Iterations) -> set[int]:
         return set()
     _, first, which = np.unique(number, return_index=True, return_inverse=True)
     new = first[which]  # for each row the first with its number
-    return {
-        row for row in set(again.tolist()) - _repeats(iterations, again)
-        if (np.diff(number[row : row + _ROWS_ALIKE]) > 0).all() and (new[row : row + _ROWS_ALIKE] < row).all()
-    }  # fmt: skip
-
-
-def _identities(iterations: Iterations, end: int) -> set[_Identity]:
-    columns = iterations.number[:end], iterations.time_s[:end], _comparable(iterations.loss[:end])
-    return set(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _lines_of_starts(iterations: Iterations, events: Sequence[Event], rows: set[int]) -> set[float]:
-    """The line of each row, or of the evaluation or the header just above that belongs to it."""
-    lines = list(map(LINE_OF, events)) if rows else []
     starts = set()
-    for row in rows:
-        line, above = int(iterations.line[row]), int(iterations.line[row - 1])
-        between = events[bisect_right(lines, above) : bisect_left(lines, line)]
-        number = int(iterations.number[row])
-        own = (event.line for event in between if _belongs(event, number))
-        starts.add(float(next(own, line)))
+    for row in set(again.tolist()) - _repeats(iterations, again):
+        rises = (np.diff(number[row : row + _ROWS_ALIKE]) > 0).all()
+        if rises and (new[row : row + _ROWS_ALIKE] < row).all():
+            starts.add(row)
     return starts
 
 
-def _belongs(event: Event, number: int) -> bool:
-    if isinstance(event, Evaluation):
-        return event.at == number
-    return isinstance(event, Fact) and event.header
-
-
 def _by_kind(events: Sequence[Event]) -> _Kinds:
-    kinds = list(map(type, events))
-    present = set(kinds)
-    return _Kinds(*(_of_kind(events, kinds, present, kind) for kind in (Fact, Evaluation, Checkpoint, Fault)))
+    return _Kinds(*(of_kind(events, kind) for kind in (Fact, Evaluation, Checkpoint, Fault)))
 
 
 def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
-    kinds = list(map(type, events))
-    return _of_kind(events, kinds, set(kinds), kind)
-
-
-def _of_kind(events: Sequence[Event], kinds: list[type], present: set[type], kind: type) -> list[Any]:
-    """In their order; without a step in Python for each, since there may be millions."""
-    if len(present) < 2:
-        return list(events) if kind in present else []
-    if kind not in present:
-        return []
-    count = kinds.count(kind)
-    if count * _FEW > len(kinds):
-        return list(compress(events, map(is_, kinds, repeat(kind))))
-    places, place = [], -1
-    for _ in range(count):
-        place = kinds.index(kind, place + 1)
-        places.append(place)
-    return [events[place] for place in places]
+    return [event for event in events if type(event) is kind]
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    iterations: Iterations
-    events: Sequence[Event]
-
-    def run(self, reader: Reader, source: str, kinds: _Kinds) -> Run:
-        # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
-        last = int(self.iterations.line.max(initial=-1)) if len(self.iterations) else float("inf")
-        facts = [fact for fact in kinds.facts if fact.line <= last]
-        named = {fact.name: fact.value for fact in facts}
-        ranks = _ranks(self._before_first_row())
-        iterations, reordered = _in_order(self.iterations)
-        return Run(
-            format=reader.name,
-            timing=_timing(named, reader),
-            holds=named.get("holds", reader.holds),
-            iterations=replace(iterations, stamp_s=_unwrapped(iterations.stamp_s)),
-            evaluations=_evaluations(kinds.evaluations),
-            checkpoints=_checkpoints(kinds, self.iterations) if kinds.checkpoints else (),
-            faults=tuple(kinds.faults),
-            settings=_settings(facts, ranks, self.iterations),
-            source=source,
-            gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
-            saved_params=_saved_params(named),
-            flops_per_token=_float(named.get("flops_per_token")),
-            mfu_peak_flops=_float(named.get("mfu_peak_flops")),
-            compile_s=_float(named.get("compile_s")),
-            traits=replace(reader.traits, schedules=bool(named.get("schedules", reader.traits.schedules))),
-            has_header=any(fact.header for fact in facts),
-            resumed="resume" in named or named.get("init_from") == "resume",
-            distributed="distributed" in named or ranks > 1,
-            busy_when_logging="busy_when_logging" in named,
-            reordered=reordered,
-        )
-
-    def _before_first_row(self) -> list[Event]:
-        first = int(self.iterations.line.min()) if len(self.iterations) else float("inf")
-        return list(self.events[: bisect_left(self.events, first, key=LINE_OF)])
+def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader: Reader, source: str) -> Run:
+    # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
+    first = int(iterations.line.min()) if len(iterations) else math.inf
+    last = int(iterations.line.max()) if len(iterations) else math.inf
+    facts = [fact for fact in kinds.facts if fact.line <= last]
+    named = {fact.name: fact.value for fact in facts}
+    ranks = _ranks(events[: bisect_left(events, first, key=LINE_OF)])
+    timing = reader.timing
+    if "mean_of_run" in named:
+        timing = Timing.SPANS_RUN
+    elif "averaged" in named:
+        timing = Timing.SPANS_LOG_INTERVAL
+    elif "step_alone" in named:
+        timing = Timing.SPANS_STEP
+    in_order, reordered = _in_order(iterations)
+    return Run(
+        format=reader.name,
+        timing=timing,
+        holds=named.get("holds", reader.holds),
+        traits=replace(reader.traits, schedules=bool(named.get("schedules", reader.traits.schedules))),
+        iterations=replace(in_order, stamp_s=_unwrapped(in_order.stamp_s)),
+        evaluations=_evaluations(kinds.evaluations),
+        checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
+        faults=tuple(kinds.faults),
+        settings=_settings(facts, ranks, iterations),
+        source=source,
+        gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
+        saved_params=_saved_params(named),
+        flops_per_token=_float(named.get("flops_per_token")),
+        mfu_peak_flops=_float(named.get("mfu_peak_flops")),
+        compile_s=_float(named.get("compile_s")),
+        has_header=any(fact.header for fact in facts),
+        resumed="resume" in named or named.get("init_from") == "resume",
+        distributed="distributed" in named or ranks > 1,
+        busy_when_logging="busy_when_logging" in named,
+        reordered=reordered,
+    )
 
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
@@ -338,14 +295,6 @@ def _ranks(events: Sequence[Event]) -> int:
     return max(1, *counts.values())
 
 
-def _timing(named: dict[str, object], reader: Reader) -> Timing:
-    if "mean_of_run" in named:
-        return Timing.SPANS_RUN
-    if "averaged" in named:
-        return Timing.SPANS_LOG_INTERVAL
-    return Timing.SPANS_STEP if "step_alone" in named else reader.timing
-
-
 def _float(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
@@ -363,28 +312,19 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
     values: dict[str, Value] = {}
     for fact in facts:
         if fact.name in KINDS:
-            values[fact.name] = _fitting(fact)
+            is_count = KINDS[fact.name] is int and not isinstance(fact.value, str)
+            values[fact.name] = int(fact.value) if is_count else fact.value
         elif fact.name == "compiling":
             values["compile"] = True
         elif fact.name == "slow_attention":
             values["flash"] = False
-    settings = Settings.of(Origin.LOG, values)
+    inferred: dict[str, Value] = {}
     if ranks > 1 and "world_size" not in values:
-        settings = settings.beneath(Settings.of(Origin.INFERRED, {"world_size": ranks}))
+        inferred["world_size"] = ranks
     if "log_interval" not in values and len(iterations) > 1:
-        interval = _log_interval(iterations)
-        if interval:
-            settings = settings.beneath(Settings.of(Origin.INFERRED, {"log_interval": interval}))
-    return settings
-
-
-def _fitting(fact: Fact) -> Value:
-    value: Value = fact.value
-    return int(value) if KINDS[fact.name] is int and not isinstance(value, str) else value
-
-
-def _log_interval(iterations: Iterations) -> int | None:
-    """The usual distance between logged iterations; the start of a long log tells it as well as all of it."""
-    gaps = Counter(np.diff(np.sort(iterations.number[:_ROWS_FOR_INTERVAL])).tolist())
-    gaps.pop(0, None)
-    return max(gaps, key=lambda gap: (gaps[gap], -gap)) if gaps else None
+        # The usual distance between logged iterations; the start of a long log tells it as well as all of it.
+        gaps = Counter(np.diff(np.sort(iterations.number[:_ROWS_FOR_INTERVAL])).tolist())
+        gaps.pop(0, None)
+        if gaps:
+            inferred["log_interval"] = max(gaps, key=lambda gap: (gaps[gap], -gap))
+    return Settings.of(Origin.LOG, values).beneath(Settings.of(Origin.INFERRED, inferred))

@@ -13,7 +13,8 @@ from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import READERS
-from stepwatch.readers.logs import NEAR, Log, Wanted, joined_pieces, logs_among, spacing
+from stepwatch.readers.formats.like import reader_like
+from stepwatch.readers.log_files import NEAR, Log, Wanted, joined_pieces, logs_among, spacing
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.run import Run
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_stdin, unreadable
@@ -239,11 +240,8 @@ class _Search:
 
 
 def sniffs_of(wanted: Wanted) -> list[Sniff]:
-    if wanted.like is None:
-        return [reader.sniff for reader in READERS.values()]
-    from stepwatch.readers.formats.like import like
-
-    return [like(wanted.like).sniff]
+    readers = READERS.values() if wanted.like is None else (reader_like(wanted.like),)
+    return [reader.sniff for reader in readers]
 
 
 def looks_like_log(path: str, sniffs: Sequence[Sniff]) -> bool:

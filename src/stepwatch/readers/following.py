@@ -15,14 +15,13 @@ import numpy as np
 from stepwatch.readers import READERS, Reader, detect
 from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
 from stepwatch.readers.records import Records
-from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Fault, Iterations, Run
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
 MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
 _MOST_UNDETECTED = 1 << 18
-_INFERRED = ("log_interval",)
 
 
 class LiveReader:
@@ -56,9 +55,17 @@ class LiveReader:
         """The run that is going on, or None before its header."""
         if self._reader is None:
             return None
-        self._tidy()
-        self._divide()
-        return self._assembled()
+        records = self._records
+        whole = records.iterations()
+        records.replace_rows(whole)
+        records.events = list(_bounded(records.sorted_events()))
+        self._unread += len(records.unread_lines)
+        records.unread_lines.clear()
+        start = starts_of_runs(whole, records.events, of_kind(records.events, Fact))[-1]
+        if len(whole) and start > max(whole.line[0], 0):
+            self._divide(start, self._reader)
+        run = assemble(self._records, self._reader, self.name)[-1]
+        return self._as_known(run) if len(run.iterations) or run.has_header else None
 
     @property
     def begins_anew(self) -> bool:
@@ -73,8 +80,8 @@ class LiveReader:
         whole = self._records.iterations()
         kept = np.isin(whole.line, run.iterations.line[rows])
         self._left_out += len(run.iterations) - int(np.count_nonzero(rows))
-        self._inferred = Settings({name: run.settings[name] for name in _INFERRED if name in run.settings})
-        _set_rows(self._records, whole.take(kept))
+        self._inferred = Settings({name: setting for name, setting in run.settings.items() if name == "log_interval"})
+        self._records.replace_rows(whole.take(kept))
         self._records.keep_beside(run.iterations.line[rows], run.iterations.number[rows])
         # Saves as they were placed: with their evaluation forgotten, nothing would tell whose they were.
         gone = set(forgotten)
@@ -97,51 +104,27 @@ class LiveReader:
         self._undetected = text[cut:]
         return b""
 
-    def _tidy(self) -> None:
-        records = self._records
-        _set_rows(records, records.iterations())
-        records.events = list(_bounded(records.sorted_events()))
-        self._unread += len(records.unread_lines)
-        records.unread_lines.clear()
-
-    def _divide(self) -> None:
-        """Runs that are over go to the past; the last one goes on."""
+    def _divide(self, start: float, reader: Reader) -> None:
+        """Runs that are over go to the past; the last one, from this line on, goes on."""
         whole, events = self._records.iterations(), self._records.events
-        start = starts_of_runs(whole, events, of_kind(events, Fact))[-1]
-        if start <= 0 or not len(whole) or start <= whole.line[0]:
-            return
         before, now = Records(), Records()
-        _set_rows(before, whole.take(whole.line < start))
-        _set_rows(now, whole.take(whole.line >= start))
+        before.replace_rows(whole.take(whole.line < start))
+        now.replace_rows(whole.take(whole.line >= start))
         before.events = [event for event in events if event.line < start]
         now.events = [event for event in events if event.line >= start]
         now.held = self._records.held
         before.tables, now.tables = self._records.split_beside(start)
         # One piece may hold several runs, as when a log is first read.
-        *others, last = assemble(before, self._format, self.name)
-        self.past = [*self.past, *(run for run in others if len(run.iterations)), self._as_known(last)][
-            -MOST_PAST_RUNS:
-        ]
+        *others, last = assemble(before, reader, self.name)
+        over = [*(run for run in others if len(run.iterations)), self._as_known(last)]
+        self.past = [*self.past, *over][-MOST_PAST_RUNS:]
         self._records, self._unread, self._left_out, self._inferred = now, 0, 0, Settings({})
-
-    @property
-    def _format(self) -> Reader:
-        assert self._reader is not None
-        return self._reader
-
-    def _assembled(self) -> Run | None:
-        run = assemble(self._records, self._format, self.name)[-1]
-        return self._as_known(run) if len(run.iterations) or run.has_header else None
 
     def _as_known(self, run: Run) -> Run:
         """With what the rows that were let go had told."""
         told = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
         settings = run.settings.beneath(self._inferred).beneath(Settings(told))
         return replace(run, settings=settings, left_out=self._left_out, unread_count=self._unread)
-
-
-def _set_rows(records: Records, rows: Iterations) -> None:
-    records.columns = {name: [getattr(rows, name)] for name in COLUMNS}
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

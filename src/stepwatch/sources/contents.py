@@ -9,11 +9,10 @@ from typing import BinaryIO
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.sources.packed import MAGIC_BYTES, beginning, packing_of, parts
+from stepwatch.sources.packed import MAGIC_BYTES, READ_BYTES, beginning, packing_of, parts
 from stepwatch.sources.plain_text import normalise
 
 _WANDB = b":W&B"
-_READ_BYTES = 1 << 20
 _PLACES, _PLACE_BYTES = 8, 1 << 15  # of a long file, where it is looked at too
 
 
@@ -39,7 +38,7 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
         stream.seek(0)
         return stream.read(size)
     # A pipe, or a device: neither tells how much it will give.
-    return _up_to(limit, chain((head,), iter(lambda: stream.read(_READ_BYTES), b"")))
+    return _up_to(limit, chain((head,), iter(lambda: stream.read(READ_BYTES), b"")))
 
 
 def _refuse_wandb(head: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from stepwatch.patterns import Pattern
 
@@ -28,10 +29,13 @@ def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
 
 def event_files(path: str) -> list[str]:
     """The event files of one run, by name, which begins with their time."""
-    return sorted(
-        (file for place in (path, *(os.path.join(path, part) for part in PARTS)) for file in _events_in(place)),
-        key=lambda file: (os.path.basename(file), file),
-    )
+    found = []
+    for place in (path, *(os.path.join(path, part) for part in PARTS)):
+        if os.path.isdir(place):
+            with os.scandir(place) as entries:
+                some = islice(entries, _MOST_FILES)
+                found += [entry.path for entry in some if _EVENTS.search(entry.name) and entry.is_file()]
+    return sorted(found, key=lambda file: (os.path.basename(file), file))
 
 
 def is_collection(path: str) -> bool:
@@ -49,14 +53,3 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
         if event_files(place):  # those of its parts are among them
             directories[:] = [name for name in directories if name not in PARTS]
         yield place, sorted(name for name in names if not name.startswith("."))
-
-
-def _events_in(place: str) -> Iterator[str]:
-    if not os.path.isdir(place):
-        return
-    with os.scandir(place) as entries:
-        for count, entry in enumerate(entries):
-            if count >= _MOST_FILES:
-                return
-            if _EVENTS.search(entry.name) and entry.is_file():
-                yield entry.path

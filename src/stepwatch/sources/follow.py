@@ -17,10 +17,9 @@ from typing import BinaryIO, NamedTuple, Protocol
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.sources import printable, unreadable
-from stepwatch.sources.packed import packing_of
+from stepwatch.sources.packed import READ_BYTES, packing_of
 from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
 
-READ_BYTES = 1 << 20
 LONGEST_HALF_LINE = 1 << 16
 _SNIFFED_BYTES = 64
 _MEMORY = 64  # bytes before the place read up to: other ones there mean another file under the same name
@@ -43,6 +42,8 @@ class Piece(NamedTuple):
 
 class Growing(Protocol):
     name: str
+    has_end: bool
+    """A pipe ends; a file may always be written to again."""
 
     def poll(self, timeout_s: float) -> Piece:
         """What has come in so many seconds; less where it ends or much comes."""
@@ -94,6 +95,8 @@ class Lines:
 
 class GrowingFile:
     """A file by its name: read from its beginning, then whatever is added, under whatever number it comes."""
+
+    has_end = False
 
     def __init__(
         self,
@@ -186,6 +189,8 @@ class GrowingFile:
 
 class GrowingPipe:
     """A pipe, read by a thread of its own so that whoever writes never waits for us; `tee` gets every byte at once."""
+
+    has_end = True
 
     def __init__(self, stream: BinaryIO, *, name: str = "-", tee: Callable[[bytes], None] | None = None) -> None:
         self.name = name

@@ -44,22 +44,17 @@ def _notebook_parts(document: object) -> Iterator[str]:
     for cell in cells if isinstance(cells, list) else []:
         outputs = cell.get("outputs") if isinstance(cell, dict) else None
         for output in outputs if isinstance(outputs, list) else []:
-            yield from _output_text(output)
+            if isinstance(output, dict):
+                data = output.get("data")
+                plain = data.get("text/plain") if isinstance(data, dict) else None
+                for text in (output.get("text"), plain):
+                    yield from (part for part in _listed(text) if isinstance(part, str))
+                yield "\n".join(part for part in _listed(output.get("traceback")) if isinstance(part, str))
             yield "\n"
 
 
-def _output_text(output: object) -> Iterator[str]:
-    if not isinstance(output, dict):
-        return
-    data = output.get("data")
-    for text in (output.get("text"), data.get("text/plain") if isinstance(data, dict) else None):
-        if isinstance(text, str):
-            yield text
-        elif isinstance(text, list):
-            yield from (part for part in text if isinstance(part, str))
-    traceback = output.get("traceback")
-    if isinstance(traceback, list):
-        yield "\n".join(part for part in traceback if isinstance(part, str))
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
 
 
 def _kaggle_parts(document: object) -> Iterator[str]:

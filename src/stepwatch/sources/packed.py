@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import Any, BinaryIO, NamedTuple
@@ -14,15 +14,22 @@ from stepwatch.messages import Message
 
 MAGIC_BYTES = 10
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
-_READ_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 _EXPANDED_BYTES = 1 << 24
 
 
 class Packing(NamedTuple):
     name: str
     magic: tuple[bytes, ...]
-    machine: Callable[[], tuple[Any, type[Exception]]]
-    """Makes what expands one member, as lzma and bz2 do it, and tells what that raises where the data is damaged."""
+
+
+_BZIP2 = tuple(b"BZh%d%s" % (level, block) for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90"))
+_PACKINGS = (
+    Packing("gzip", (b"\x1f\x8b",)),
+    Packing("xz", (b"\xfd7zXZ\x00",)),
+    Packing("bzip2", _BZIP2),
+    Packing("zstd", (b"\x28\xb5\x2f\xfd",)),
+)
 
 
 def packing_of(head: bytes) -> Packing | None:
@@ -31,22 +38,22 @@ def packing_of(head: bytes) -> Packing | None:
 
 def parts(packing: Packing, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     """What the members hold, in pieces of bounded size; of a file that is cut or damaged what comes before."""
-    machine, damage = _made(packing)
-    data = head + stream.read(_READ_BYTES)
+    machine, damage = _machine_for(packing)
+    data = head + stream.read(READ_BYTES)
     while data or not machine.needs_input:
         try:
             yield machine.decompress(data, _EXPANDED_BYTES)
         except damage:
             return
         if not machine.eof:
-            data = stream.read(_READ_BYTES) if machine.needs_input else b""
+            data = stream.read(READ_BYTES) if machine.needs_input else b""
             continue
         data = machine.unused_data  # rotated logs are often several members one after the other
-        while len(data) < MAGIC_BYTES and (more := stream.read(_READ_BYTES)):
+        while len(data) < MAGIC_BYTES and (more := stream.read(READ_BYTES)):
             data += more
         if packing_of(data) is not packing:
             return
-        machine, damage = _made(packing)
+        machine, damage = _machine_for(packing)
 
 
 def beginning(packing: Packing, data: bytes, size: int) -> bytes:
@@ -59,9 +66,25 @@ def beginning(packing: Packing, data: bytes, size: int) -> bytes:
     return bytes(found[:size])
 
 
-def _made(packing: Packing) -> tuple[Any, type[Exception]]:
+def _machine_for(packing: Packing) -> tuple[Any, type[Exception]]:
+    """What expands one member, in the manner of lzma and bz2, and what it raises where the data is damaged.
+
+    A Python may have been built without lzma or bz2, and has its own zstd from 3.14 on.
+    """
     try:
-        return packing.machine()
+        if packing.name == "gzip":
+            return _Gzip(), zlib.error
+        if packing.name == "xz":
+            lzma = import_module("lzma")
+            return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
+        if packing.name == "bzip2":
+            return import_module("bz2").BZ2Decompressor(), OSError
+        try:
+            own = import_module("compression.zstd")
+        except ImportError:
+            package = import_module("zstandard")
+            return _Zstandard(package), package.ZstdError
+        return own.ZstdDecompressor(), own.ZstdError
     except ImportError as error:
         raise UnreadableInput(
             Message("the log is compressed with {name:word}, which this Python cannot expand", {"name": packing.name}),
@@ -147,38 +170,3 @@ class _Zstandard:
             place += self._FED_BYTES
         self._waiting = waiting[place:]
         return bytes(found)
-
-
-def _gzip() -> tuple[Any, type[Exception]]:
-    return _Gzip(), zlib.error
-
-
-def _xz() -> tuple[Any, type[Exception]]:
-    import lzma
-
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
-
-
-def _bzip2() -> tuple[Any, type[Exception]]:
-    import bz2
-
-    return bz2.BZ2Decompressor(), OSError
-
-
-def _zstd() -> tuple[Any, type[Exception]]:
-    """Python has its own from 3.14 on."""
-    try:
-        own = import_module("compression.zstd")
-    except ImportError:
-        package = import_module("zstandard")
-        return _Zstandard(package), package.ZstdError
-    return own.ZstdDecompressor(), own.ZstdError
-
-
-_BZIP2 = tuple(b"BZh%d%s" % (level, block) for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90"))
-_PACKINGS = (
-    Packing("gzip", (b"\x1f\x8b",), _gzip),
-    Packing("xz", (b"\xfd7zXZ\x00",), _xz),
-    Packing("bzip2", _BZIP2, _bzip2),
-    Packing("zstd", (b"\x28\xb5\x2f\xfd",), _zstd),
-)

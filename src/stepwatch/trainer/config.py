@@ -24,10 +24,8 @@ _WORDS = {
     "on_nan": ("stop", "continue"),
     "init_from": ("scratch", "resume", *PRETRAINED),
 }
-_POSITIVE = (
-    "eval_interval", "log_interval", "eval_iters", "gradient_accumulation_steps", "batch_size", "block_size",
-    "n_layer", "n_head", "n_embd", "learning_rate",
-)  # fmt: skip
+_COUNTS = ("eval_interval", "log_interval", "eval_iters", "gradient_accumulation_steps", "batch_size", "block_size")
+_POSITIVE = (*_COUNTS, "n_layer", "n_head", "n_embd", "learning_rate")
 _SHARES = ("dropout", "beta1", "beta2")
 
 
@@ -82,7 +80,23 @@ class TrainConfig:
     on_nan: str = "stop"
 
     def __post_init__(self) -> None:
-        _check(self)
+        values = asdict(self)
+        for name, words in _WORDS.items():
+            if values[name] is not None and values[name] not in words:
+                raise _no_value(name, str(values[name]))
+        for name, value in values.items():
+            if isinstance(value, (int, float)):
+                too_small = value < 0 or (name in _POSITIVE and value == 0)
+                if not math.isfinite(value) or too_small or (name in _SHARES and value >= 1):
+                    raise _no_value(name, str(value))
+        if self.n_embd % self.n_head:
+            raise UsageError(
+                Message(
+                    "n_embd {width:n} cannot be divided among {heads:n} heads",
+                    {"width": self.n_embd, "heads": self.n_head},
+                ),
+                Message("choose n_embd as a multiple of n_head"),
+            )
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -171,51 +185,22 @@ def _fitting(name: str, value: Value, raw: str) -> Value:
     return value
 
 
-# --- what makes sense -------------------------------------------------------------------------------------------
-
-
-def _check(config: TrainConfig) -> None:
-    values = asdict(config)
-    for name, words in _WORDS.items():
-        if values[name] is not None and values[name] not in words:
-            raise _no_value(name, str(values[name]))
-    for name, value in values.items():
-        if isinstance(value, (int, float)) and not _is_sensible(name, value):
-            raise _no_value(name, str(value))
-    if config.n_embd % config.n_head:
-        raise UsageError(
-            Message(
-                "n_embd {width:n} cannot be divided among {heads:n} heads",
-                {"width": config.n_embd, "heads": config.n_head},
-            ),
-            Message("choose n_embd as a multiple of n_head"),
-        )
-
-
-def _is_sensible(name: str, value: float) -> bool:
-    if not math.isfinite(value) or value < 0:
-        return False
-    return not (name in _POSITIVE and value == 0) and not (name in _SHARES and value >= 1)
+# --- what is refused ---------------------------------------------------------------------------------------------
 
 
 def _no_value(name: str, raw: str) -> UsageError:
-    return UsageError(
-        Message("“{value:word}” is not a value for {name:word}", {"value": raw, "name": name}), _what_fits(name)
-    )
-
-
-def _what_fits(name: str) -> Message:
+    remedy = Message("{name:word} is a number", {"name": name})
     if name in _WORDS:
-        return Message("{name:word} is one of {words:word}", {"name": name, "words": " | ".join(_WORDS[name])})
-    if _TYPES[name] is bool:
-        return Message("{name:word} is True or False", {"name": name})
-    if _TYPES[name] is str:
-        return Message("{name:word} is a word", {"name": name})
-    if name in _SHARES:
-        return Message("{name:word} is at least 0 and below 1", {"name": name})
-    if name in _POSITIVE:
-        return Message("{name:word} is a number above zero", {"name": name})
-    return Message("{name:word} is a number", {"name": name})
+        remedy = Message("{name:word} is one of {words:word}", {"name": name, "words": " | ".join(_WORDS[name])})
+    elif _TYPES[name] is bool:
+        remedy = Message("{name:word} is True or False", {"name": name})
+    elif _TYPES[name] is str:
+        remedy = Message("{name:word} is a word", {"name": name})
+    elif name in _SHARES:
+        remedy = Message("{name:word} is at least 0 and below 1", {"name": name})
+    elif name in _POSITIVE:
+        remedy = Message("{name:word} is a number above zero", {"name": name})
+    return UsageError(Message("“{value:word}” is not a value for {name:word}", {"value": raw, "name": name}), remedy)
 
 
 def _unknown(name: str) -> UsageError:

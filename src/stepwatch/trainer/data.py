@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from stepwatch.messages import Message
-from stepwatch.trainer.errors import DataError
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
+from stepwatch.trainer.input_errors import DataError
 
 __all__ = ["Batches", "Data", "DataError", "open_data"]
 

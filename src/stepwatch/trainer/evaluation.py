@@ -13,17 +13,22 @@ from torch import Tensor, nn
 
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Batches
-from stepwatch.trainer.device import Device
 from stepwatch.trainer.distributed import Ranks
+from stepwatch.trainer.hardware import Device
 
 
 class Evaluator:
     """Knows how to evaluate; `model` may be compiled for full batches, `plain` takes a last, shorter one."""
 
     def __init__(
-        self, config: TrainConfig, batches: Mapping[str, Batches], device: Device, ranks: Ranks,
-        model: Callable[..., tuple[Tensor, Tensor | None]], plain: nn.Module,
-    ) -> None:  # fmt: skip
+        self,
+        config: TrainConfig,
+        batches: Mapping[str, Batches],
+        device: Device,
+        ranks: Ranks,
+        model: Callable[..., tuple[Tensor, Tensor | None]],
+        plain: nn.Module,
+    ) -> None:
         self._config, self._batches, self._device, self._ranks = config, batches, device, ranks
         self._model, self._plain = model, plain
         self.batch_size = config.eval_batch_size or config.batch_size
@@ -33,16 +38,15 @@ class Evaluator:
         self._plain.eval()
         with torch.no_grad():
             # All draws come first and on every rank, so that the random numbers go on alike.
-            drawn = {split: self._draw(split) for split in self._config.splits}
+            drawn = {}
+            for split in self._config.splits:
+                starts = [self._batches[split].draw(self._config.batch_size) for _ in range(self._config.eval_iters)]
+                drawn[split] = torch.cat(starts)
             sums = torch.stack([self._summed(split, starts) for split, starts in drawn.items()])
             self._ranks.add_up(sums)
         self._plain.train()
         losses = (sums / (self._config.eval_iters * self._config.batch_size)).tolist()  # the one wait for the device
         return dict(zip(drawn, losses, strict=True))
-
-    def _draw(self, split: str) -> Tensor:
-        batches = self._batches[split]
-        return torch.cat([batches.draw(self._config.batch_size) for _ in range(self._config.eval_iters)])
 
     def _summed(self, split: str, drawn: Tensor) -> Tensor:
         """The losses of this rank's share, added up on the device; the next batch is gathered meanwhile."""
@@ -55,12 +59,9 @@ class Evaluator:
             tokens, targets = batches.take()
             for starts in mine[turn + 1 : turn + 2]:
                 batches.prefetch(starts)
-            total += self._loss(tokens, targets) * len(tokens)
+            model = self._model if len(tokens) == self.batch_size else self._plain
+            with self._device.autocast():
+                _, loss = model(tokens, targets)
+            assert loss is not None
+            total += loss * len(tokens)
         return total
-
-    def _loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        model = self._model if len(tokens) == self.batch_size else self._plain
-        with self._device.autocast():
-            _, loss = model(tokens, targets)
-        assert loss is not None
-        return loss

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from stepwatch.trainer.config import TrainConfig
-    from stepwatch.trainer.device import Device
+    from stepwatch.trainer.hardware import Device
 
 _ETA_EVERY_S = 30.0
 

@@ -19,13 +19,13 @@ from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.recorder import Recorder
 from stepwatch.trainer import optimizer as optimizers
-from stepwatch.trainer.checkpoints import Keeper, Saved
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Batches
-from stepwatch.trainer.device import choose_device
 from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.eta import Pace
 from stepwatch.trainer.evaluation import Evaluator
+from stepwatch.trainer.hardware import choose_device
+from stepwatch.trainer.keeper import Keeper, Saved
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
@@ -43,11 +43,29 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
     with Stop(under_torchrun=not ranks.is_alone) as stop:
         directory = Path(config.out_dir)
         directory.mkdir(parents=True, exist_ok=True)  # where that fails, better now than after an hour
-        training = _begin(config, ranks, log)
+        device = choose_device(config, ranks.local_rank)
+        config = device.decided(config)
+        log.begin(device, config)
+        remark = ranks.join(config.backend, device.is_cuda)
+        if remark is not None:
+            log.say(f"note: {remark}")
+        if config.wandb_log:
+            log.say("note: wandb_log is not done here; the figures are in the log and in run.jsonl")
+        training = prepare(config, device, ranks, log)
         with _recorder(training, directory) as recorder:
-            _compile(training, recorder, log)
-            _keep_from_the_collector()
-            loop = Loop(training, recorder, log, stop, directory)
+            if device.compile:
+                began = time.perf_counter()
+                with recorder.compile():
+                    compiled = compile_and_share(training, log)
+                if not compiled:
+                    recorder.describe(compile=False)
+                log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
+            else:
+                compile_and_share(training, log)
+            # All objects made so far stay: to look through them for garbage would only be a pause in some step.
+            gc.freeze()
+            gc.enable()
+            loop = TrainingLoop(training, recorder, log, stop, directory)
             try:
                 loop.run()
             finally:
@@ -56,46 +74,20 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
     log.hint(f"next: stepwatch explain {directory / 'run.jsonl'}")
 
 
-def _keep_from_the_collector() -> None:
-    """All that is there now stays: a search through it for what could be freed would only be a pause in some step."""
-    gc.freeze()
-    gc.enable()
-
-
-def _begin(config: TrainConfig, ranks: Ranks, log: Log) -> Training:
-    device = choose_device(config, ranks.local_rank)
-    config = device.decided(config)
-    log.begin(device, config)
-    remark = ranks.join(config.backend, device.is_cuda)
-    if remark is not None:
-        log.say(f"note: {remark}")
-    if config.wandb_log:
-        log.say("note: wandb_log is not done here; the figures are in the log and in run.jsonl")
-    return prepare(config, device, ranks, log)
-
-
-def _compile(training: Training, recorder: Recorder, log: Log) -> None:
-    if not training.device.compile:
-        compile_and_share(training, log)
-        return
-    began = time.perf_counter()
-    with recorder.compile():
-        compiled = compile_and_share(training, log)
-    if not compiled:
-        recorder.describe(compile=False)
-    log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
-
-
 def _recorder(training: Training, directory: Path) -> Recorder:
     shape = {"n_params": training.raw.n_params(), "vocab_size": training.raw.config.vocab_size}
     return Recorder(
-        directory / "run.jsonl", settings={**training.config.plain(), **shape},
-        tokens_per_step=training.tokens_per_iter, flops_per_step=training.flops_per_iter,
-        first_step=training.iteration, rank=training.ranks.rank, world_size=training.ranks.world_size,
-    )  # fmt: skip
+        directory / "run.jsonl",
+        settings={**training.config.plain(), **shape},
+        tokens_per_step=training.tokens_per_iter,
+        flops_per_step=training.flops_per_iter,
+        first_step=training.iteration,
+        rank=training.ranks.rank,
+        world_size=training.ranks.world_size,
+    )
 
 
-class Loop:
+class TrainingLoop:
     """The loop and what it carries from one turn to the next."""
 
     def __init__(self, training: Training, recorder: Recorder, log: Log, stop: Stop, directory: Path) -> None:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stepwatch.settings import GPT2_VOCABULARY
+
 WEIGHT_STD = 0.02
 
 
@@ -26,7 +28,7 @@ class GPTConfig:
     n_embd: int = 768
     block_size: int = 1024
     bias: bool = True
-    vocab_size: int = 50304  # GPT-2's 50257 rounded up to a multiple of 64, which cards like better
+    vocab_size: int = GPT2_VOCABULARY
     dropout: float = 0.0
 
     def args(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class MLP(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then the network; each adds to the stream that passes by."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -114,7 +116,7 @@ class GPT(nn.Module):
                 "wte": nn.Embedding(config.vocab_size, config.n_embd),
                 "wpe": nn.Embedding(config.block_size, config.n_embd),
                 "drop": nn.Dropout(config.dropout),
-                "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+                "h": nn.ModuleList(TransformerBlock(config) for _ in range(config.n_layer)),
                 "ln_f": LayerNorm(config.n_embd, config.bias),
             }
         )

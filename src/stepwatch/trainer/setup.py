@@ -13,17 +13,16 @@ from torch import Tensor
 
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
+from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, flops_per_token
 from stepwatch.trainer import optimizer as optimizers
-from stepwatch.trainer.checkpoints import check_shape, load, model_state
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Data, open_data
-from stepwatch.trainer.device import Device
 from stepwatch.trainer.distributed import Ranks
+from stepwatch.trainer.hardware import Device
+from stepwatch.trainer.keeper import SHAPE, check_shape, load, model_state
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
 
-GPT2_VOCABULARY = 50304  # 50257, rounded up for efficiency
-SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 _TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
@@ -56,10 +55,8 @@ class Training:
 
     @property
     def flops_per_iter(self) -> float:
-        """Of all ranks together, counted as nanoGPT counts them: 6 N + 12 L H Q T for a token."""
-        shape = self.raw.config
-        per_token = 6 * self.raw.n_params() + 12 * shape.n_layer * shape.n_embd * shape.block_size
-        return float(per_token * self.tokens_per_iter)
+        """Of all ranks together, counted as nanoGPT counts them."""
+        return flops_per_token(self.raw.n_params(), self.raw.config) * self.tokens_per_iter
 
     def checkpoint(self) -> dict[str, Any]:
         """What is saved, under nanoGPT's names."""
@@ -95,9 +92,16 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
     decayed, rest = ([parameter.numel() for parameter in group] for group in optimizers.groups_of(model))
     log.parameters(decayed, rest, fused)
     training = Training(
-        config=config, device=device, ranks=ranks, data=data, raw=model, model=model, for_evaluation=model,
-        optimizer=optimizer, scaler=optimizers.scaler(device.dtype == "float16"),
-    )  # fmt: skip
+        config=config,
+        device=device,
+        ranks=ranks,
+        data=data,
+        raw=model,
+        model=model,
+        for_evaluation=model,
+        optimizer=optimizer,
+        scaler=optimizers.scaler(device.dtype == "float16"),
+    )
     if saved is not None:
         _go_on_from(saved, training, fused)
     return training
@@ -120,17 +124,12 @@ def _model(config: TrainConfig, data: Data, log: Log) -> tuple[GPT, dict[str, An
     if config.init_from == "scratch":
         log.say("Initializing a new model from scratch")
         if data.vocab_size is None:
-            log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} (50257 rounded up for efficiency)")
-        return GPT(_shape(config, data.vocab_size or GPT2_VOCABULARY)), None
+            log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} ({GPT2_TOKENS} rounded up for efficiency)")
+        shape = {name: getattr(config, name) for name in SHAPE if name != "vocab_size"}
+        vocab_size = data.vocab_size or GPT2_VOCABULARY
+        return GPT(GPTConfig(**shape, vocab_size=vocab_size, dropout=config.dropout)), None
     log.say(f"Initializing from OpenAI GPT-2 weights: {config.init_from}")
     return _pretrained(config), None
-
-
-def _shape(config: TrainConfig, vocab_size: int) -> GPTConfig:
-    return GPTConfig(
-        n_layer=config.n_layer, n_head=config.n_head, n_embd=config.n_embd, block_size=config.block_size,
-        bias=config.bias, vocab_size=vocab_size, dropout=config.dropout,
-    )  # fmt: skip
 
 
 def _resumed(config: TrainConfig) -> tuple[GPT, dict[str, Any]]:
@@ -182,11 +181,8 @@ def _pretrained(config: TrainConfig) -> GPT:
             Message("they are downloaded once: try again with a connection"),
         ) from error
     theirs = given.config
-    shape = GPTConfig(
-        n_layer=theirs.n_layer, n_head=theirs.n_head, n_embd=theirs.n_embd, block_size=theirs.n_positions,
-        bias=True, vocab_size=theirs.vocab_size, dropout=config.dropout,
-    )  # fmt: skip
-    model = GPT(shape)
+    shape = {name: getattr(theirs, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
+    model = GPT(GPTConfig(**shape, block_size=theirs.n_positions, bias=True, dropout=config.dropout))
     ours, weights = model.state_dict(), given.state_dict()
     with torch.no_grad():
         for name, weight in ours.items():

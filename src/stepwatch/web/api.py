@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from stepwatch.answers import cards
 from stepwatch.errors import StepwatchError, TooLarge
 from stepwatch.messages import Message
+from stepwatch.presenters import render
+from stepwatch.web.limits import Limits, ServerOptions
 from stepwatch.web.openapi import document
-from stepwatch.web.options import Limits, Options
 from stepwatch.web.places import Forbidden, contents
 from stepwatch.web.security import sent
-from stepwatch.web.wire import JSON, Answer, Wire, complaint, spoken, too_large
+from stepwatch.web.wire import JSON, Asked, Reply, complaint, spoken, too_large
 from stepwatch.web.workers import Lost, Overdue, Workers
 
 MEDIA = (JSON, "text/plain", "application/gzip", "application/x-gzip", "application/octet-stream")
@@ -25,12 +27,12 @@ _DRAINED_S = 5.0
 _RETRY_S = 5
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """The question is not even put; carries what to say instead."""
 
-    def __init__(self, answer: Answer, *, retry: bool = False) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
+    def __init__(self, reply: Reply, *, retry: bool = False) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
         self.retry = retry
 
 
@@ -64,32 +66,32 @@ class Intake:
             self.held_bytes -= own
 
 
-def busy(language: str) -> Refused:
+def busy(language: str) -> Refusal:
     what, remedy = Message("too many questions at once"), Message("ask again in a few seconds")
-    return Refused(complaint(503, what, remedy, language), retry=True)
+    return Refusal(complaint(503, what, remedy, language), retry=True)
 
 
 class Api:
-    """The routes below /api/; a further question is one more entry of ANSWERS, of TAKES and of the routes."""
+    """The routes below /api/; a further question is one more entry of the table of options and of the routes."""
 
-    def __init__(self, options: Options, workers: Workers) -> None:
+    def __init__(self, options: ServerOptions, workers: Workers) -> None:
         self._options = options
         self._workers = workers
         self._intake = Intake(options.limits)
 
-    def asked(self, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    def answering(self, kind: str) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             try:
                 return sent(await self._answer(kind, request))
-            except Refused as refused:
-                response = sent(refused.answer)
-                if refused.retry:
+            except Refusal as refusal:
+                response = sent(refusal.reply)
+                if refusal.retry:
                     response.headers["Retry-After"] = str(_RETRY_S)
                 return response
 
         return respond
 
-    async def _answer(self, kind: str, request: Request) -> Answer:
+    async def _answer(self, kind: str, request: Request) -> Reply:
         language = self.language(request)
         media = self._media(request, language)
         query = [[name, value] for name, value in request.query_params.multi_items() if name != "path"]
@@ -97,19 +99,19 @@ class Api:
             path = request.query_params.get("path") if kind == "explain" else None
             body = await self._body(request, hold, language) if path is None else await self.log(path, language)
             limits = self._options.limits
-            wire = Wire(kind, media if path is None else "text/plain", query, body, limits.body_bytes, language)
-            return await self.put(wire)
+            media = media if path is None else "text/plain"
+            return await self.put(Asked(kind, media, query, body, limits.body_bytes, language))
 
-    async def put(self, wire: Wire) -> Answer:
+    async def put(self, asked: Asked) -> Reply:
         """The answer of a worker, or why there is none."""
         try:
-            return await self._workers.ask(wire)
+            return await self._workers.ask(asked)
         except Overdue:
             what = Message("the answer took longer than {limit:time}", {"limit": self._options.limits.answer_s})
             remedy = Message("cut out the part you want explained, or use the command line")
-            raise Refused(complaint(503, what, remedy, wire.spoken())) from None
+            raise Refusal(complaint(503, what, remedy, asked.spoken())) from None
         except Lost:
-            raise Refused(too_large(self._options.limits.body_bytes, wire.spoken())) from None
+            raise Refusal(too_large(self._options.limits.body_bytes, asked.spoken())) from None
 
     async def log(self, path: str, language: str) -> bytes:
         """What a log on this machine holds."""
@@ -117,7 +119,7 @@ class Api:
         try:
             return await asyncio.to_thread(contents, path, self._options.allowed, limit)
         except StepwatchError as error:
-            raise refusal(error, limit, language) from error
+            raise refusal_of(error, limit, language) from error
 
     async def _body(self, request: Request, hold: Callable[[int], None], language: str) -> bytes:
         limits = self._options.limits
@@ -128,13 +130,13 @@ class Api:
                 async for part in incoming:
                     if len(body) + len(part) > limits.body_bytes:
                         body.clear()
-                        raise Refused(too_large(limits.body_bytes, language))
+                        raise Refusal(too_large(limits.body_bytes, language))
                     hold(len(part))
                     body += part
         except TimeoutError:
             what = Message("the log did not arrive in time")
-            raise Refused(complaint(408, what, None, language)) from None
-        except Refused:
+            raise Refusal(complaint(408, what, None, language)) from None
+        except Refusal:
             await incoming.drain()
             raise
         return bytes(body)
@@ -146,17 +148,17 @@ class Api:
             return media
         what = Message("a body of that kind cannot be read")
         remedy = Message("send it as one of: {names:word}", {"names": ", ".join(MEDIA)})
-        raise Refused(complaint(415, what, remedy, language))
+        raise Refusal(complaint(415, what, remedy, language))
 
     def language(self, request: Request) -> str:
         return spoken(request.query_params.get("lang"), self._options.language)
 
 
-def refusal(error: StepwatchError, limit: int, language: str) -> Refused:
+def refusal_of(error: StepwatchError, limit: int, language: str) -> Refusal:
     if isinstance(error, TooLarge):
-        return Refused(too_large(limit, language))
+        return Refusal(too_large(limit, language))
     status = 403 if isinstance(error, Forbidden) else 400
-    return Refused(complaint(status, error.what, error.remedy, language))
+    return Refusal(complaint(status, error.what, error.remedy, language))
 
 
 class _Incoming:
@@ -185,11 +187,8 @@ class _Incoming:
                         return
 
 
-async def cards(request: Request) -> Response:
-    from stepwatch.gpus import gpus
-    from stepwatch.presenters.cards import cards_json
-
-    return Response(cards_json(gpus()), media_type=JSON)
+async def catalogue(request: Request) -> Response:
+    return Response(render(cards(), "json", "en"), media_type=JSON)
 
 
 async def openapi(request: Request) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,26 +16,27 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from stepwatch.estimator.plan import MODEL_NAMES
-from stepwatch.gpus import gpus
+from stepwatch.answers import cards, own_card
 from stepwatch.i18n import LANGUAGES
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
+from stepwatch.options import OPTIONS
 from stepwatch.settings import KINDS, PRIVATE
-from stepwatch.web.api import Api, cards, openapi
+from stepwatch.web.api import Api, catalogue, openapi
 from stepwatch.web.files import PLACE, Files, digest
-from stepwatch.web.live import LiveViews
-from stepwatch.web.options import Options
+from stepwatch.web.limits import ServerOptions
+from stepwatch.web.live_views import LiveViews
+from stepwatch.web.page_words import words
 from stepwatch.web.security import Guard, sent
 from stepwatch.web.wire import complaint, spoken
-from stepwatch.web.words import words
 from stepwatch.web.workers import Workers
 
-_LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
+_LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _MEDIA = {".css": "text/css", ".js": "text/javascript"}
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 
 
-def create_app(options: Options) -> Starlette:
+def create_app(options: ServerOptions) -> Starlette:
     leaving = asyncio.Event()
     workers = Workers(options.limits.workers, options.limits.answer_s, options.limits.queue_s)
     api = Api(options, workers)
@@ -62,10 +62,10 @@ def create_app(options: Options) -> Starlette:
             Route("/page/words/{language}.json", page.words),
             Route("/page/{name}", page.file),
             Route("/live", LiveViews(options, api, leaving).respond),
-            Route("/api/explain", api.asked("explain"), methods=["POST"]),
-            Route("/api/estimate", api.asked("estimate"), methods=["POST"]),
-            Route("/api/advise", api.asked("advise"), methods=["POST"]),
-            Route("/api/gpus", cards),
+            Route("/api/explain", api.answering("explain"), methods=["POST"]),
+            Route("/api/estimate", api.answering("estimate"), methods=["POST"]),
+            Route("/api/advise", api.answering("advise"), methods=["POST"]),
+            Route("/api/gpus", catalogue),
             Route("/api/openapi.json", openapi),
         ],
         middleware=[Middleware(Guard, options=options)],
@@ -79,25 +79,35 @@ def create_app(options: Options) -> Starlette:
 class _Page:
     """The page and its files."""
 
-    def __init__(self, options: Options, files: Files) -> None:
+    def __init__(self, options: ServerOptions, files: Files) -> None:
         self._options = options
         self._files = files
         templates = Environment(
-            loader=FileSystemLoader(PLACE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            loader=FileSystemLoader(PLACE),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
             lstrip_blocks=True,
-        )  # fmt: skip
+        )
         self._template = templates.get_template("index.html")
 
     async def show(self, request: Request) -> Response:
         language = self._language(request)
         files = await self._files.all()
+        card = await asyncio.to_thread(own_card)
         text = self._template.render(
-            words=words(language), language=language, languages=_LANGUAGE_NAMES, version=version("stepwatch"),
-            cards=_card_names(), own_card=await asyncio.to_thread(_own_card), models=MODEL_NAMES,
-            settings=[name for name in KINDS if name not in PRIVATE], allowed=bool(self._options.allowed),
+            words=words(language),
+            language=language,
+            languages=_LANGUAGE_NAMES,
+            version=version("stepwatch"),
+            cards=sorted(card.name for card in cards()),
+            own_card=card.name if card is not None else None,
+            models=OPTIONS["model"].choices,
+            settings=[name for name in KINDS if name not in PRIVATE],
+            allowed=bool(self._options.allowed),
             limit=self._options.limits.body_bytes,
             files={name: f"page/{name}?v={digest(text)}" for name, text in files.items()},
-        )  # fmt: skip
+        )
         return HTMLResponse(text, headers={"Content-Language": language})
 
     async def words(self, request: Request) -> Response:
@@ -123,20 +133,3 @@ class _Page:
         own = (self._options.language,) if self._options.language_asked else ()
         asked = (request.query_params.get("lang"), *own, *preferred)
         return next((name for name in asked if name in LANGUAGES), self._options.language)
-
-
-@cache
-def _card_names() -> tuple[str, ...]:
-    return tuple(sorted(card.name for card in gpus()))
-
-
-@cache
-def _own_card() -> str | None:
-    """What the driver knows; asked once, since cards do not come and go."""
-    from stepwatch.errors import UnknownGpu
-    from stepwatch.gpus import this_card
-
-    try:
-        return this_card().gpu.name
-    except UnknownGpu:
-        return None

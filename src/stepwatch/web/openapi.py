@@ -1,12 +1,11 @@
-"""The OpenAPI document of the API, written by hand so that it says what is meant."""
+"""The OpenAPI document of the API: what may be asked comes from the table of options, the rest is written here."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
 from typing import Any
 
-from stepwatch.estimator.plan import MODEL_NAMES
-from stepwatch.i18n import LANGUAGES
+from stepwatch.options import API, API_INPUT, OPTIONS, Option
 from stepwatch.settings import KINDS
 
 Schema = dict[str, Any]
@@ -15,35 +14,6 @@ _INTERVAL: Schema = {"$ref": "#/components/schemas/Interval"}
 _INTERVAL_OR_NULL: Schema = {"anyOf": [_INTERVAL, {"type": "null"}]}
 _PLAIN = ("text/plain", "application/gzip", "application/octet-stream")
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
-
-# What both questions take: in the JSON body or in the query. Null, or nothing, is unknown.
-_SHARED: dict[str, tuple[Schema, str]] = {
-    "gpu": (_TEXT, "The card, as people type it or drivers report it; `this` asks the driver of the server."),
-    "lang": ({"enum": [*LANGUAGES]}, "Language of all that is said."),
-    "format": ({"enum": ["json", "md", "html", "page"]}, "Form of the answer; `page` is what the page shows."),
-}
-_EXPLAIN: dict[str, tuple[Schema, str]] = {
-    **_SHARED,
-    "name": (_TEXT, "Name of the log, as it may be shown."),
-    "config": (_TEXT, "The nanoGPT config of the run; read, never executed."),
-    "log_format": (_TEXT, "Do not detect the format of the log: it is this one."),
-    "run": ({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "Explain only this run of the log."),
-    "iterations": ({"type": "boolean"}, "False leaves the list of iterations out."),
-}
-_ESTIMATE: dict[str, tuple[Schema, str]] = {
-    **_SHARED,
-    "gpus": ({"type": "integer", "minimum": 1, "maximum": 100_000}, "Number of cards, with DDP."),
-    "link": (_TEXT, "How the cards are connected: nvlink, pcie4, …"),
-    "claim": (_TEXT, "Is this possible? 100ms: an iteration; 20min: the run; 2M-tokens/s."),
-    "model": ({"enum": [*MODEL_NAMES]}, "The shape of a model by its name."),
-    "depth": ({"type": "integer", "minimum": 1, "maximum": 200}, "The shape that nanochat's --depth means."),
-    "why": ({"type": "boolean"}, "With the terms behind the step time, in Markdown."),
-}
-_ADVISE: dict[str, tuple[Schema, str]] = {
-    **_SHARED,
-    **{name: _EXPLAIN[name] for name in ("name", "config", "log_format", "run")},
-    **{name: _ESTIMATE[name] for name in ("gpus", "link", "model", "depth")},
-}
 _ERRORS = {
     400: "The question cannot be answered: wrong usage, no iteration found, unknown card.",
     401: "The server wants a token.",
@@ -56,6 +26,29 @@ _ERRORS = {
 
 
 def document() -> Schema:
+    explain = _question(
+        "explain",
+        "Explain the log of a training run.",
+        {"type": "string", "description": "The text of the log."},
+        "The log itself, plain or gzip; what else there is goes into the query.",
+        "Report",
+    )
+    path = "A log on the server, below a directory that it allows; the body is then ignored."
+    explain["parameters"].append(_parameter("path", _TEXT, path))
+    estimate = _question(
+        "estimate",
+        "Estimate what a config will take on a card, and whether a claim is possible.",
+        _or_null({"type": "string", "description": "A nanoGPT config, or a log with a header."}),
+        "The config itself; what else there is goes into the query.",
+        "Plan",
+    )
+    advise = _question(
+        "advise",
+        "Advise what to change, or recommend a config where there is neither log nor config.",
+        _or_null({"type": "string", "description": "The text of the log, where there is one."}),
+        "The log or the config itself; what else there is goes into the query.",
+        "Advice",
+    )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -68,54 +61,64 @@ def document() -> Schema:
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
         "paths": {
-            "/api/explain": {"post": _explain()},
-            "/api/estimate": {"post": _estimate()},
-            "/api/advise": {"post": _advise()},
+            "/api/explain": {"post": explain},
+            "/api/estimate": {"post": estimate},
+            "/api/advise": {"post": advise},
             "/api/gpus": {"get": _get("listGpus", "The cards that stepwatch knows.", "Gpus")},
             "/api/openapi.json": {"get": _get("openapi", "This document.", "Document")},
         },
-        "components": {
-            "schemas": _schemas(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _question(kind: str, summary: str, text: Schema, plain: str, answer: str) -> Schema:
+    """The log or config is `text` in a JSON body, `plain` as the body itself; options go into either, or the query."""
+    options = [OPTIONS[name] for name in API[kind]]
+    settings = _parameter("set", {"type": "array", "items": _TEXT}, OPTIONS["settings"].api)
+    required = "anyOf" not in text
+    question = {
+        "type": "object",
+        "properties": {
+            API_INPUT[kind]: text,
+            **{option.name: _or_null({**_schema(option), "description": option.api}) for option in options},
+            "settings": {"$ref": "#/components/schemas/Settings"},
+        },
+        "required": [API_INPUT[kind]] if required else [],
+        "additionalProperties": False,
+    }
+    bare = {media: {"schema": {"type": "string", "description": plain}} for media in _PLAIN}
+    either = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in (answer, "PageParts")]}
+    content = {
+        "application/json": {"schema": either},
+        "text/markdown": {"schema": _TEXT},
+        "text/html": {"schema": _TEXT},
+    }
+    return {
+        "operationId": kind,
+        "summary": summary,
+        "parameters": [*(_parameter(option.name, _schema(option), option.api) for option in options), settings],
+        "requestBody": {"required": required, "content": {"application/json": {"schema": question}, **bare}},
+        "responses": {
+            "200": {"description": "The answer, in the form that was asked for.", "content": content},
+            **_refusals(*_ERRORS),
         },
     }
 
 
-def _explain() -> Schema:
-    log = {"log": {"type": "string", "description": "The text of the log."}}
-    path = _parameter("path", _TEXT, "A log on the server, below a directory that it allows; the body is then ignored.")
-    return {
-        "operationId": "explain",
-        "summary": "Explain the log of a training run.",
-        "parameters": [*_query(_EXPLAIN), path],
-        "requestBody": _body(log, _EXPLAIN, "The log itself, plain or gzip; what else there is goes into the query."),
-        "responses": _answers("Report"),
-    }
+def _schema(option: Option) -> Schema:
+    if option.choices:
+        return {"enum": [*option.choices]}
+    if option.kind is int:
+        return {"type": "integer", "minimum": 1, "maximum": option.most or option.api_most}
+    return {"type": _TYPES[option.kind]}
 
 
-def _estimate() -> Schema:
-    config = {"config": _or_null({"type": "string", "description": "A nanoGPT config, or a log with a header."})}
-    return {
-        "operationId": "estimate",
-        "summary": "Estimate what a config will take on a card, and whether a claim is possible.",
-        "parameters": _query(_ESTIMATE),
-        "requestBody": _body(config, _ESTIMATE, "The config itself; what else there is goes into the query."),
-        "responses": _answers("Plan"),
-    }
+def _parameter(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
-def _advise() -> Schema:
-    log = {"log": _or_null({"type": "string", "description": "The text of the log, where there is one."})}
-    return {
-        "operationId": "advise",
-        "summary": "Advise what to change, or recommend a config where there is neither log nor config.",
-        "parameters": _query(_ADVISE),
-        "requestBody": {
-            **_body(log, _ADVISE, "The log or the config itself; what else there is goes into the query."),
-            "required": False,
-        },
-        "responses": _answers("Advice"),
-    }
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _get(name: str, summary: str, schema: str) -> Schema:
@@ -124,53 +127,45 @@ def _get(name: str, summary: str, schema: str) -> Schema:
     return {"operationId": name, "summary": summary, "responses": responses}
 
 
-def _query(fields: dict[str, tuple[Schema, str]]) -> list[Schema]:
-    settings = _parameter("set", {"type": "array", "items": _TEXT}, "A setting as key=value; may be repeated.")
-    return [*(_parameter(name, schema, text) for name, (schema, text) in fields.items()), settings]
-
-
-def _parameter(name: str, schema: Schema, description: str) -> Schema:
-    return {"name": name, "in": "query", "schema": schema, "description": description}
-
-
-def _body(text: Schema, fields: dict[str, tuple[Schema, str]], plain: str) -> Schema:
-    properties = {name: _or_null({**schema, "description": said}) for name, (schema, said) in fields.items()}
-    question = {
-        "type": "object",
-        "properties": {**text, **properties, "settings": {"$ref": "#/components/schemas/Settings"}},
-        "required": ["log"] if text.get("log", {}).get("type") == "string" else [],
-        "additionalProperties": False,
-    }
-    bare = {media: {"schema": {"type": "string", "description": plain}} for media in _PLAIN}
-    return {
-        "required": text.get("log", {}).get("type") == "string",
-        "content": {"application/json": {"schema": question}, **bare},
-    }
-
-
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _answers(schema: str) -> Schema:
-    either = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in (schema, "PageParts")]}
-    content = {
-        "application/json": {"schema": either},
-        "text/markdown": {"schema": _TEXT},
-        "text/html": {"schema": _TEXT},
-    }
-    return {
-        "200": {"description": "The answer, in the form that was asked for.", "content": content},
-        **_refusals(*_ERRORS),
-    }
-
-
 def _refusals(*statuses: int) -> Schema:
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {str(status): {"description": _ERRORS[status], "content": content} for status in statuses}
 
 
 def _schemas() -> Schema:
+    plain, maybe = {"type": "object"}, {"type": ["object", "null"]}
+    run = {
+        "source": _TEXT,
+        "format": _TEXT,
+        "settings": plain,
+        "costs": _record(
+            {"step_s": _INTERVAL, **dict.fromkeys(("eval_s", "checkpoint_s", "compile_s"), _INTERVAL_OR_NULL)}
+        ),
+        "throughput": plain,
+        "goodput": plain,
+        "forecast": maybe,
+        "findings": {"type": "array"},
+        "advice": {"type": "array"},
+    }
+    report = {
+        "schema": {"const": "stepwatch.report/1"},
+        "language": _TEXT,
+        "runs": {"type": "array", "items": _record(run)},
+    }
+    plan = {
+        "schema": {"const": "stepwatch.plan/1"},
+        "gpu": _TEXT,
+        "settings": plain,
+        **dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s", "total_s", "vram_bytes"), _INTERVAL),
+        "fits": {"type": ["boolean", "null"]},
+        "claim": maybe,
+        "advice": {"type": "array"},
+    }
+    advice = {
+        "schema": {"const": "stepwatch.advice/1"},
+        "advice": {"type": "array"},
+        **dict.fromkeys(("before", "after", "recommended", "plan"), maybe),
+    }
     return {
         "Error": {
             "type": "object",
@@ -184,32 +179,13 @@ def _schemas() -> Schema:
             "properties": {name: {"type": _TYPES[kind]} for name, kind in KINDS.items()},
             "additionalProperties": False,
         },
-        "Report": _record({
-            "schema": {"const": "stepwatch.report/1"}, "language": _TEXT, "runs": {"type": "array", "items": _run()},
-        }),
-        "Plan": _record({
-            "schema": {"const": "stepwatch.plan/1"}, "gpu": _TEXT, "settings": {"type": "object"},
-            **dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s", "total_s", "vram_bytes"), _INTERVAL),
-            "fits": {"type": ["boolean", "null"]}, "claim": {"type": ["object", "null"]}, "advice": {"type": "array"},
-        }),
-        "Advice": _record({
-            "schema": {"const": "stepwatch.advice/1"}, "advice": {"type": "array"},
-            **{name: {"type": ["object", "null"]} for name in ("before", "after", "recommended", "plan")},
-        }),
-        "PageParts": _record({"html": _TEXT, "specs": {"type": "object"}}),
+        "Report": _record(report),
+        "Plan": _record(plan),
+        "Advice": _record(advice),
+        "PageParts": _record({"html": _TEXT, "specs": plain}),
         "Gpus": _record({"schema": _TEXT}),
-        "Document": {"type": "object"},
-    }  # fmt: skip
-
-
-def _run() -> Schema:
-    costs = _record({"step_s": _INTERVAL, **dict.fromkeys(("eval_s", "checkpoint_s", "compile_s"), _INTERVAL_OR_NULL)})
-    texts = {"findings": {"type": "array"}, "advice": {"type": "array"}}
-    return _record({
-        "source": _TEXT, "format": _TEXT, "settings": {"type": "object"}, "costs": costs,
-        "throughput": {"type": "object"}, "goodput": {"type": "object"}, "forecast": {"type": ["object", "null"]},
-        **texts,
-    })  # fmt: skip
+        "Document": plain,
+    }
 
 
 def _record(properties: Schema) -> Schema:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from stepwatch.errors import StepwatchError, TooLarge, UnreadableInput
@@ -25,39 +27,44 @@ class Grown(NamedTuple):
 
 def grown(path: str, allowed: tuple[str, ...]) -> Grown:
     """The state of a file without reading it."""
-    real = _within(path, allowed)
-    try:
-        found = os.stat(real)
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with _saying_why(path):
+        found = os.stat(_within(path, allowed))
     return Grown(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
     """Opened first and asked for its place then: a link that is changed in between leads nowhere."""
-    real = _within(path, allowed)
-    try:
-        # Without waiting: a pipe in the place of a log must not hold a thread.
-        descriptor = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise _no_file(path)
-        if not os.path.samestat(os.stat(_within(path, allowed)), found):
-            raise _forbidden(path)
-        if found.st_size > limit:
-            raise _too_large(limit)
-        with os.fdopen(os.dup(descriptor), "rb") as stream:
-            text = stream.read(limit + 1)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    finally:
-        os.close(descriptor)
-    if len(text) > limit:
-        raise _too_large(limit)
+    # Without waiting: a pipe in the place of a log must not hold a thread.
+    how = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with _saying_why(path):
+        descriptor = os.open(_within(path, allowed), how)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise UnreadableInput(
+                    Message("“{name:word}” is not a file", {"name": os.path.basename(path)}),
+                    Message("name the log file in it, for example train.log"),
+                )
+            if not os.path.samestat(os.stat(_within(path, allowed)), found):
+                raise _forbidden(path)
+            with open(descriptor, "rb", closefd=False) as stream:
+                text = stream.read(limit + 1) if found.st_size <= limit else b""
+        finally:
+            os.close(descriptor)
+    if max(found.st_size, len(text)) > limit:
+        raise TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
     return text
+
+
+@contextmanager
+def _saying_why(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        name = {"name": os.path.basename(path), "reason": error.strerror or type(error).__name__}
+        if isinstance(error, FileNotFoundError):
+            raise UnreadableInput(Message("there is no file “{name:word}”", name)) from error
+        raise UnreadableInput(Message("“{name:word}” cannot be read: {reason:word}", name)) from error
 
 
 def _within(path: str, allowed: tuple[str, ...]) -> str:
@@ -79,21 +86,3 @@ def _forbidden(path: str) -> Forbidden:
         Message("“{name:word}” is not in a directory that may be read", {"name": os.path.basename(path)}),
         Message("allow its directory when you start the page: stepwatch serve --allow DIRECTORY"),
     )
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
-
-
-def _no_file(path: str) -> UnreadableInput:
-    return UnreadableInput(
-        Message("“{name:word}” is not a file", {"name": os.path.basename(path)}),
-        Message("name the log file in it, for example train.log"),
-    )
-
-
-def _unreadable(path: str, error: OSError) -> UnreadableInput:
-    name = {"name": os.path.basename(path), "reason": error.strerror or type(error).__name__}
-    if isinstance(error, FileNotFoundError):
-        return UnreadableInput(Message("there is no file “{name:word}”", name))
-    return UnreadableInput(Message("“{name:word}” cannot be read: {reason:word}", name))

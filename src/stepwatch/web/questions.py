@@ -1,87 +1,98 @@
-"""Questions as they come over the wire: a JSON object, or a plain body with query parameters; both mean the same."""
+"""From a question as it came over the wire to its reply: what a worker does.
+
+A question is a JSON object, or a plain body with query parameters; both mean the same.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from stepwatch.errors import UsageError
-from stepwatch.i18n import LANGUAGES
+from stepwatch.answers import (
+    AdviseRequest,
+    Answer,
+    EstimateRequest,
+    ExplainRequest,
+    NoSuchRun,
+    advise,
+    estimate,
+    explain,
+    is_log,
+    pasted,
+    unpacked,
+)
+from stepwatch.errors import StepwatchError, TooLarge, UsageError
 from stepwatch.messages import Message
-from stepwatch.settings import Origin, Settings, parse_assignment
-from stepwatch.sources import expanded
-from stepwatch.web.wire import JSON, Wire
+from stepwatch.options import API, API_INPUT, OPTIONS
+from stepwatch.presenters import View, page_body, render
+from stepwatch.web.wire import JSON, Asked, Reply, complaint, too_large
 
-FORMATS = ("json", "md", "html", "page")
-_WORDS = ("gpu", "lang", "format")
+MEDIA = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 # What each question takes in its JSON body, and of which kind; all but the settings may stand in the query too.
 TAKES: Mapping[str, Mapping[str, type]] = {
-    "explain": {
-        **dict.fromkeys(("log", "config", "name", "log_format", *_WORDS), str),
-        "settings": dict, "run": int, "iterations": bool,
-    },
-    "estimate": {
-        **dict.fromkeys(("config", "link", "claim", "model", *_WORDS), str),
-        "settings": dict, "gpus": int, "depth": int, "why": bool,
-    },
-    "advise": {
-        **dict.fromkeys(("log", "config", "name", "log_format", "link", "model", *_WORDS), str),
-        "settings": dict, "run": int, "gpus": int, "depth": int,
-    },
-}  # fmt: skip
+    question: {**{name: OPTIONS[name].kind for name in names}, API_INPUT[question]: str, "settings": dict}
+    for question, names in API.items()
+}
+_NOT_OF_THE_REQUEST = ("lang", "format", "iterations", "why", "log", "config", "name")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
-_LARGEST_COUNT = 1_000_000
+_KIND_NAMES: Mapping[type, Message] = {
+    str: Message("it takes a text"),
+    int: Message("it takes a whole number"),
+    bool: Message("it takes true or false"),
+    dict: Message("it takes an object"),
+}
 
 
-class Question(NamedTuple):
-    values: Mapping[str, Any]
-    body: bytes
-    language: str
-    limit: int
-
-    @property
-    def form(self) -> str:
-        return one_of("format", self.values.get("format", "json"), FORMATS)
-
-    def word(self, name: str) -> str | None:
-        return self.values.get(name) or None
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        value = str(self.values.get(name, default)).lower()
-        if value not in _FLAGS:
-            raise unfit(name, _KIND_NAMES[bool])
-        return _FLAGS[value]
-
-    def number(self, name: str, most: int = _LARGEST_COUNT) -> int | None:
-        text = str(self.values.get(name, ""))
-        if not text:
-            return None
-        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
-            raise unfit(name, Message("it takes a number from 1 to {most:n}", {"most": most}))
-        return int(text)
-
-    def settings(self) -> Settings:
-        return Settings.of(Origin.USER, dict(parse_assignment(text) for text in self.values.get("settings", ())))
+def reply_to(asked: Asked) -> Reply:
+    """A mistake in the question is answered too."""
+    try:
+        values = _from_query(asked)
+        if asked.media == JSON:
+            values |= _from_json(asked)
+        values = {name: value for name in values if (value := _checked(name, values[name])) is not None}
+        return _in_form(_answer(asked, values), values, values.get("lang") or asked.language)
+    except (TooLarge, MemoryError):
+        return too_large(asked.limit, asked.spoken())
+    except NoSuchRun as error:
+        wrong = _unfit("run", Message("it takes a number from 1 to {most:n}", {"most": error.count}))
+        return complaint(400, wrong.what, wrong.remedy, asked.spoken())
+    except StepwatchError as error:
+        return complaint(400, error.what, error.remedy, asked.spoken())
 
 
-def understood(wire: Wire) -> Question:
-    """Raises UsageError for what makes no sense, TooLarge for what expands too far."""
-    values = _from_query(wire)
-    body = wire.body
-    if wire.media == JSON:
-        values |= _from_json(wire)
-        body = b""
-    language = one_of("lang", values.get("lang") or wire.language, LANGUAGES)
-    return Question(values, body, language, wire.limit)
+def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
+    given = {name: value for name, value in values.items() if name not in _NOT_OF_THE_REQUEST}
+    body = b"" if asked.media == JSON else asked.body
+    text = pasted(values.get("log", body), values.get("name", "-"), limit=asked.limit)
+    config = pasted(values["config"]) if "config" in values else None
+    if asked.kind == "explain":
+        return explain(ExplainRequest(logs=(text,), config=config, **given))
+    if asked.kind == "estimate":
+        return estimate(EstimateRequest(config=config or text, **given))
+    if not text.text.strip():
+        return advise(AdviseRequest(config=config, **given))
+    if "log" in values or is_log(text):
+        return advise(AdviseRequest(log=text, config=config, **given))
+    return advise(AdviseRequest(config=config or text, **given))
 
 
-def _from_query(wire: Wire) -> dict[str, Any]:
-    takes = {name for name, kind in TAKES[wire.kind].items() if kind is not dict}
+def _in_form(answer: Answer, values: Mapping[str, Any], language: str) -> Reply:
+    form = values.get("format", "json")
+    if form == "page":
+        body = page_body(answer, language)
+        text = json.dumps({"html": body.html, "specs": body.specs}, ensure_ascii=False, allow_nan=False)
+        return Reply(200, JSON, text.encode("utf-8", "replace"))
+    view = View(why=values.get("why", False), iterations=values.get("iterations", True))
+    return Reply(200, MEDIA[form], str(render(answer, form, language, view)).encode("utf-8", "replace"))
+
+
+def _from_query(asked: Asked) -> dict[str, Any]:
+    takes = {name for name, kind in TAKES[asked.kind].items() if kind is not dict}
     values: dict[str, Any] = {}
-    for name, value in wire.query:
+    for name, value in asked.query:
         if name == "set":
-            values.setdefault("settings", []).append(value)
+            values["settings"] = (*values.get("settings", ()), value)
         elif name in takes:
             values[name] = value
         else:
@@ -89,50 +100,55 @@ def _from_query(wire: Wire) -> dict[str, Any]:
     return values
 
 
-def _from_json(wire: Wire) -> dict[str, Any]:
-    given = _object(expanded(wire.body, limit=wire.limit))
-    takes = TAKES[wire.kind]
-    for name, value in given.items():
-        if name not in takes:
-            raise _unknown(name, sorted(takes))
-        if value is not None and not _is(value, takes[name]):
-            raise unfit(name, _KIND_NAMES[takes[name]])
-    if wire.kind == "explain" and given.get("log") is None:
-        raise UsageError(Message("the question holds no log"), Message("give the text of the log as “log”"))
-    if given.get("settings") is not None:
-        given["settings"] = list(_assignments(given["settings"]))
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _object(body: bytes) -> dict[str, Any]:
+def _from_json(asked: Asked) -> dict[str, Any]:
     try:
-        given = json.loads(body)
+        given = json.loads(unpacked(asked.body, limit=asked.limit))
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
         raise UsageError(
             Message("the body is not a JSON object"), Message("send an object, or the plain log as text/plain")
         )
-    return given
-
-
-def _assignments(settings: Mapping[str, Any]) -> list[str]:
-    for name, value in settings.items():
+    takes = TAKES[asked.kind]
+    for name, value in given.items():
+        if name not in takes:
+            raise _unknown(name, sorted(takes))
+        kind = takes[name]
+        if value is not None and not (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+            raise _unfit(name, _KIND_NAMES[kind])
+    if asked.kind == "explain" and given.get("log") is None:
+        raise UsageError(Message("the question holds no log"), Message("give the text of the log as “log”"))
+    for name, value in (given.get("settings") or {}).items():
         if not isinstance(value, str | int | float | bool):
-            raise unfit(name, Message("it takes a plain value"))
-    return [f"{name}={value}" for name, value in settings.items()]
+            raise _unfit(name, Message("it takes a plain value"))
+    if given.get("settings") is not None:
+        given["settings"] = tuple(f"{name}={value}" for name, value in given["settings"].items())
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _is(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-_KIND_NAMES: Mapping[type, Message] = {
-    str: Message("it takes a text"),
-    int: Message("it takes a whole number"),
-    bool: Message("it takes true or false"),
-    dict: Message("it takes an object"),
-}
+def _checked(name: str, value: Any) -> Any:
+    """The value in the kind of its option; None where the text is empty."""
+    option = OPTIONS.get(name)
+    if option is None or option.repeated:
+        return value
+    text = str(value)
+    if option.kind is bool:
+        if text.lower() not in _FLAGS:
+            raise _unfit(name, _KIND_NAMES[bool])
+        return _FLAGS[text.lower()]
+    if not text:
+        return None
+    if option.kind is int:
+        most = option.most or option.api_most
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
+            raise _unfit(name, Message("it takes a number from 1 to {most:n}", {"most": most}))
+        return int(text)
+    if option.choices and text not in option.choices:
+        raise UsageError(
+            Message("“{value:word}” is not a value for {name:word}", {"value": text, "name": name}),
+            Message("values: {names:word}", {"names": ", ".join(option.choices)}),
+        )
+    return text
 
 
 def _unknown(name: str, known: list[str]) -> UsageError:
@@ -142,14 +158,5 @@ def _unknown(name: str, known: list[str]) -> UsageError:
     )
 
 
-def unfit(name: str, kind: Message) -> UsageError:
+def _unfit(name: str, kind: Message) -> UsageError:
     return UsageError(Message("“{name:word}” cannot have this value", {"name": name}), kind)
-
-
-def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise UsageError(
-            Message("“{value:word}” is not a value for {name:word}", {"value": value, "name": name}),
-            Message("values: {names:word}", {"names": ", ".join(known)}),
-        )
-    return value

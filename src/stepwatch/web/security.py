@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from stepwatch.messages import Message
-from stepwatch.web.options import Options, may_be_called
-from stepwatch.web.wire import Answer, complaint, spoken
+from stepwatch.web.limits import ServerOptions, may_be_called
+from stepwatch.web.wire import Reply, complaint, spoken
 
 COOKIE = "stepwatch"
 POLICY = (
@@ -37,7 +37,7 @@ _OWN_SITE = ("same-origin", "none")  # none: typed into the address bar, or a bo
 class Guard:
     """Around everything else, so that nothing is answered without it."""
 
-    def __init__(self, app: ASGIApp, options: Options) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app = app
         self._options = options
         self._session = secrets.token_urlsafe(32)  # what the cookie holds, so that it does not hold the token
@@ -64,9 +64,8 @@ class Guard:
         except Exception as error:  # no traceback on the screen, nothing of the request either
             print(f"stepwatch: {type(error).__name__} at {request.url.path}", file=sys.stderr)
             if not begun:
-                await sent(self._complaint(request, 500, Message("stepwatch failed on this input")))(
-                    scope, receive, dressed
-                )
+                failed = self._complaint(request, 500, Message("stepwatch failed on this input"))
+                await failed(scope, receive, dressed)
 
     def _dress(self, request: Request, headers: MutableHeaders) -> None:
         for name, value in HEADERS.items():
@@ -75,15 +74,13 @@ class Guard:
             headers.append("Set-Cookie", f"{COOKIE}={self._session}; Path=/; HttpOnly; SameSite=Strict")
 
     def _refusal(self, request: Request) -> Response | None:
+        remedy = Message("use the address that stepwatch serve printed")
         if not may_be_called(_name(request.headers.get("host", "")), self._options):
-            what = Message("this server does not go by that name")
-            return sent(self._complaint(request, 403, what, Message("use the address that stepwatch serve printed")))
+            return self._complaint(request, 403, Message("this server does not go by that name"), remedy)
         if not _from_here(request):
-            what = Message("another site may not ask this server")
-            return sent(self._complaint(request, 403, what, Message("use the address that stepwatch serve printed")))
+            return self._complaint(request, 403, Message("another site may not ask this server"), remedy)
         if self._options.token is not None and not self._known(request):
-            what = Message("this server wants a token")
-            refusal = sent(self._complaint(request, 401, what, Message("use the address that stepwatch serve printed")))
+            refusal = self._complaint(request, 401, Message("this server wants a token"), remedy)
             refusal.headers["WWW-Authenticate"] = "Bearer"
             return refusal
         return None
@@ -101,12 +98,13 @@ class Guard:
     def _is_token(self, given: str) -> bool:
         return _same(given, self._options.token or "")
 
-    def _complaint(self, request: Request, status: int, what: Message, remedy: Message | None = None) -> Answer:
-        return complaint(status, what, remedy, spoken(request.query_params.get("lang"), self._options.language))
+    def _complaint(self, request: Request, status: int, what: Message, remedy: Message | None = None) -> Response:
+        language = spoken(request.query_params.get("lang"), self._options.language)
+        return sent(complaint(status, what, remedy, language))
 
 
-def sent(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, media_type=answer.media)
+def sent(reply: Reply) -> Response:
+    return Response(reply.body, reply.status, media_type=reply.media)
 
 
 def _same(given: str, known: str) -> bool:

@@ -16,7 +16,7 @@ JSON = "application/json"
 LENGTHS = struct.Struct(">II")
 
 
-class Wire(NamedTuple):
+class Asked(NamedTuple):
     """A question as it arrived: not yet understood."""
 
     kind: str
@@ -31,7 +31,7 @@ class Wire(NamedTuple):
         return spoken(dict(self.query).get("lang"), self.language)
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     status: int
     media: str
     body: bytes
@@ -47,11 +47,11 @@ def packed(head: dict[str, Any], body: bytes) -> bytes:
     return LENGTHS.pack(len(text), len(body)) + text
 
 
-def complaint(status: int, what: Message, remedy: Message | None, language: str) -> Answer:
+def complaint(status: int, what: Message, remedy: Message | None, language: str) -> Reply:
     said = {"error": say(what, language), "hint": say(remedy, language) if remedy is not None else None}
-    return Answer(status, JSON, json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
+    return Reply(status, JSON, json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def too_large(limit: int, language: str) -> Answer:
+def too_large(limit: int, language: str) -> Reply:
     what = Message("the log is larger than {limit:size}", {"limit": limit})
     return complaint(413, what, Message("cut out the part you want explained, or use the command line"), language)

@@ -9,12 +9,11 @@ import json
 import os
 import signal
 import sys
-from typing import Any, BinaryIO
 
 from stepwatch.messages import Message
-from stepwatch.web.answers import answer
-from stepwatch.web.memory import give_large_blocks_back
-from stepwatch.web.wire import LENGTHS, Answer, Wire, complaint, packed
+from stepwatch.web.limits import give_large_blocks_back
+from stepwatch.web.questions import reply_to
+from stepwatch.web.wire import LENGTHS, Asked, complaint, packed
 
 _MOST_MEMORY_BYTES = 4 * 10**9
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
@@ -27,36 +26,23 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
     for media in ("json", "page"):  # the first question should not wait for what loads when first used
-        answer(Wire("explain", "text/plain", [["format", media]], _WARMING, len(_WARMING), "en"))
+        reply_to(Asked("explain", "text/plain", [["format", media]], _WARMING, len(_WARMING), "en"))
     replies.write(LENGTHS.pack(0, 0))  # ready
     replies.flush()
-    while (frame := _frame(sys.stdin.buffer)) is not None:
-        found = _answered(*frame)
-        head = packed({"status": found.status, "media": found.media}, found.body)
-        replies.write(head)
-        replies.write(found.body)
+    questions = sys.stdin.buffer
+    while len(lengths := questions.read(LENGTHS.size)) == LENGTHS.size:  # else the server is gone
+        head, body = LENGTHS.unpack(lengths)
+        asked = Asked(**json.loads(questions.read(head)), body=questions.read(body))
+        try:
+            reply = reply_to(asked)
+        except Exception:  # a fault of ours: said as such, without the text that brought it about
+            what = Message("stepwatch failed on this input")
+            remedy = Message("please report it: this is a fault of stepwatch")
+            reply = complaint(500, what, remedy, asked.spoken())
+        replies.write(packed({"status": reply.status, "media": reply.media}, reply.body))
+        replies.write(reply.body)
         replies.flush()
-        del frame, found  # not to be held until the next question
-
-
-def _answered(head: dict[str, Any], body: bytes) -> Answer:
-    wire = Wire(body=body, **head)
-    try:
-        return answer(wire)
-    except Exception:  # a fault of ours: said as such, without the text that brought it about
-        what, remedy = (
-            Message("stepwatch failed on this input"),
-            Message("please report it: this is a fault of stepwatch"),
-        )
-        return complaint(500, what, remedy, wire.spoken())
-
-
-def _frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
-    lengths = stream.read(LENGTHS.size)
-    if len(lengths) < LENGTHS.size:  # the server is gone
-        return None
-    head, body = LENGTHS.unpack(lengths)
-    return json.loads(stream.read(head)), stream.read(body)
+        del asked, reply  # not to be held until the next question
 
 
 def _limit_memory() -> None:

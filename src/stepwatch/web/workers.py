@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from stepwatch.web.wire import LENGTHS, Answer, Wire, packed
+from stepwatch.web.wire import LENGTHS, Asked, Reply, packed
 
 _COMMAND = (sys.executable, "-P", "-m", "stepwatch.web.worker")  # -P: nothing is imported from where we happen to be
 _LARGE_BYTES = 8 * 10**6
@@ -49,20 +49,24 @@ class Workers:
             self._closing = True
             await asyncio.gather(*(worker.end() for worker in self._all), *self._tasks, return_exceptions=True)
 
-    async def ask(self, wire: Wire) -> Answer:
-        if len(wire.body) <= _LARGE_BYTES:
-            return await self._ask(wire, keep=True)
+    async def ask(self, asked: Asked) -> Reply:
+        if len(asked.body) <= _LARGE_BYTES:
+            return await self._ask(asked, keep=True)
         async with self._large:
-            return await self._ask(wire, keep=False)  # the memory that a large log took goes with its worker
+            return await self._ask(asked, keep=False)  # the memory that a large log took goes with its worker
 
-    async def _ask(self, wire: Wire, *, keep: bool) -> Answer:
-        worker = await self._free()
+    async def _ask(self, asked: Asked, *, keep: bool) -> Reply:
+        try:
+            async with asyncio.timeout(self._queue_s):
+                worker = await self._idle.get()
+        except TimeoutError:
+            raise Overdue from None
         answered = False
         try:
             async with asyncio.timeout(self._time_s):
-                answer = await worker.ask(wire)
+                reply = await worker.ask(asked)
             answered = True
-            return answer
+            return reply
         except TimeoutError:
             raise Overdue from None
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -72,13 +76,6 @@ class Workers:
                 self._idle.put_nowait(worker)
             else:
                 self._later(self._replace(worker))
-
-    async def _free(self) -> _Worker:
-        try:
-            async with asyncio.timeout(self._queue_s):
-                return await self._idle.get()
-        except TimeoutError:
-            raise Overdue from None
 
     async def _start(self) -> None:
         while not self._closing:
@@ -127,15 +124,15 @@ class _Worker:
             return False
         return True
 
-    async def ask(self, wire: Wire) -> Answer:
-        head: dict[str, Any] = wire._asdict()
+    async def ask(self, asked: Asked) -> Reply:
+        head: dict[str, Any] = asked._asdict()
         del head["body"]
-        self._questions.write(packed(head, wire.body))
-        self._questions.write(wire.body)
+        self._questions.write(packed(head, asked.body))
+        self._questions.write(asked.body)
         await self._questions.drain()
         head_length, body_length = LENGTHS.unpack(await self._answers.readexactly(LENGTHS.size))
-        told = json.loads(await self._answers.readexactly(head_length))
-        return Answer(told["status"], told["media"], await self._answers.readexactly(body_length))
+        found = json.loads(await self._answers.readexactly(head_length))
+        return Reply(found["status"], found["media"], await self._answers.readexactly(body_length))
 
     async def end(self) -> None:
         self._questions.close()

@@ -43,7 +43,7 @@ FORMATS: dict[str, Row] = {
     "keras": Row("keras"),
     "tensorboard": Row("tensorboard"),
     "wandb": Row("wandb"),
-    "stepwatch": Row("recorded", certain=Pattern(rb"\A%b" % re.escape(RECORD))),
+    "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),
 }
 
 

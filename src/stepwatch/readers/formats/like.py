@@ -108,7 +108,7 @@ class _Claim(NamedTuple):
         return "time" if self.name.startswith(("time_", "per_s")) else self.name
 
 
-def like(example: str) -> Reader:
+def reader_like(example: str) -> Reader:
     """A reader for lines like the example. Raises UsageError where that has no number and time."""
     whole = example.strip()[:_LONGEST]
     stripped, prefix = strip_prefix(whole)

@@ -1,0 +1,181 @@
+"""The one engine: it prices what the rules propose, drops what is not worth it, ranks the rest and puts it together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stepwatch.advice import checkpoints, evaluations, speed, symptoms
+from stepwatch.advice.case import Case, case_of_plan
+from stepwatch.advice.logs import case_of_log
+from stepwatch.advice.proposals import NO_EFFECT, Advice, Effect, Proposal
+from stepwatch.analysis import Analysis
+from stepwatch.estimator.plan import Plan
+from stepwatch.estimator.simulate import NOTHING, Simulated
+from stepwatch.messages import Message
+from stepwatch.settings import Value
+from stepwatch.units import Interval
+
+Rule = Callable[[Case], Iterator[Proposal]]
+Change = dict[str, tuple[Value | None, Value]]
+
+# On nanoGPT's settings and its train.py.
+_SETTINGS: tuple[Rule, ...] = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
+# On the machine, whatever the trainer.
+_MACHINE: tuple[Rule, ...] = symptoms.RULES
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviceList:
+    """The ranked list, and the run with all changes of it that go together."""
+
+    advice: tuple[Advice, ...]
+    together_s: tuple[Interval, ...]
+    """What the first one, the first two, … save together: simulated at once, not added up."""
+    chosen: tuple[bool, ...]
+    """Whether each still adds something once those before it are done; one that does not is an alternative."""
+    change: Change
+    before: Simulated
+    after: Simulated
+    saves_s: Interval
+    vram_before: Interval | None
+    vram_after: Interval | None
+    case: Case
+    missing: tuple[Message, ...]
+    """Facts that would allow more advice, each with the way to supply it."""
+
+
+def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
+    """Changes that pay, the one that surely saves most first; empty where nothing is worth changing."""
+    found = advice_on_plan(of) if isinstance(of, Plan) else advice_on_log(of)
+    return found.advice if found is not None else ()
+
+
+def advice_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> AdviceList | None:
+    """None where the log does not even show what a normal iteration takes."""
+    case = case_of_log(analysis, cards=cards, windows=windows)
+    return None if case is None else advice_on_case(case)
+
+
+def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = False) -> AdviceList:
+    return advice_on_case(case_of_plan(plan, cards=cards, windows=windows))
+
+
+def advice_on_case(case: Case) -> AdviceList:
+    rules = _MACHINE
+    if case.analysis is None or case.analysis.run.traits.has_nanogpt_settings:
+        rules = (*_SETTINGS, *_MACHINE)
+    proposals = (proposal for rule in rules for proposal in rule(case))
+    worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
+    ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)
+
+    # Down the list: kept is what still pays on top of what was kept before.
+    kept: list[Advice] = []
+    together, chosen = [], []
+    so_far = NOTHING
+    for advice in ranked:
+        saved = _saved_together(case, [*kept, advice]) if advice.remedy else None
+        pays = saved is not None and saved.mid - so_far.mid >= case.least_saving_s
+        if saved is not None and pays:
+            kept.append(advice)
+            so_far = saved
+        together.append(so_far)
+        chosen.append(pays)
+
+    change, effect = _joined(case, kept)
+    new = {name: value for name, (_, value) in change.items()}
+    return AdviceList(
+        advice=tuple(ranked),
+        together_s=tuple(together),
+        chosen=tuple(chosen),
+        change=change,
+        before=case.before,
+        after=case.simulated(case.changed(new, effect)),
+        saves_s=so_far,
+        vram_before=case.vram_bytes({}),
+        vram_after=case.vram_bytes(new),
+        case=case,
+        missing=tuple(_missing(case)),
+    )
+
+
+def _priced(case: Case, proposal: Proposal) -> Advice | None:
+    """None where it may save nothing or too little, or where the run would be another one.
+
+    Memory counts only for the changes together: what takes a little more may go with what frees much.
+    """
+    saves = case.saving(proposal.new_settings, proposal.effect)
+    least = 0.0 if proposal.required else case.least_saving_s
+    if saves.low <= 0 or saves.mid < least or not _same_tokens(case, proposal.new_settings):
+        return None
+    change: Change = {}
+    for name, new in proposal.new_settings.items():
+        known = name in case.settings and not case.assumed(name)
+        change[name] = (case.settings[name].value if known else None, new)
+    return Advice(**vars(proposal), saves_s=saves, change=change)
+
+
+def _same_tokens(case: Case, new: Mapping[str, Value]) -> bool:
+    """An iteration learns from as many tokens as before, and the cards can share its micro-steps."""
+    now, then = case.workload, case.workload_with(new)
+    if now is None or then is None or then == now:
+        return True
+    return then.grad_accum % then.world_size == 0 and then.tokens_per_iteration == now.tokens_per_iteration
+
+
+def _saved_together(case: Case, all_of: Sequence[Advice]) -> Interval | None:
+    """None where two of them exclude each other, or the card's memory is too small for all."""
+    names = [name for advice in all_of for name in advice.change if name != "eval_iters"]
+    acted_on = [advice.acts_on for advice in all_of if advice.acts_on is not None]
+    if len(names) != len(set(names)) or len(acted_on) != len(set(acted_on)):
+        return None
+    change, effect = _joined(case, all_of)
+    new = {name: value for name, (_, value) in change.items()}
+    used, needed = case.vram_bytes({}), case.vram_bytes(new)
+    room = case.gpu.vram_bytes if case.gpu is not None else None
+    if room and used is not None and needed is not None and needed.high > room and needed.mid > used.mid:
+        return None  # what needs no more than now is fine, even if that does not fit
+    return case.saving(new, effect) if _same_tokens(case, new) else None
+
+
+def _joined(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect]:
+    """All settings and effects at once; two reductions of eval_iters multiply."""
+    change: Change = {}
+    effect = NO_EFFECT
+    for advice in all_of:
+        before = change.get("eval_iters")
+        change.update(advice.change)
+        if before is not None and "eval_iters" in advice.change:
+            now, (old, reduced) = case.settings.number("eval_iters") or 1.0, before
+            both = float(reduced) * float(advice.change["eval_iters"][1]) / now
+            change["eval_iters"] = (old, max(round(both), 1))
+        effect = effect.combined(advice.effect)
+    return change, effect
+
+
+def _missing(case: Case) -> Iterator[Message]:
+    a = case.analysis
+    if a is None or not a.run.traits.has_nanogpt_settings:
+        return
+    if case.gpu is None:
+        yield Message("Name the card with --gpu to hear about micro-batch, compilation and arithmetic.")
+    elif case.workload is None and not case.noticed("slower_than_expected"):
+        yield Message(
+            "The log tells too little of the model to judge micro-batch, compilation and arithmetic: add --config, or "
+            "--set n_layer=… n_head=… n_embd=… batch_size=… gradient_accumulation_steps=…"
+        )
+    elif case.workload is not None and case.workload.compile is None:
+        yield Message("Whether the run compiles is not known: --set compile=True or False.")
+    elif speed.compile_gain_is_open(case):
+        yield Message(
+            "What compilation would give here cannot be told from the log; published runs of such models became "
+            "{low:x} to {high:x} times as fast. To see, run a hundred iterations with --compile=True and put both logs "
+            "to stepwatch compare.",
+            {"low": case.compile_gains.low, "high": case.compile_gains.high},
+        )
+    if not case.settings.count("eval_interval") and a.evaluations_done:
+        yield Message("How often the run evaluates is not known: --set eval_interval=…")
+    if a.forecast.max_iters is None:
+        yield Message(
+            "The length of the run is not known, so only the iterations of this log count: --set max_iters=… tells it."
+        )

@@ -1,0 +1,140 @@
+"""What the commands share: options from the table, the reader's language, and where an answer goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepwatch.cli import complain
+from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
+from stepwatch.i18n import language_from_environment, say
+from stepwatch.messages import Message
+from stepwatch.options import COMMAND_LINE, OPTIONS, Option
+from stepwatch.presenters import View, render
+
+if TYPE_CHECKING:
+    from stepwatch.answers import Answer
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def options_of(command: str) -> Decorator:
+    """The options that the table gives to a command."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(COMMAND_LINE[command]):
+            function = _option(OPTIONS[name], command)(function)
+        return function
+
+    return decorate
+
+
+def _option(option: Option, command: str) -> Decorator:
+    flag = option.flag or "--" + option.name.replace("_", "-")
+    text = option.help if isinstance(option.help, str) else option.help[command]
+    if option.kind is bool:
+        return click.option(flag, option.name, is_flag=True, help=text)
+    kind: click.Choice[str] | click.IntRange | None = click.Choice(option.choices) if option.choices else None
+    for_each_run = command == "compare" and option.for_each_run
+    if option.kind is int and not for_each_run:
+        kind = click.IntRange(1, option.most)
+    return click.option(
+        flag,
+        option.name,
+        type=kind,
+        metavar=option.metavar,
+        multiple=option.repeated or for_each_run,
+        default=option.default,
+        help=text,
+    )
+
+
+def format_options(*names: str) -> Decorator:
+    """--format with its short forms --json, --md, --html, and -o."""
+    shorts = [name for name in names if name not in ("terminal", "png")]
+    options = [
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(names),
+            default="terminal",
+            show_default=True,
+            help="Form of the answer.",
+        ),
+        *(click.option(f"--{name}", "form", flag_value=name, help=f"Short for --format {name}.") for name in shorts),
+        click.option("-o", "--output", metavar="FILE", help="Write to a file instead of the screen."),
+    ]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def chart_option(*names: str) -> Decorator:
+    return click.option(
+        "--chart", type=click.Choice(names), help=f"The chart that --format png draws (default: {names[0]})."
+    )
+
+
+@contextmanager
+def speaking(language: str | None) -> Iterator[str]:
+    """The language for the answer; errors raised inside are said in it too."""
+    chosen = language or language_from_environment()
+    try:
+        yield chosen
+    except StepwatchError as error:
+        error.language = chosen
+        raise
+
+
+def ask_for_paste(logs: Sequence[str], language: str) -> None:
+    """Whoever names no log, alone at a terminal, should know that it is waited for."""
+    if "-" in logs and sys.stdin is not None and sys.stdin.isatty():
+        end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
+        click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
+
+
+def check_output(form: str, output: str | None, chart: str | None = None) -> None:
+    """A page or a picture is for a file or a pipe: a terminal would show thousands of lines, or beep."""
+    if chart is not None and form != "png":
+        raise UsageError(Message("--chart goes with --format png"), Message("add --format png -o chart.png"))
+    if form in ("html", "png") and output is None and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError(
+            Message("{form:word} is nothing for a terminal", {"form": form}),
+            Message("name a file with -o, for example: -o answer.{form:word}", {"form": form}),
+        )
+
+
+def deliver(answer: Answer, language: str, form: str, output: str | None, **shown: Any) -> None:
+    """The answer in its form, after what should be said beside it."""
+    complain(answer.notices, language)
+    view = View(colour=None if output is None else False, **shown)
+    write(render(answer, form, language, view), output, form)
+
+
+def write(answer: str | bytes, output: str | None, form: str = "terminal") -> None:
+    """To the file that was asked for, or to standard output, which carries the answer alone."""
+    if form == "html" and isinstance(answer, str):
+        answer = answer.encode("utf-8")  # a page says itself that it is UTF-8
+    if output is None:
+        if isinstance(answer, str):
+            encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a console may not know every character
+            answer = answer.encode(encoding, "replace").decode(encoding)
+        click.echo(answer, nl=False)
+        return
+    try:
+        with open(output, "wb") as stream:
+            stream.write(answer if isinstance(answer, bytes) else answer.replace("\n", os.linesep).encode("utf-8"))
+    except OSError as error:
+        reason = {"name": os.path.basename(output), "reason": error.strerror or type(error).__name__}
+        raise UnreadableInput(
+            Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another file with -o")
+        ) from error

@@ -1,0 +1,193 @@
+"""Every option of every question, once: the command line, the API and its OpenAPI document are made from this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stepwatch.estimator.plan import MODEL_NAMES
+from stepwatch.i18n import LANGUAGES
+from stepwatch.sources import LARGEST_EXPANSION_BYTES
+
+SIDES = ("A", "B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    name: str
+    """As the requests in `answers` call it."""
+    help: str | Mapping[str, str] = ""
+    """What the command line says of it; by command where that differs."""
+    api: str = ""
+    """What the OpenAPI document says of it."""
+    kind: type[str] | type[int] | type[bool] = str
+    metavar: str | None = None
+    flag: str | None = None
+    """How it is typed, where that is not its name."""
+    choices: tuple[str, ...] = ()
+    default: int | None = None
+    most: int | None = None
+    """Of a number, which is never below 1."""
+    api_most: int = 1_000_000
+    """The same for the API, where there is no `most`: digits are not read without end."""
+    repeated: bool = False
+    for_each_run: bool = False
+    """Of `compare`: it may be given for one of SIDES, as in A:4070, and is text until it is known for which."""
+
+
+_ALL = (
+    Option(
+        name="gpu",
+        metavar="NAME",
+        for_each_run=True,
+        help={
+            "explain": "The card the run used: 4070, rtx4090, a100-80gb, cpu, …",
+            "estimate": "The card: 4070, rtx4090, a100-80gb, …; `this` or nothing asks the driver.",
+            "advise": "The card: 4070, rtx4090, a100-80gb, …; `this` asks the driver.",
+            "compare": "The card that the runs used; otherwise each log's own.",
+            "watch": "The card: 4070, …; else the log's, else this machine's, else unknown.",
+        },
+        api="The card, as people type it or drivers report it; `this` asks the driver of the server.",
+    ),
+    Option(
+        name="lang",
+        choices=LANGUAGES,
+        help="Language of the answer (default: from the environment).",
+        api="Language of all that is said.",
+    ),
+    Option(
+        name="format", choices=("json", "md", "html", "page"), api="Form of the answer; `page` is what the page shows."
+    ),
+    Option(name="name", api="Name of the log, as it may be shown."),
+    Option(
+        name="gpus",
+        kind=int,
+        metavar="N",
+        api_most=100_000,
+        help={"estimate": "Train on N cards with DDP.", "advise": "The cards that there are."},
+        api="Number of cards, with DDP.",
+    ),
+    Option(
+        name="link",
+        metavar="NAME",
+        help="How the cards are connected: nvlink, pcie3, pcie4, pcie5, infiniband, …",
+        api="How the cards are connected: nvlink, pcie4, …",
+    ),
+    Option(
+        name="settings",
+        flag="--set",
+        metavar="KEY=VALUE",
+        repeated=True,
+        for_each_run=True,
+        help={
+            "explain": "A setting the log does not tell, such as max_iters=6000.",
+            "estimate": "A setting, over what the config says.",
+            "advise": "A setting, over what is told.",
+            "compare": "A setting that the logs do not tell.",
+            "watch": "A setting the log does not tell, such as max_iters=6000.",
+        },
+        api="A setting as key=value; may be repeated.",
+    ),
+    Option(
+        name="config",
+        metavar="FILE.py",
+        help={
+            "explain": "The nanoGPT config of the run; read, never executed.",
+            "advise": "The nanoGPT config of the run that a log is of.",
+            "watch": "The nanoGPT config of the run; read, never executed.",
+        },
+        api="The nanoGPT config of the run; read, never executed.",
+    ),
+    Option(
+        name="model",
+        choices=MODEL_NAMES,
+        help="The shape of a model by its name.",
+        api="The shape of a model by its name.",
+    ),
+    Option(
+        name="depth",
+        kind=int,
+        metavar="N",
+        most=200,
+        help="The shape that nanochat's --depth N means.",
+        api="The shape that nanochat's --depth means.",
+    ),
+    Option(
+        name="claim",
+        metavar="FIGURE",
+        help="Is this possible? 100ms or 2s: an iteration; 20min: the run; 2M-tokens/s.",
+        api="Is this possible? 100ms: an iteration; 20min: the run; 2M-tokens/s.",
+    ),
+    Option(
+        name="run",
+        kind=int,
+        metavar="N",
+        for_each_run=True,
+        help={
+            "explain": "Explain only the N-th run of the log.",
+            "advise": "Advise on the N-th run of the log.",
+            "compare": "Compare the N-th run of a log, not the longest.",
+        },
+        api="Explain only this run of the log.",
+    ),
+    Option(
+        name="log_format",
+        metavar="NAME",
+        for_each_run=True,
+        help={
+            "explain": "Do not detect the format of the log: it is this one.",
+            "compare": "Do not detect the format of the logs.",
+        },
+        api="Do not detect the format of the log: it is this one.",
+    ),
+    Option(
+        name="like",
+        metavar="LINE",
+        for_each_run=True,
+        help={
+            "explain": "Read lines like this one, of a format that is not known: 'it 12 | 0.34 s'.",
+            "compare": "Read lines like this one: 'it 12 | 0.34 s'.",
+        },
+    ),
+    Option(
+        name="max_size",
+        kind=int,
+        metavar="BYTES",
+        default=LARGEST_EXPANSION_BYTES,
+        help="Largest log to read, after expansion (default: 2 GB).",
+    ),
+    Option(name="fail_over", metavar="PERCENT", help="Exit code 3 if B is slower by more than this: 5%."),
+    # How much of the answer is shown.
+    Option(name="full", kind=bool, help="Everything, not only the first screen."),
+    Option(name="no_iterations", kind=bool, help="Leave the list of iterations out of the JSON."),
+    Option(name="iterations", kind=bool, api="False leaves the list of iterations out."),
+    Option(name="with_lines", kind=bool, help="Show lines of the log that were not understood."),
+    Option(name="front_matter", kind=bool, help="Begin the Markdown with front matter for a site."),
+    Option(
+        name="why",
+        kind=bool,
+        help="Show the terms that the step time is the sum of.",
+        api="With the terms behind the step time, in Markdown.",
+    ),
+)
+OPTIONS: Mapping[str, Option] = {option.name: option for option in _ALL}
+
+# Which command takes which, in the order of its help; what only one command has, that command declares itself.
+COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
+    "explain": (
+        *("gpu", "lang", "config", "settings", "full", "run", "no_iterations", "with_lines", "front_matter"),
+        *("log_format", "like", "max_size"),
+    ),
+    "estimate": ("gpu", "gpus", "link", "settings", "model", "depth", "claim", "why", "lang"),
+    "advise": ("gpu", "gpus", "link", "settings", "config", "model", "depth", "run", "lang"),
+    "compare": ("gpu", "settings", "run", "log_format", "like", "fail_over", "lang"),
+    "watch": ("gpu", "lang", "config", "settings"),
+    **dict.fromkeys(("calibrate", "gpus", "prepare", "serve", "train"), ("lang",)),
+}
+# What the API takes in the query or the JSON, beside the log or config itself and `settings`.
+API: Mapping[str, tuple[str, ...]] = {
+    "explain": ("gpu", "lang", "format", "name", "config", "log_format", "run", "iterations"),
+    "estimate": ("gpu", "lang", "format", "gpus", "link", "claim", "model", "depth", "why"),
+    "advise": ("gpu", "lang", "format", "name", "config", "log_format", "run", "gpus", "link", "model", "depth"),
+}
+API_INPUT = {"explain": "log", "estimate": "config", "advise": "log"}

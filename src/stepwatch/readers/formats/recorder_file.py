@@ -1,0 +1,288 @@
+"""The file of stepwatch's own recorder: one object per line, each phase timed by itself.
+
+Nearly all lines are steps with their keys in one order, which go by columns; the others are few and read as JSON. A
+line that a killed process did not finish is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.recorder_run import complete
+from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
+from stepwatch.readers.text.arguments import settings_from
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.shape import alike
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
+from stepwatch.units import TERA
+
+STEP = Line(
+    r'\{"step":{number},"s":{s:decimal},"t":{t:decimal}',
+    *(f',"{name}":{{{name}:decimal}}' for name in ("data_s", "wait_s", "loss", "tokens", "flops")),
+)
+DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
+
+_SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)')
+_MOST_SNIFFED = 60
+_HEADER = b'{"stepwatch":'
+_NO_NUMBERS = (b"NaN", b"Infinity")
+_LONGEST_LINE, _MOST_SHOWN = 1_000_000, 300
+_LONGEST_S, _LARGEST_NUMBER, _LARGEST_FLOPS = 1e9, 1e12, 1e23
+_LARGEST_WHOLE = 10**300  # a larger one is no float
+_EARLIEST_S, _LATEST_S = 1e8, 1e11  # a clock that was ever set, and none of milliseconds
+
+
+def sniff(head: bytes) -> float:
+    """How many lines are steps or headers of the recorder: nobody else writes these keys in this order."""
+    hits = 0.0
+    for _ in _SNIFFED.finditer(head):
+        hits += 1
+        if hits == _MOST_SNIFFED:
+            break
+    return hits
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    block = Block.of(text)
+    torn = _torn(text, block)
+    left = block.without(block.filled, torn)
+    for statement, lines, found in alike(block, left, (STEP, DEVICE), prefixes=False):
+        fits = (found["s"] <= _LONGEST_S) & (found["s"] >= 0) & (found["number"] <= _LARGEST_NUMBER)
+        line = block.line(int(lines[0]))
+        if statement is STEP:
+            fits &= (found["t"] >= _EARLIEST_S) & (found["t"] <= _LATEST_S)
+        if not line.endswith(b"}") or any(word in line for word in _NO_NUMBERS) or not fits.all():
+            continue
+        (_add_steps if statement is STEP else _add_devices)(lines + first_line, found, records)
+        left = block.without(left, lines)
+    whole = text.endswith(b"\n")
+    for index in np.union1d(left, torn).tolist():
+        line = block.line(index)
+        known = _read_line(line, index + first_line, records)
+        if not known and (whole or index + 1 < len(block.starts)) and b'"step":' in line:
+            records.add_unread(index + first_line, line[:_MOST_SHOWN].decode("utf-8", "replace"))
+    records.flush_rows()
+
+
+def finish(first_line: int, records: Records) -> None:
+    """Nothing is held back."""
+
+
+def _torn(text: bytes, block: Block) -> np.ndarray:
+    """Lines on which a header begins behind the remains of another line: a process was killed, the next went on."""
+    places = []
+    at = text.find(_HEADER, 1)
+    while at >= 0:
+        if text[at - 1] != ord("\n"):
+            places.append(at)
+        at = text.find(_HEADER, at + 1)
+    return np.unique(np.searchsorted(block.starts, places, side="right") - 1)
+
+
+# --- many lines at once -----------------------------------------------------------------------------------------
+
+
+def _add_steps(lines: Ints, found: dict[str, Floats], records: Records) -> None:
+    rate = {"reported_tokens_per_s": found["tokens"] / np.maximum(found["s"], 1e-9)} if "tokens" in found else {}
+    rate |= {"loss": found["loss"]} if "loss" in found else {}
+    number = found["number"].astype(np.int64)
+    records.add_rows(number=number, time_s=found["s"], stamp_s=found["t"], line=lines, **rate)
+    unknown = np.full(len(lines), np.nan)
+    if "data_s" in found or "wait_s" in found:
+        inside = (np.clip(found.get(name, unknown), 0.0, found["s"]) for name in ("data_s", "wait_s"))
+        records.keep(INSIDE, lines, *inside)
+    if "flops" in found:
+        known = (found["flops"] >= 1) & (found["flops"] < _LARGEST_FLOPS)
+        records.keep(WORK, lines[known], found["flops"][known] / TERA)
+
+
+def _add_devices(lines: Ints, found: dict[str, Floats], records: Records) -> None:
+    records.keep(DEVICES, lines, found["number"], found["s"])
+
+
+# --- line by line -----------------------------------------------------------------------------------------------
+
+
+def _read_line(line: bytes, number: int, records: Records) -> bool:
+    """Whether it was a line of the recorder's."""
+    line = line[max(line.rfind(_HEADER), 0) :].strip()
+    if not line.startswith(b"{") or len(line) > _LONGEST_LINE:
+        return False
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    kind = next(iter(told), "") if isinstance(told, dict) else ""
+    if kind not in _KINDS:
+        return False
+    return _KINDS[kind](told, number, records)
+
+
+def _read_header(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    continued = told.get("continued") is True
+    facts: dict[str, Any] = {"started_s": _clock(told, "started")} if not continued else {}
+    for name in ("rank", "world_size"):
+        count = _count(told, name)
+        if count is not None and (name == "rank" or count > 0):
+            facts[name] = count
+    if isinstance(told.get("gpu"), str):
+        facts["gpu_text"] = told["gpu"][:200]
+    records.events += [Fact(line=line, name=name, value=value, header=not continued) for name, value in facts.items()]
+    _tell_settings(told.get("settings"), line, records)
+    return True
+
+
+def _read_settings(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    _tell_settings(told["settings"], line, records)
+    records.events.append(Fact(line=line, name="clock_s", value=_clock(told)))
+    return True
+
+
+def _tell_settings(given: object, line: int, records: Records) -> None:
+    if not isinstance(given, dict):
+        return
+    facts: dict[str, Any] = {**settings_from(given)}
+    flops = _flops(given, "flops_per_iter")
+    if flops is not None:
+        facts["flops_per_iter"] = flops
+    records.events += [Fact(line=line, name=name, value=value) for name, value in facts.items()]
+
+
+def _read_step(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    number, took = _count(told, "step"), _seconds(told)
+    if number is None or took is None:
+        return False
+    values = {"number": float(number), "time_s": took, "line": float(line), "stamp_s": _clock(told)}
+    loss = _loss(told, "loss")
+    if loss is not None:
+        values["loss"] = loss if math.isfinite(loss) else math.inf
+    tokens = _count(told, "tokens")
+    if tokens and took > 0:
+        values["reported_tokens_per_s"] = tokens / took
+    records.add_row(**values)
+    inside = [_seconds(told, name) for name in ("data_s", "wait_s")]
+    if inside != [None, None]:
+        records.keep_row(INSIDE, line, *(math.nan if one is None else min(one, took) for one in inside))
+    flops = _flops(told, "flops")
+    if flops is not None:
+        records.keep_row(WORK, line, flops / TERA)
+    return True
+
+
+def _read_device(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    number, took = _count(told, "device"), _seconds(told)
+    if number is not None and took is not None:
+        records.keep_row(DEVICES, line, number, took)
+    return True
+
+
+def _read_evaluation(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    at, took = _count(told, "eval"), _seconds(told)
+    if at is not None:
+        losses = {name: _loss(told, name) for name in ("train_loss", "val_loss")}
+        records.events.append(Evaluation(line=line, at=at, took_s=took, stamp_s=_stamp(told), **losses))
+    return True
+
+
+def _read_checkpoint(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    at, took = _count(told, "checkpoint"), _seconds(told)
+    if at is not None:
+        records.events.append(Checkpoint(line=line, at=at, took_s=took, stamp_s=_stamp(told)))
+    return True
+
+
+def _read_compilation(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    took = _seconds(told)
+    if took is not None:
+        records.events.append(Fact(line=line, name="compilation", value=(took, _clock(told))))
+    return True
+
+
+def _read_loss(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    count = _count(told, "lost")
+    if count:
+        records.events.append(Fact(line=line, name="lost", value=count))
+    records.events.append(Fact(line=line, name="clock_s", value=_clock(told)))
+    return True
+
+
+def _read_end(told: Mapping[str, Any], line: int, records: Records) -> bool:
+    records.events.append(Fact(line=line, name="end_s", value=_clock(told)))
+    return True
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, Any], int, Records], bool]] = {
+    "stepwatch": _read_header, "settings": _read_settings, "compile": _read_compilation, "step": _read_step,
+    "eval": _read_evaluation, "checkpoint": _read_checkpoint, "device": _read_device, "lost": _read_loss,
+    "end": _read_end,
+}  # fmt: skip
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _between(told: Mapping[str, Any], name: str, least: float, most: float) -> float | None:
+    value = told.get(name)
+    number = _number(value) if not isinstance(value, int) or abs(value) <= _LARGEST_WHOLE else None
+    return number if number is not None and least <= number <= most else None
+
+
+def _seconds(told: Mapping[str, Any], name: str = "s") -> float | None:
+    return _between(told, name, 0.0, _LONGEST_S)
+
+
+def _count(told: Mapping[str, Any], name: str) -> int | None:
+    value = _between(told, name, 0.0, _LARGEST_NUMBER)
+    return int(value) if value is not None and value == int(value) else None
+
+
+def _stamp(told: Mapping[str, Any], name: str = "t") -> float | None:
+    return _between(told, name, _EARLIEST_S, _LATEST_S)
+
+
+def _clock(told: Mapping[str, Any], name: str = "t") -> float:
+    stamp = _stamp(told, name)
+    return math.nan if stamp is None else stamp
+
+
+def _flops(told: Mapping[str, Any], name: str) -> float | None:
+    return _between(told, name, 1.0, _LARGEST_FLOPS)
+
+
+def _loss(told: Mapping[str, Any], name: str) -> float | None:
+    """What is no number is inf, as in every log: nan is what was not noted."""
+    value = _between(told, name, -math.inf, math.inf)
+    lost = isinstance(told.get(name), float) and value is None
+    return math.inf if lost else value
+
+
+READER = Reader(
+    name="stepwatch",
+    timing=Timing.SPANS_STEP,
+    holds=NOTHING,
+    about=Message(
+        "The file of stepwatch's recorder: one step, with its data and its waiting for other ranks. Evaluations, "
+        "checkpoints and compilation are timed by themselves, so that nothing has to be deduced."
+    ),
+    example="""\
+{"stepwatch":1,"started":1763264000.120000,"rank":0,"world_size":1,"gpu":null,"settings":{"tokens_per_iter":12288}}
+{"eval":250,"s":5.512300,"t":1763264009.832300,"train_loss":3.3104,"val_loss":3.3521}
+{"checkpoint":250,"s":0.412300,"t":1763264010.244700,"path":"ckpt.pt"}
+{"step":250,"s":0.171824,"t":1763264010.416600,"data_s":0.001210,"loss":3.3017}
+{"step":251,"s":0.171402,"t":1763264010.588100,"data_s":0.001198,"loss":3.2986}""",
+    sniff=sniff,
+    parse=parse,
+    finish=finish,
+    complete=complete,
+    traits=Traits(states_model=True),
+)

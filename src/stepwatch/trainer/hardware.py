@@ -1,0 +1,107 @@
+"""Where the run computes, in which numbers, and how fast that could be at most."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+
+from stepwatch.errors import InputError, UnknownGpu
+from stepwatch.gpus import find_gpu
+from stepwatch.gpus.driver import this_card
+from stepwatch.messages import Message
+from stepwatch.trainer.config import TrainConfig
+from stepwatch.units import TERA
+
+FIRST_WITH_BF16 = (8, 0)  # compute capability; torch.cuda.is_bf16_supported() says yes to slow emulation as well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """The device of this process and what was decided for it."""
+
+    device: torch.device
+    dtype: str
+    compile: bool
+    name: str
+    peak_flops: float | None = None
+    remarks: tuple[str, ...] = ()
+    """What was asked for and is not done."""
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def decided(self, config: TrainConfig) -> TrainConfig:
+        """The config with nothing left open."""
+        return replace(config, device=str(self.device.type), dtype=self.dtype, compile=self.compile)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Matrix products in the shorter numbers; on a CPU everything is float32, as in nanoGPT."""
+        if not self.is_cuda:
+            return nullcontext()
+        return torch.autocast(device_type="cuda", dtype=getattr(torch, self.dtype))
+
+    def synchronize(self) -> None:
+        """Waits for what the device was told to do; a CPU has done it already."""
+        if self.is_cuda:
+            torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
+
+    def said(self) -> str:
+        """For the first line of the log."""
+        if self.peak_flops is None:
+            return f"on {self.name} ({self.device.type}, {self.dtype}); mfu is unknown: no peak is known for it"
+        return f"on {self.name} ({self.device.type}, {self.dtype}); mfu of its {self.peak_flops / TERA:.1f} TFLOPS"
+
+
+def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
+    """What the config says, else the best that is there. Each rank of one machine has its own card."""
+    device = _device(config.device, local_rank)
+    if device.type != "cuda":
+        remarks: tuple[str, ...] = ()
+        if config.dtype not in (None, "float32"):
+            remarks = (f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does",)
+        return Device(device=device, dtype="float32", compile=bool(config.compile), name=device.type, remarks=remarks)
+    properties = torch.cuda.get_device_properties(device)
+    capability = (properties.major, properties.minor)
+    dtype = config.dtype or ("bfloat16" if capability >= FIRST_WITH_BF16 else "float16")
+    return Device(
+        device=device,
+        dtype=dtype,
+        compile=config.compile is not False,
+        name=properties.name,
+        peak_flops=_peak(properties.name, properties.total_memory, properties.multi_processor_count, dtype),
+    )
+
+
+def _device(asked: str | None, local_rank: int | None) -> torch.device:
+    cuda = torch.cuda.is_available()
+    if asked is None:
+        asked = "cuda" if cuda else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(asked)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(
+            Message("there is no device “{name:word}” here", {"name": asked}),
+            Message("--device=cpu works everywhere; without --device the best there is is taken"),
+        ) from error
+    if device.type == "cuda":
+        device = torch.device("cuda", local_rank if local_rank is not None else device.index or 0)
+        torch.cuda.set_device(device)
+    return device
+
+
+def _peak(name: str, vram_bytes: float, sm_count: int, dtype: str) -> float | None:
+    try:
+        return find_gpu(name, vram_bytes=vram_bytes, sm_count=sm_count).peak_flops(dtype).flops
+    except UnknownGpu:
+        pass
+    try:
+        card = this_card()
+    except UnknownGpu:
+        return None
+    return card.gpu.peak_flops(dtype).flops if card.name == name else None

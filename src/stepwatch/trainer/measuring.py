@@ -1,0 +1,325 @@
+"""Measures this machine in about a minute: products, memory, launches, the parts of a step, torch.save, compiling."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import shutil
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import torch
+
+from stepwatch.errors import InputError, UnknownGpu, UsageError
+from stepwatch.gpus.calibration import Axis, Calibration, Curve, Figure, processor_name, usable_cores
+from stepwatch.gpus.driver import this_card
+from stepwatch.messages import Message
+from stepwatch.trainer import parts
+
+Clock = Callable[[], float]
+Told = Callable[[Message], None]
+
+ROUNDS = 2  # over everything, so that a disturbance of some seconds spoils only half of the samples of a point
+ROUND_S = 0.05
+LONG_S = 0.4  # what takes longer is repeated once per round
+SAVES = 6  # of the large file in a round: single ones take up to twice the median
+LAYER = (Axis("tokens", (32, 128, 512, 2048)), Axis("n_embd", (64, 128, 256, 512)))
+ATTENTION = (Axis("block_size", (32, 128, 512, 1024)), Axis("head_size", (16, 64)))
+SCORES = (Axis("block_size", (32, 128, 512)), Axis("head_size", (16, 64)))
+# On either side of 32 MB, above which glibc takes fresh pages for every tensor.
+HEAD = (
+    Axis("logits", (2**14, 2**21, 7 * 2**20, 9 * 2**20, 12 * 2**20)),
+    Axis("vocab_size", (2048, 32768)),
+    Axis("n_embd", (64, 256)),
+)
+EMBEDDING = (Axis("elements", (2**12, 2**18, 2**22, 7 * 2**20, 9 * 2**20, 2**24)),)
+OPTIMIZER = Axis("elements", (2**6, 2**16, 2**20, 2**22, 7 * 2**20, 9 * 2**20, 2**24))
+MOST_TENSORS, ENOUGH_ELEMENTS = 32, 2**22  # so many, or until they are more than a cache holds
+SEQUENCES = 8
+MATMUL_SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (512, 1024, 2048, 4096, 8192)}
+DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "tf32", "float16", "bfloat16")}
+COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
+LAUNCHES = 1000
+SAVE_BYTES, LEAST_SAVE_BYTES, SMALL_TENSORS = 120 * 2**20, 2**20, 120
+SHARE_OF_FREE = 0.25  # of the disk, at most
+COMPILED_LAYERS = 2
+
+
+class Timer:
+    """Times an act again and again; the clock may be any, and what a card has in hand is waited for."""
+
+    def __init__(self, clock: Clock, finish: Callable[[], None]) -> None:
+        self._clock, self._finish = clock, finish
+
+    def samples(self, act: parts.Act, *, warm: bool = True, fewest: int = 1) -> Iterator[float]:
+        """As many as a round takes; the first try is left out where it is not warm yet."""
+        first = self.once(act) if warm else 0.0
+        spent, count = 0.0, 0
+        while count < fewest or spent < ROUND_S or (count < 2 and max(first, spent) < LONG_S):
+            taken = self.once(act)
+            spent, count = spent + taken, count + 1
+            yield taken
+
+    def once(self, act: parts.Act) -> float:
+        start = self._clock()
+        act()
+        self._finish()
+        return self._clock() - start
+
+    def figure(self, act: parts.Act) -> Figure:
+        return figure_of([taken for _ in range(ROUNDS) for taken in self.samples(act)])
+
+
+def figure_of(samples: Sequence[float], *, unit: str = "s", amount: float | None = None) -> Figure:
+    """The median and the quartiles; with an amount, the rate of it."""
+    values = sorted(amount / max(taken, 1e-9) if amount else max(taken, 1e-9) for taken in samples)
+    quarter = len(values) // 4
+    return Figure(statistics.median(values), values[quarter], values[-1 - quarter], unit)
+
+
+def calibrate(
+    device: str | None = None,
+    directory: str = ".",
+    *,
+    compiles: bool = True,
+    clock: Clock = time.perf_counter,
+    told: Told = lambda message: None,
+) -> Calibration:
+    """Nothing is written but a file in `directory`, which is removed; UsageError for a device that is not there."""
+    device = _device(device)
+    torch.manual_seed(0)
+    timer = Timer(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
+    told(Message("torch.save"))
+    # First the load, before there is our own; then what may fail.
+    saved = {"waiting": waiting(clock), **saving(timer, directory, device)}
+    told(Message("matrix products, memory, launches"))
+    figures, curves = ceilings(timer, device)
+    if device == "cpu":
+        told(Message("the parts of a training step"))
+        curves |= part_curves(timer)
+        figures |= part_figures(timer)
+    figures |= saved
+    if compiles:
+        told(Message("torch.compile"))
+        figures |= compiling(timer, device)
+    return Calibration(
+        device=device,
+        name=torch.cuda.get_device_name() if device == "cuda" else processor_name(),
+        processor=processor_name(),
+        cores=usable_cores(),
+        threads=torch.get_num_threads(),
+        memory_bytes=_memory_bytes(device),
+        torch=str(torch.__version__),
+        driver=_driver() if device == "cuda" else None,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        figures=figures,
+        curves=curves,
+    )
+
+
+def waiting(clock: Clock) -> Figure:
+    """How many times as much work as its own the machine has: above 1, threads wait for others, and for each other.
+
+    By the load of the last minute, where the system tells it; a clock of this process alone does not see others.
+    """
+    others = os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") and clock is time.perf_counter else 0.0
+    return figure_of([1.0 + others], unit="1")
+
+
+def _device(name: str | None) -> str:
+    if name is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            Message("torch finds no CUDA card in this machine"), Message("leave --device out, or give --device cpu")
+        )
+    return name
+
+
+def _memory_bytes(device: str) -> float:
+    if device == "cuda":
+        return float(torch.cuda.get_device_properties(0).total_memory)
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows
+        installed = ctypes.c_ulonglong(0)
+        ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(installed))  # type: ignore[attr-defined]
+        return installed.value * 1024.0
+
+
+def _driver() -> str | None:
+    try:
+        return this_card().driver_version
+    except UnknownGpu:
+        return None
+
+
+# --- ceilings ---------------------------------------------------------------------------------------------------
+
+
+def ceilings(timer: Timer, device: str) -> tuple[dict[str, Figure], dict[str, Curve]]:
+    figures: dict[str, Figure] = {}
+    curves: dict[str, Curve] = {}
+    for dtype in DTYPES[device]:
+        curve = matmul_curve(timer, device, dtype)
+        if curve is not None:
+            curves[f"matmul_{dtype}"] = curve
+            figures[f"matmul_{dtype}"] = max(curve.figures)
+    source = torch.empty(COPY_BYTES[device] // 4, device=device).fill_(1.0)
+    target = torch.empty_like(source)
+    copies = [taken for _ in range(ROUNDS) for taken in timer.samples(lambda: target.copy_(source))]
+    figures["bandwidth"] = figure_of(copies, unit="B/s", amount=2.0 * COPY_BYTES[device])
+    small = torch.zeros(1, device=device)
+    figures["launch"] = timer.figure(lambda: [small.add_(1.0) for _ in range(LAUNCHES)]).over(LAUNCHES)
+    return figures, curves
+
+
+def matmul_curve(timer: Timer, device: str, dtype: str) -> Curve | None:
+    """FLOP/s of square products; sizes that take too long are left out. None where the dtype is not there."""
+    kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+    allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, dtype == "tf32"
+    points: dict[int, Figure] = {}
+    try:
+        for size in MATMUL_SIZES[device]:
+            left, right = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
+            taken = list(timer.samples(lambda left=left, right=right: left @ right))  # type: ignore[misc]
+            points[size] = figure_of(taken, unit="FLOP/s", amount=2.0 * size**3)
+            if min(taken) > LONG_S / 4:
+                break
+    except RuntimeError:  # no such product on this device, or no room
+        pass
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+    return Curve((Axis("size", tuple(points)),), tuple(points.values())) if len(points) > 1 else None
+
+
+# --- the parts of a step ----------------------------------------------------------------------------------------
+
+
+def part_curves(timer: Timer) -> dict[str, Curve]:
+    """Each part over its sizes: the forward pass, as in an evaluation, and both passes, as in a step."""
+
+    def flash(positions: int, head_size: int) -> parts.Pair:
+        return parts.attention(positions, head_size, sequences=SEQUENCES)
+
+    def scores(positions: int, head_size: int) -> parts.Pair:
+        return parts.attention(positions, head_size, sequences=SEQUENCES, dropout=0.1)
+
+    return {
+        **_pair_curves(timer, "layer", LAYER, parts.layer),
+        **_pair_curves(timer, "attention", ATTENTION, flash),
+        **_pair_curves(timer, "scores", SCORES, scores),
+        **_pair_curves(timer, "head", HEAD, parts.head),
+        **_pair_curves(timer, "embedding", EMBEDDING, parts.embedding),
+        "optimizer": optimizer_curve(timer),
+    }
+
+
+def _pair_curves(timer: Timer, name: str, axes: tuple[Axis, ...], make: Callable[..., parts.Pair]) -> dict[str, Curve]:
+    grid = list(itertools.product(*(axis.points for axis in axes)))
+    forward: list[list[float]] = [[] for _ in grid]
+    both: list[list[float]] = [[] for _ in grid]
+    for turn in range(ROUNDS):
+        for place, point in enumerate(grid):
+            pair = make(*map(int, point))
+            both[place] += timer.samples(pair.both, warm=turn == 0)
+            forward[place] += timer.samples(pair.forward, warm=turn == 0)
+    return {
+        f"{name}_forward": Curve(axes, tuple(map(figure_of, forward))),
+        f"{name}_both": Curve(axes, tuple(map(figure_of, both))),
+    }
+
+
+def optimizer_curve(timer: Timer) -> Curve:
+    """Seconds for one tensor, by its size: large ones need fresh pages for what lies between the operations."""
+
+    def of_size(elements: int) -> Figure:
+        count = min(MOST_TENSORS, max(1, ENOUGH_ELEMENTS // elements))
+        return timer.figure(parts.optimizer([elements] * count)).over(count)
+
+    return Curve((OPTIMIZER,), tuple(of_size(int(elements)) for elements in OPTIMIZER.points))
+
+
+def part_figures(timer: Timer) -> dict[str, Figure]:
+    """What needs no curve: a cost for each element or sequence."""
+    dropped, elements = parts.dropout(2**20), 2**20
+    plain, biased = (timer.figure(parts.layer(256, 256, bias=bias).both) for bias in (False, True))
+    sequence = timer.figure(parts.batch(16, 256)).over(16)
+    return {
+        "dropout_element": timer.figure(dropped.both).over(elements),
+        "bias": biased.over(plain.value, "1"),
+        "batch_sequence": sequence,
+    }
+
+
+# --- the disk and the compiler ----------------------------------------------------------------------------------
+
+
+def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figure]:
+    """What torch.save takes for each byte and each tensor, written over the last file as nanoGPT does."""
+    try:
+        free = shutil.disk_usage(directory).free
+        size = min(SAVE_BYTES, int(free * SHARE_OF_FREE))
+        if size < LEAST_SAVE_BYTES:
+            raise InputError(
+                Message(
+                    "there is too little room on the disk to measure torch.save: {free:size} are free", {"free": free}
+                ),
+                Message("make room, or name another directory with --directory"),
+            )
+        handle, path = tempfile.mkstemp(dir=directory, prefix=".stepwatch-", suffix=".pt")
+        os.close(handle)
+        try:
+            return _saved(timer, path, size, device)
+        finally:
+            os.unlink(path)
+    except OSError as error:
+        reason = {"reason": error.strerror or type(error).__name__}
+        raise InputError(
+            Message("torch.save cannot write there: {reason:word}", reason),
+            Message("name another directory with --directory"),
+        ) from error
+
+
+def _saved(timer: Timer, path: str, size: int, device: str) -> dict[str, Figure]:
+    small = parts.checkpoint(SMALL_TENSORS // 4, device)
+    tensor = timer.figure(lambda: torch.save(small(), path)).over(SMALL_TENSORS)
+    large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
+    taken = [seconds for _ in range(ROUNDS) for seconds in timer.samples(lambda: torch.save(large, path), fewest=SAVES)]
+    overhead = 12 * tensor.value
+    rate = figure_of([max(seconds - overhead, seconds / 2) for seconds in taken], unit="B/s", amount=float(size))
+    return {"save_tensor": tensor, "save_rate": rate}
+
+
+def compiling(timer: Timer, device: str) -> dict[str, Figure]:
+    """First minus later step of a small compiled model, nothing cached; none where torch.compile does not work here."""
+    import torch._inductor.config as inductor
+
+    model = parts.Model(128, 512, 128, COMPILED_LAYERS).to(device)
+    text = torch.randint(512, (8, 128), device=device)
+    before, inductor.force_disable_caches = inductor.force_disable_caches, True
+    try:
+        torch._dynamo.reset()
+        compiled = torch.compile(model)
+        start = time.perf_counter()  # the compiler's other processes count, whatever the clock
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing is cached is meant
+            compiled(text).backward()
+            with torch.no_grad():
+                compiled(text)
+        first = time.perf_counter() - start
+    except Exception:  # no C++ compiler, no Triton, a Python that dynamo does not know: each raises its own
+        return {}
+    finally:
+        inductor.force_disable_caches = before
+    quick, plain = (timer.figure(lambda made=made: made(text).backward()) for made in (compiled, model))  # type: ignore[misc]
+    seconds = max(first - plain.value * 4 / 3, 1e-3)
+    return {
+        "compile": Figure(seconds, seconds, seconds),
+        "compiled_share": quick.over(plain.value, "1"),
+    }

@@ -1,0 +1,265 @@
+"""From a text to data for training: train.bin and val.bin of uint16 tokens, and meta.pkl with the vocabulary.
+
+The text is read piece by piece, so that its size does not matter. Needs numpy alone; GPT-2's tokens need tiktoken.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, AnyStr, BinaryIO, NamedTuple
+
+import numpy as np
+
+from stepwatch.errors import UsageError
+from stepwatch.messages import Message
+from stepwatch.settings import GPT2_TOKENS
+from stepwatch.trainer.input_errors import DataError
+
+KINDS = ("char", "byte", "gpt2")
+Tokens = np.ndarray[Any, np.dtype[np.uint16]]
+Meta = dict[str, Any]
+
+_PIECE = 1 << 20  # characters or bytes read in one go
+_LARGEST_VOCABULARY = 2**16 - 1
+_SHORTEST = 2  # tokens in a split: one to read and one to predict
+_ALL_CODES = 0x110000
+_LONGEST_LINE = 16 * _PIECE  # a longer one is cut wherever it is
+
+
+class Prepared(NamedTuple):
+    """What was written, and where."""
+
+    directory: Path
+    kind: str
+    vocab_size: int
+    train_tokens: int
+    val_tokens: int
+
+
+class _Recipe(NamedTuple):
+    """How a text becomes tokens: how much of it is for training, the rest, and the vocabulary to write beside them."""
+
+    train: Iterator[Tokens]
+    val: Iterator[Tokens]
+    vocab_size: int
+    meta: Meta | None
+
+
+def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1) -> Prepared:
+    """Make the data of a text; the files of a former one are replaced once the new ones are whole."""
+    if not 0 < val < 1:
+        raise UsageError(
+            Message("--val is the share of the text for validation: above 0 and below 1"),
+            Message("for example: --val 0.1"),
+        )
+    try:
+        recipe = {"char": _characters, "byte": _bytes, "gpt2": _gpt2}[kind](text, val)
+        directory.mkdir(parents=True, exist_ok=True)
+        return _write(directory, kind, recipe)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            Message("“{name:word}” is no text in UTF-8", {"name": text.name}),
+            Message("for any file at all, take bytes as tokens: --tokens byte"),
+        ) from error
+    except OSError as error:
+        raise _unusable(error, text, directory) from error
+
+
+def _characters(path: Path, val: float) -> _Recipe:
+    """One token for each character that occurs, in the order of Unicode, as nanoGPT's shakespeare_char has it."""
+    seen = np.zeros(_ALL_CODES, dtype=bool)
+    length = 0
+    for piece in _pieces(path):
+        seen[_codes(piece)] = True
+        length += len(piece)
+    codes = np.flatnonzero(seen)
+    if len(codes) > _LARGEST_VOCABULARY:
+        raise DataError(
+            Message(
+                "the text has {count:n} different characters, and a token file has room for {most:n}",
+                {"count": len(codes), "most": _LARGEST_VOCABULARY},
+            ),
+            Message("for any file at all, take bytes as tokens: --tokens byte"),
+        )
+    token_of = np.zeros(_ALL_CODES, dtype=np.uint16)
+    token_of[codes] = np.arange(len(codes))
+    train, rest = _split(_pieces(path), _share(length, val))
+    meta = _meta([chr(code) for code in codes.tolist()])
+    return _Recipe(
+        (token_of[_codes(piece)] for piece in train), (token_of[_codes(piece)] for piece in rest), len(codes), meta
+    )
+
+
+def _bytes(path: Path, val: float) -> _Recipe:
+    """Any file, its bytes as tokens. In meta.pkl byte n is character n, so that nanoGPT's sample.py can print it."""
+    train, rest = _split(_raw_pieces(path), _share(path.stat().st_size, val))
+    meta = _meta([chr(code) for code in range(256)])
+    return _Recipe((_widened(piece) for piece in train), (_widened(piece) for piece in rest), 256, meta)
+
+
+def _gpt2(path: Path, val: float) -> _Recipe:
+    """GPT-2's tokens; without meta.pkl, which is how nanoGPT knows them. The two splits are encoded apart."""
+    encode = _gpt2_encoder()
+    length = sum(len(piece) for piece in _pieces(path))
+    train, rest = _split(_pieces(path), _share(length, val))
+    return _Recipe(encoded(train, encode), encoded(rest, encode), GPT2_TOKENS, None)
+
+
+def _gpt2_encoder() -> Callable[[str], list[int]]:
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise DataError(
+            Message("GPT-2's tokens need tiktoken, which is not installed"),
+            Message("install it with: pip install tiktoken; or use --tokens char"),
+        ) from error
+    try:
+        encode: Callable[[str], list[int]] = tiktoken.get_encoding("gpt2").encode_ordinary
+    except Exception as error:  # whatever its download meets
+        raise DataError(
+            Message("tiktoken could not fetch the table of GPT-2's tokens: {reason:word}", {"reason": _first(error)}),
+            Message("it is fetched once, from the network; without one, use --tokens char"),
+        ) from error
+    return encode
+
+
+def encoded(pieces: Iterator[str], encode: Callable[[str], list[int]]) -> Iterator[Tokens]:
+    """Tokens of a text in pieces, the same as of the whole: cut only between a word and the end of its line."""
+    held = ""
+    for piece in pieces:
+        held += piece
+        cut = _end_of_a_line(held, len(held) - len(piece))
+        if cut is None and len(held) >= _LONGEST_LINE:
+            cut = len(held)
+        if cut is not None:
+            yield np.array(encode(held[:cut]), dtype=np.uint16)
+            held = held[cut:]
+    yield np.array(encode(held), dtype=np.uint16)
+
+
+def _end_of_a_line(text: str, start: int) -> int | None:
+    """The last place from `start` on where a line ends right after something that is no space."""
+    cut = text.rfind("\n", max(start, 1))
+    while cut > 0 and text[cut - 1].isspace():
+        cut = text.rfind("\n", max(start, 1), cut)
+    return cut if cut > 0 else None
+
+
+def _pieces(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig") as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
+
+
+def _raw_pieces(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
+
+
+def _codes(text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+
+
+def _widened(piece: bytes) -> Tokens:
+    return np.frombuffer(piece, dtype=np.uint8).astype(np.uint16)
+
+
+def _meta(characters: list[str]) -> Meta:
+    """What nanoGPT reads from meta.pkl."""
+    return {
+        "vocab_size": len(characters),
+        "itos": dict(enumerate(characters)),
+        "stoi": {character: token for token, character in enumerate(characters)},
+    }
+
+
+def _share(length: int, val: float) -> int:
+    """How much of a text is for training; its beginning, as in nanoGPT."""
+    train = int(length * (1 - val))
+    if length == 0:
+        raise DataError(Message("the text is empty"), Message("hand in a text of some thousand characters or more"))
+    if min(train, length - train) < _SHORTEST:
+        raise DataError(
+            Message(
+                "the text is too short to split: {train:n} tokens for training and {val:n} for validation",
+                {"train": train, "val": length - train},
+            ),
+            Message("hand in a text of some thousand characters or more"),
+        )
+    return train
+
+
+def _split(pieces: Iterator[AnyStr], length: int) -> tuple[Iterator[AnyStr], Iterator[AnyStr]]:
+    """The first `length` of a stream, and the rest of it once the first part has been read."""
+    left_over: list[AnyStr] = []
+
+    def first() -> Iterator[AnyStr]:
+        remaining = length
+        for piece in pieces:
+            yield piece[:remaining]
+            if len(piece) >= remaining:
+                left_over.append(piece[remaining:])
+                return
+            remaining -= len(piece)
+
+    def rest() -> Iterator[AnyStr]:
+        yield from left_over
+        yield from pieces
+
+    return first(), rest()
+
+
+def _write(directory: Path, kind: str, recipe: _Recipe) -> Prepared:
+    """All files under other names first, then each in its place."""
+    with ExitStack() as unfinished:
+        names = ("train.bin", "val.bin", "meta.pkl") if recipe.meta is not None else ("train.bin", "val.bin")
+        parts = {name: directory / f"{name}.{os.getpid()}.tmp" for name in names}
+        for part in parts.values():
+            unfinished.callback(part.unlink, missing_ok=True)
+        counts = [_fill(parts["train.bin"], recipe.train), _fill(parts["val.bin"], recipe.val)]
+        if recipe.meta is not None:
+            _on_disk(parts["meta.pkl"], lambda stream: pickle.dump(recipe.meta, stream, protocol=4))
+        for name, part in parts.items():
+            os.replace(part, directory / name)
+        if recipe.meta is None:  # that of a former text would be believed
+            (directory / "meta.pkl").unlink(missing_ok=True)
+    return Prepared(directory, kind, recipe.vocab_size, *counts)
+
+
+def _fill(path: Path, pieces: Iterator[Tokens]) -> int:
+    count = 0
+
+    def write(stream: BinaryIO) -> None:
+        nonlocal count
+        for tokens in pieces:
+            stream.write(tokens.tobytes())
+            count += len(tokens)
+
+    _on_disk(path, write)
+    return count
+
+
+def _on_disk(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    with open(path, "wb") as stream:
+        write(stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _unusable(error: OSError, text: Path, directory: Path) -> DataError:
+    if isinstance(error, FileNotFoundError) and not text.exists():
+        return DataError(Message("there is no file “{name:word}”", {"name": text.name}), Message("check the path"))
+    reason = {"name": str(error.filename or directory), "reason": error.strerror or type(error).__name__}
+    return DataError(
+        Message("“{name:word}” cannot be used: {reason:word}", reason),
+        Message("name a text file to read, and a directory to write with --out"),
+    )
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

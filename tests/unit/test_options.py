@@ -1,0 +1,39 @@
+"""One table of options: what the command line, the API and its document offer is the same."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest
+from stepwatch.options import API, API_INPUT, COMMAND_LINE, OPTIONS
+from stepwatch.presenters import View
+from stepwatch.web.openapi import document
+from stepwatch.web.questions import TAKES
+
+REQUESTS = {"explain": ExplainRequest, "estimate": EstimateRequest, "advise": AdviseRequest}
+OF_THE_ANSWER = {"lang", "format", "name", "no_iterations", *(field.name for field in fields(View))}
+
+
+@pytest.mark.parametrize("command", COMMAND_LINE)
+def test_every_option_of_a_command_has_its_help(command: str) -> None:
+    for name in COMMAND_LINE[command]:
+        text = OPTIONS[name].help
+        assert text if isinstance(text, str) else text[command]
+
+
+@pytest.mark.parametrize("question", API)
+def test_the_document_of_the_api_has_what_the_api_takes(question: str) -> None:
+    asked = document()["paths"][f"/api/{question}"]["post"]
+    properties = asked["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert set(properties) == set(TAKES[question])
+    in_query = {parameter["name"] for parameter in asked["parameters"]} - {"set", "path"}
+    assert in_query == set(TAKES[question]) - {"settings", API_INPUT[question]}
+    assert all(parameter["description"] for parameter in asked["parameters"])
+
+
+@pytest.mark.parametrize("question", REQUESTS)
+def test_what_can_be_given_can_be_asked(question: str) -> None:
+    known = {field.name for field in fields(REQUESTS[question])} | OF_THE_ANSWER
+    assert {*COMMAND_LINE[question], *API[question]} <= known

@@ -1,0 +1,44 @@
+"""docs/formats.md, from the readers themselves; `python -m tools.pages` writes it."""
+
+from __future__ import annotations
+
+from stepwatch.i18n import say
+from stepwatch.readers import READERS
+from stepwatch.readers.reader import BOTH, NOTHING, Reader
+from stepwatch.run import Timing
+
+PAGE = "docs/formats.md"
+HEAD = """\
+# Formats
+
+One command reads them all: `stepwatch explain LOG`. The format is detected by the lines of the log, never by its name;
+`--log-format NAME` forces one. What a printed time means differs from trainer to trainer, and the answer depends on it:
+an evaluation is looked for inside the times of one, beside them in another. This page is made from the readers.
+
+A line that none of them reads can be taught: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all of that shape.
+A directory is an input too: `stepwatch explain runs/` lists what can be read in it, and `--run N` explains one.
+
+| format | a time is | it includes |
+|---|---|---|
+"""
+TIMES = {
+    Timing.SPANS_ITERATION: "one iteration",
+    Timing.SPANS_STEP: "one step",
+    Timing.SPANS_LOG_INTERVAL: "the mean since the line before",
+    Timing.CUMULATIVE: "a running total, taken apart",
+    Timing.SPANS_RUN: "the mean of a run or an epoch",
+}
+INCLUDED = {BOTH: "evaluation and checkpoint", NOTHING: "neither evaluation nor checkpoint"}
+
+
+def page() -> str:
+    readers = [READERS[name] for name in sorted(READERS)]
+    rows = (
+        f"| [{one.name}](#{one.name.replace('.', '')}) | {TIMES[one.timing]} | {_included(one)} |\n" for one in readers
+    )
+    sections = (f"\n## {one.name}\n\n{say(one.about)}\n\n```text\n{one.example.rstrip()}\n```\n" for one in readers)
+    return HEAD + "".join(rows) + "".join(sections)
+
+
+def _included(reader: Reader) -> str:
+    return INCLUDED.get(reader.holds) or {"eval": "evaluation", "checkpoint": "checkpoint"}[next(iter(reader.holds))]

@@ -1,0 +1,119 @@
+"""Rewrites what is generated in README.md and docs/: `python -m tools.pages`.
+
+Between markers stand help texts, real answers and the core of examples; docs/formats.md and docs/recommended.md are
+made as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tools import ROOT, formats_page, recommended_page
+
+_COMMANDS = "explain estimate advice watch serve compare gpus record train prepare calibrate"
+PAGES = ("README.md", "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
+_BLOCK = re.compile(
+    r"<!-- (?P<kind>help|output|example):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
+)
+_SHOWN = re.compile(r"^# shown in docs/[\w-]+\.md:\n(?P<code>.*?)^# so far$", re.DOTALL | re.MULTILINE)
+_FOR_LINTERS = re.compile(r"  # (?:noqa|fmt): .*$", re.MULTILINE)
+OUTPUTS = {
+    "short": "examples/short.log --gpu 4070",
+    "resumed": "examples/resumed.log --gpu 4070",
+    "laptop-sleep": "examples/laptop-sleep.log",
+    "4070": "gpus 4070",
+    "estimate": "estimate examples/train_gpt2_small.py --gpu 4070",
+    "claim": "estimate --gpu 4070 --set n_params=40e6 --set tokens_per_iter=524288 --claim 100ms",
+    "advise": "advise examples/train_gpt2_small.py --gpu 4070 --compile=False",
+    "advise-log": "advise examples/nanogpt-4070.log --gpu 4070 --set max_iters=20000",
+    "recommended": "advise --gpu 4070 --n_layer=8 --n_head=8 --n_embd=512 --tokens_per_iter=524288",
+}
+
+
+class Block(NamedTuple):
+    """One generated part: where it stands, what makes it, and what stands there now."""
+
+    page: str
+    kind: str
+    name: str
+    body: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        if self.kind == "output":
+            return tuple(OUTPUTS[self.name].split())
+        return ("--help",) if self.name == "stepwatch" else (self.name, "--help")
+
+
+def page_path(page: str) -> Path:
+    return ROOT / page
+
+
+def blocks() -> list[Block]:
+    return [
+        Block(page, found["kind"], found["name"], found["body"])
+        for page in PAGES
+        for found in _BLOCK.finditer(page_path(page).read_text(encoding="utf-8"))
+    ]
+
+
+def fresh_body(block: Block) -> str:
+    """What the block should hold: the command as one would type it, and what it prints; or the core of an example."""
+    if block.kind == "example":
+        return f"```python\n{core_of_example(block.name)}```\n"
+    if block.kind == "help":
+        return f"```text\n{answer(*block.arguments)}```\n"
+    return f"```console\n$ stepwatch {' '.join(block.arguments)}\n{answer(*block.arguments)}```\n"
+
+
+def answer(*arguments: str) -> str:
+    """What stepwatch prints on a plain terminal of 80 columns, in English."""
+    plain = {"COLUMNS": "80", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "LANGUAGE": "en", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        [sys.executable, "-m", "stepwatch", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=os.environ | plain | {"PYTHONUTF8": "1"},
+        check=False,
+    )
+    if done.returncode not in (0, 3):  # 3: answered, and the answer is no
+        raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-800:]}")
+    return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n")) + "\n"
+
+
+def core_of_example(name: str) -> str:
+    """The lines of an example that its page shows; a test runs the whole."""
+    found = _SHOWN.search((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8"))
+    if found is None:
+        raise RuntimeError(f"examples/{name}.py does not mark what a page shows of it")
+    return _FOR_LINTERS.sub("", found["code"])
+
+
+def rewritten(page: str) -> str:
+    """The page with every generated part made anew."""
+    text = page_path(page).read_text(encoding="utf-8")
+
+    def renew(found: re.Match[str]) -> str:
+        block = Block(page, found["kind"], found["name"], found["body"])
+        return f"<!-- {block.kind}:{block.name} -->\n{fresh_body(block)}<!-- /{block.kind} -->"
+
+    return _BLOCK.sub(renew, text)
+
+
+def main() -> None:
+    texts = {page: rewritten(page) for page in PAGES}
+    texts |= {formats_page.PAGE: formats_page.page(), recommended_page.PAGE: recommended_page.page()}
+    for page, text in texts.items():
+        if not page_path(page).exists() or text != page_path(page).read_text(encoding="utf-8"):
+            page_path(page).write_text(text, encoding="utf-8")
+            print(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    main()

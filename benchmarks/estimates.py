@@ -30,16 +30,11 @@ from benchmarks.fit_estimator import (
 )
 from benchmarks.phases import corpus_logs
 
-from stepwatch.estimator.estimate import (
-    FORWARD_SHARE,
-    FORWARD_SHARE_EAGER,
-    SAVE_BYTES_PER_S,
-    Workload,
-    estimate,
-    fits,
-    vram_bytes,
-)
-from stepwatch.estimator.memory import CONTEXT_BYTES, DISPLAY_BYTES
+from stepwatch.estimator.constants import CONTEXT_BYTES, DISPLAY_BYTES, SAVE_BYTES_PER_S, SAVED_BYTES_PER_PARAM
+from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.memory import fits, vram_bytes
+from stepwatch.estimator.priors import forward_share
+from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.units import GIGA
 
@@ -178,13 +173,12 @@ def _corpus_evaluation(run: Mapping[str, Any]) -> tuple[float, float] | None:
     how = costs["how"].get("eval_s")
     if not batches or not accumulation or how not in ("measured", "modelled"):
         return None
-    share = FORWARD_SHARE_EAGER if settings["compile"] is False else FORWARD_SHARE
     micro_s = costs["step_s"]["mid"] / max(accumulation / (settings["world_size"] or 1), 1)
-    said = 2 * batches * share * micro_s
+    said = 2 * batches * forward_share(settings["compile"]) * micro_s
     if how == "measured":
         return costs["eval_s"]["mid"], said
     both = costs["eval_and_checkpoint_s"]
-    return (both["mid"], said + 12 * params / SAVE_BYTES_PER_S) if both and params else None
+    return (both["mid"], said + SAVED_BYTES_PER_PARAM * params / SAVE_BYTES_PER_S) if both and params else None
 
 
 def _corpus() -> str:

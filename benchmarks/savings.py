@@ -34,7 +34,8 @@ from tests.builders import CHECKPOINT_BYTES_PER_PARAM, Bools, Record, Saves, Tru
 
 from stepwatch.advice import Advice, advice_on_log
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.estimator.estimate import Workload, estimate
+from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
 from stepwatch.sources import from_text

@@ -125,6 +125,8 @@ def _numbers(tree: ast.Module) -> Iterator[tuple[str, ast.Constant]]:
                 scope = scope or ast.unparse(target)
             case ast.Subscript(value=value, slice=part):
                 parts = [value] if _is_index(part) else [value, part]
+            case ast.Dict(values=values):
+                parts = values  # a key names something
             case ast.BinOp(left=left, op=ast.Pow()):
                 parts = [left]
             case _:
@@ -264,6 +266,7 @@ def calls_of(file: str, target: Path) -> None:
 
 def run_tests(names: list[str], *options: str, plugins: list[object]) -> int:
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}"]
+    quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other plugin that happens to be installed
     early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest began
     return int(pytest.main([*quiet, *early, *options, *names], plugins=plugins))
 
@@ -433,6 +436,8 @@ class Selection:
             for function in test["calls"]:
                 self._callers[function].add(nodeid)
         self._uses = Uses()
+        files = {nodeid.split("::")[0] for nodeid in tests}
+        self._mentioned = {file: _mentioned(ast.parse((ROOT / file).read_text(encoding="utf-8"))) for file in files}
         self.noticed: dict[tuple[str, str], int] = defaultdict(int)
 
     def of(self, move: Move) -> list[str]:
@@ -442,6 +447,8 @@ class Selection:
             names = [part.strip(" ()*") for part in name.replace(".", ",").split(",")]
             functions = self._uses.of(names)
             found = {nodeid for function in functions for nodeid in self._callers[function]}
+            direct = {file for file, mentioned in self._mentioned.items() if mentioned & set(names)}
+            found |= {nodeid for nodeid in self._seconds if nodeid.split("::")[0] in direct}
         if not found:
             inside = [function for function in self._callers if function.startswith(f"{move.path}::")]
             found = {nodeid for function in inside for nodeid in self._callers[function]}
@@ -520,6 +527,9 @@ def main() -> int:
     with contextlib.suppress(OSError, ValueError):
         kept = json.loads(options.cache.read_text(encoding="utf-8"))
     sys.path[:0] = [str(SRC), str(ROOT)]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    sys.dont_write_bytecode = False  # else every child compiles all modules again
+    sys.pycache_prefix = tempfile.mkdtemp(prefix="mutants-pyc-")
     children = Children(options.jobs, lambda: options.cache.write_text(json.dumps(kept), encoding="utf-8"))
     tests = find_calls(test_files(options.tests), kept, children)
     found = run(moves, tests, kept, children)

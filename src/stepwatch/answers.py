@@ -25,8 +25,9 @@ from stepwatch.analysis.comparison import compare as compare_runs
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.estimator.plan import Plan, named_shape, plan
-from stepwatch.gpus import Gpu, find_gpu, find_gpu_in_text, gpus, this_card
+from stepwatch.gpus import Gpu, find_gpu, find_gpu_in_text, gpus
 from stepwatch.gpus.choice import card_of_config, card_of_this_machine, count_in, named_card
+from stepwatch.gpus.driver import this_card
 from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
 from stepwatch.readers import detect, read_all, settings_of
@@ -385,7 +386,7 @@ def compare(request: CompareRequest) -> Comparison:
     names = shown(request.before.logs[0]), shown(request.after.logs[0])
     with _saying_first(notices):
         found = compare_runs(runs[0], runs[1], names=names, limit=limit, notes=notes)
-    return found._replace(notices=tuple(notices))
+    return replace(found, notices=tuple(notices))
 
 
 # --- cards, configs and logs ------------------------------------------------------------------------------------

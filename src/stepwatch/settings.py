@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
@@ -30,25 +30,72 @@ class Origin(StrEnum):
 
 # nanoGPT's own names, then ours where nanoGPT has none (last line).
 KINDS: Mapping[str, type] = {
-    "n_layer": int, "n_head": int, "n_embd": int, "vocab_size": int, "block_size": int, "bias": bool, "dropout": float,
-    "batch_size": int, "gradient_accumulation_steps": int, "max_iters": int, "eval_interval": int, "eval_iters": int,
-    "log_interval": int, "eval_only": bool, "always_save_checkpoint": bool, "init_from": str, "out_dir": str,
-    "dataset": str, "learning_rate": float, "weight_decay": float, "beta1": float, "beta2": float, "grad_clip": float,
-    "decay_lr": bool, "warmup_iters": int, "lr_decay_iters": int, "min_lr": float, "backend": str, "device": str,
-    "dtype": str, "compile": bool, "wandb_log": bool, "wandb_project": str, "wandb_run_name": str,
-    "flash": bool, "fused": bool, "activation_checkpointing": bool, "world_size": int, "tokens_per_iter": int,
-    "n_params": float, "mtbf_hours": float,
-}  # fmt: skip
+    "n_layer": int,
+    "n_head": int,
+    "n_embd": int,
+    "vocab_size": int,
+    "block_size": int,
+    "bias": bool,
+    "dropout": float,
+    "batch_size": int,
+    "gradient_accumulation_steps": int,
+    "max_iters": int,
+    "eval_interval": int,
+    "eval_iters": int,
+    "log_interval": int,
+    "eval_only": bool,
+    "always_save_checkpoint": bool,
+    "init_from": str,
+    "out_dir": str,
+    "dataset": str,
+    "learning_rate": float,
+    "weight_decay": float,
+    "beta1": float,
+    "beta2": float,
+    "grad_clip": float,
+    "decay_lr": bool,
+    "warmup_iters": int,
+    "lr_decay_iters": int,
+    "min_lr": float,
+    "backend": str,
+    "device": str,
+    "dtype": str,
+    "compile": bool,
+    "wandb_log": bool,
+    "wandb_project": str,
+    "wandb_run_name": str,
+    "flash": bool,
+    "fused": bool,
+    "activation_checkpointing": bool,
+    "world_size": int,
+    "tokens_per_iter": int,
+    "n_params": float,
+    "mtbf_hours": float,
+}
 
 # Settings that may name a person, a machine or a place: never in a report.
 PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
 
 # Counts of which zero or less makes no sense; everything else may be zero.
-POSITIVE = frozenset({
-    "n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size", "gradient_accumulation_steps",
-    "max_iters", "eval_interval", "eval_iters", "log_interval", "world_size", "tokens_per_iter", "n_params",
-    "mtbf_hours",
-})  # fmt: skip
+POSITIVE = frozenset(
+    {
+        "n_layer",
+        "n_head",
+        "n_embd",
+        "vocab_size",
+        "block_size",
+        "batch_size",
+        "gradient_accumulation_steps",
+        "max_iters",
+        "eval_interval",
+        "eval_iters",
+        "log_interval",
+        "world_size",
+        "tokens_per_iter",
+        "n_params",
+        "mtbf_hours",
+    }
+)
 
 
 class Setting(NamedTuple):
@@ -99,6 +146,27 @@ class Settings(Mapping[str, Setting]):
         return setting.value if setting is not None and isinstance(setting.value, str) else None
 
 
+GPT2_VOCABULARY = 50304  # 50257 rounded up to a multiple of 64, which cards like better (nanoGPT)
+GPT2_TOKENS = 50257
+
+
+class Layers(Protocol):
+    """What the work of attention depends on."""
+
+    @property
+    def n_layer(self) -> int: ...
+    @property
+    def n_embd(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+
+
+def flops_per_token(n_params: float, shape: Layers | None = None) -> float:
+    """Forward and backward for one token: 6 N + 12 L H Q T (PaLM, appendix B); without a shape, 6 N."""
+    attention = 0.0 if shape is None else 12.0 * shape.n_layer * shape.n_embd * shape.block_size
+    return 6.0 * n_params + attention
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """The dimensions of a GPT that decide its cost."""
@@ -124,16 +192,31 @@ class ModelShape:
 _LONGEST_EXPRESSION = 400
 # What a skipped statement is called: its text may hold a secret, and a report is passed on.
 _KINDS_OF_STATEMENT: Mapping[type[ast.stmt], str] = {
-    ast.Import: "import", ast.ImportFrom: "import", ast.For: "for", ast.While: "while", ast.If: "if", ast.With: "with",
-    ast.FunctionDef: "def", ast.ClassDef: "class", ast.Expr: "()", ast.Assign: "=", ast.AugAssign: "+=", ast.Try: "try",
-}  # fmt: skip
+    ast.Import: "import",
+    ast.ImportFrom: "import",
+    ast.For: "for",
+    ast.While: "while",
+    ast.If: "if",
+    ast.With: "with",
+    ast.FunctionDef: "def",
+    ast.ClassDef: "class",
+    ast.Expr: "()",
+    ast.Assign: "=",
+    ast.AugAssign: "+=",
+    ast.Try: "try",
+}
 _LONGEST_TEXT = 200
 _LONGEST_CONFIG = 1_000_000
 _LARGEST_NUMBER = 1e18
 _OPERATORS = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
 
 
 class NotPlain(ValueError):

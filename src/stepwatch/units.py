@@ -11,6 +11,7 @@ MEGA = 1e6
 MINUTE_S = 60.0
 HOUR_S = 3600.0
 DAY_S = 86400.0
+Z90 = 1.6449  # standard deviations on either side that hold 90 % of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)

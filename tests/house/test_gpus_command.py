@@ -57,7 +57,7 @@ def test_unknown_figures_stay_unknown() -> None:
 
 def test_the_answer_can_go_to_a_file(tmp_path: Path) -> None:
     assert ask("4070", "--md", "-o", str(tmp_path / "card.md")).stdout == ""
-    assert (tmp_path / "card.md").read_text(encoding="utf-8").startswith("## GeForce RTX 4070")
+    assert (tmp_path / "card.md").read_text(encoding="utf-8").startswith("# GeForce RTX 4070")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -23,7 +23,7 @@ from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
 from stepwatch.gpus.choice import as_card, card_of_this_machine, named_card
 from stepwatch.i18n import LANGUAGES
-from stepwatch.presenters.calibrations import calibration_table
+from stepwatch.presenters import render
 
 SMALL = Workload(
     n_layer=4, n_head=4, n_embd=192, block_size=256, vocab_size=65, batch_size=8, grad_accum=1, compile=False,
@@ -219,6 +219,48 @@ def test_an_evaluation_is_forward_passes_and_a_checkpoint_is_bytes() -> None:
     assert answer.checkpoint_s.mid == pytest.approx(12 * SMALL.n_params / 1e9, rel=0.3)
 
 
+@pytest.mark.parametrize(("bias", "tensors"), [(False, 6 * 4 + 3), (True, 12 * 4 + 4)])
+def test_many_small_tensors_are_saved_one_by_one(bias: bool, tensors: int) -> None:
+    """Of 4 layers: two norms and four matrices each, the embeddings, the last norm; with biases a second of each.
+
+    Each is saved with Adam's two moments and its count of steps.
+    """
+    known = a_calibration()
+    figures = {**known.figures, "save_tensor": known.figures["save_rate"]._replace(value=1.0)}
+    answer = estimate(replace(SMALL, bias=bias), as_card(replace(known, figures=figures)))
+    assert answer is not None
+    assert answer.checkpoint_s.mid == pytest.approx(4 * tensors, rel=1e-3)
+    assert answer.checkpoint_s.high / answer.checkpoint_s.mid == pytest.approx(1.7, rel=0.1)  # as small ones took
+
+
+@pytest.mark.parametrize(("bias", "tensors"), [(False, 6 * 4 + 3), (True, 12 * 4 + 3)])
+def test_the_optimizer_takes_its_time_for_each_tensor(bias: bool, tensors: int) -> None:
+    workload = replace(SMALL, bias=bias)
+    answer = estimate(workload, as_card(a_calibration()))
+    assert answer is not None
+    seconds = next(term.seconds for term in answer.terms if term.name == "optimizer")
+    assert seconds == pytest.approx(tensors * 6e-5 + 60 * workload.n_params / 1e10, rel=0.02)
+
+
+def test_attention_and_a_forward_pass_take_their_share() -> None:
+    """Measured over 8 sequences of one head; the forward pass does a third of the products."""
+    workload = replace(SMALL, block_size=128, n_embd=256, n_head=4)
+    both, forward = (
+        {term.name: term.seconds for term in measured_terms(workload, a_calibration(), passes)}
+        for passes in ("both", "forward")
+    )
+    each = workload.batch_size * workload.n_head * workload.n_layer / 8
+    assert both["attention"] == pytest.approx(each * attention_s(128, 64), rel=0.01)
+    assert forward["matmul"] == pytest.approx(both["matmul"] / 3, rel=0.01)
+
+
+def test_the_model_that_was_compiled_to_measure_takes_what_it_took() -> None:
+    """`stepwatch calibrate` compiles two layers."""
+    answer = estimate(replace(SMALL, n_layer=2, compile=True), as_card(a_calibration()))
+    assert answer is not None
+    assert answer.compile_s.mid == pytest.approx(20.0)
+
+
 def test_a_restless_machine_has_wider_intervals() -> None:
     calm = a_calibration()
     shaken = {
@@ -247,12 +289,12 @@ def test_what_is_more_work_takes_longer(change: dict[str, Any]) -> None:
 def test_a_busy_machine_is_told_in_the_table() -> None:
     calm = a_calibration()
     busy = replace(calm, figures={**calm.figures, "waiting": figure(2.0, "1")})
-    assert "was busy" in calibration_table(busy, "en")
-    assert "was busy" not in calibration_table(calm, "en")
+    assert "was busy" in str(render(busy, "terminal", "en"))
+    assert "was busy" not in str(render(calm, "terminal", "en"))
 
 
 def test_the_table_names_the_next_command() -> None:
-    table = calibration_table(a_calibration(), "en")
+    table = str(render(a_calibration(), "terminal", "en"))
     assert "0.100 TFLOPS" in table
     assert "stepwatch estimate CONFIG.py --gpu this" in table
-    assert all(calibration_table(a_calibration(driver="580.65"), language) for language in LANGUAGES)
+    assert all(str(render(a_calibration(driver="580.65"), "terminal", language)) for language in LANGUAGES)

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import pytest
 
 from stepwatch.errors import UnknownGpu
-from stepwatch.gpus import Gpu, Sensors, ThisCard, find_gpu, gpu_by_formula, gpus, this_card
-from stepwatch.gpus.driver import DriverLibrary
+from stepwatch.gpus import Gpu, find_gpu, gpus
+from stepwatch.gpus.driver import DriverLibrary, Sensors, ThisCard, this_card
+from stepwatch.gpus.formula import gpu_by_formula
 
 T = TypeVar("T")
 GIB = 2**30

@@ -123,6 +123,38 @@ def test_claims_are_read_as_people_write_them(claim: str, step_s: float) -> None
     assert found.step_s == pytest.approx(step_s)
 
 
+def test_rates_are_read_in_any_scale() -> None:
+    claims = [planned(claim=f"{rate}tokens/s").claim for rate in ("2000000", "2000k", "2M", "2mio", "0.002G")]
+    assert {claim.step_s for claim in claims if claim} == {524288 / 2e6}
+
+
+@pytest.mark.parametrize(("n_params", "layers"), [(124e6, 12), (1e12, 273)])
+def test_a_guessed_shape_has_the_size_that_was_given(n_params: float, layers: int) -> None:
+    """GPT-2 small is 12 layers of 768; a model of any size has a shape of that size."""
+    found = plan(Settings.of(Origin.USER, {"n_params": n_params}), find_gpu("a100")).workload
+    assert (found.n_layer, found.n_embd) == (layers, 64 * layers)
+    assert found.shape_params == pytest.approx(n_params, rel=0.02)
+
+
+@pytest.mark.parametrize(("share", "refused"), [(0.75, True), (0.85, False), (1.2, False), (1.3, True)])
+def test_a_size_that_is_not_the_shapes_is_refused(share: float, refused: bool) -> None:
+    counted = planned().workload.shape_params
+    if refused:
+        with pytest.raises(UsageError):
+            planned(n_params=counted / share)
+    else:
+        assert planned(n_params=counted / share).workload.n_params == counted / share
+
+
+def test_the_largest_models_and_contexts_are_accepted() -> None:
+    """Llama 4 Scout reads ten million tokens; models have passed 1.8 trillion parameters. More is a slip."""
+    assert planned(block_size=10**7).workload.block_size == 10**7
+    assert plan(Settings.of(Origin.USER, {"n_params": 1.8e12}), find_gpu("h100")).workload.n_params == 1.8e12
+    for wrong in ({"block_size": 5 * 10**7}, {"n_params": 1e15}):
+        with pytest.raises(UsageError):
+            plan(Settings.of(Origin.USER, wrong), find_gpu("h100"))
+
+
 def test_the_verdict_and_the_share_of_the_peak_agree() -> None:
     for claim in ("2s", "3s", "4s", "5s", "5.5s", "5.7s", "5.8s", "6s"):
         found = planned(claim=claim).claim
@@ -133,6 +165,8 @@ def test_the_verdict_and_the_share_of_the_peak_agree() -> None:
 def test_a_character_level_dataset_has_a_small_vocabulary() -> None:
     assert planned(dataset="shakespeare_char").workload.vocab_size == 65
     assert planned(dataset="bundestag_char").notes
+    assert not planned(dataset="shakespeare_char").notes
+    assert planned(dataset="bundestag_char").workload.vocab_size == sum(chr(n).isascii() for n in range(256))
     assert planned(dataset="bundestag_char", vocab_size=200).workload.vocab_size == 200
 
 

@@ -12,22 +12,32 @@ from stepwatch.advice.gains import (
     PUBLISHED_GAINS,
     TINY_COMPILE_GAINS,
     TINY_PARAMS,
-    Z90,
     combined_gain,
     inverse,
     modelled_factor,
 )
 from stepwatch.advice.proposals import NO_EFFECT, Basis, Effect
 from stepwatch.analysis import Analysis
+from stepwatch.estimator.constants import SAVED_BYTES_PER_PARAM
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.memory import vram_bytes
 from stepwatch.estimator.plan import Plan
-from stepwatch.estimator.simulate import NOTHING, UNCHANGED, Loop, Prices, Simulated, product, saving, simulate
-from stepwatch.estimator.total import loop_of, prices_of
+from stepwatch.estimator.simulate import (
+    NOTHING,
+    UNCHANGED,
+    Loop,
+    Prices,
+    Simulated,
+    loop_of,
+    prices_of,
+    product,
+    saving,
+    simulate,
+)
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
 from stepwatch.settings import Origin, Settings, Value
-from stepwatch.units import GIGA, HOUR_S, MINUTE_S, Interval
+from stepwatch.units import GIGA, HOUR_S, MINUTE_S, Z90, Interval
 
 # Less than this is not worth a restart, nor the reading of a sentence.
 LEAST_SHARE, LEAST_S = 0.01, MINUTE_S
@@ -38,7 +48,6 @@ SPEED = {"gradient_accumulation_steps": "grad_accum"} | {
 SINGLE_PRECISION = ("float32", "tf32")
 # What spilled is moved at least twice in a micro-step, over PCIe 4.0 x16 at best (25 GB/s) and x8 at worst.
 SPILL = ((2, 25 * GIGA), (4, 20 * GIGA), (8, 10 * GIGA))
-BYTES_SAVED_PER_PARAM = 12.0  # weights and Adam's two moments in fp32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +96,7 @@ class Case:
 
     @property
     def checkpoint_bytes(self) -> float | None:
-        return BYTES_SAVED_PER_PARAM * self.n_params if self.n_params else None
+        return SAVED_BYTES_PER_PARAM * self.n_params if self.n_params else None
 
     @property
     def compile_gains(self) -> Interval:

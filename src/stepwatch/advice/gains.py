@@ -7,7 +7,7 @@ from bisect import bisect_left
 from itertools import accumulate
 
 from stepwatch.estimator.simulate import UNCHANGED
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 # docs/advice.md names the sources. That a lever helps is sure, how much it gives on another card is not.
 PUBLISHED_GAINS = {
@@ -20,7 +20,6 @@ PUBLISHED_GAINS = {
 TINY_PARAMS, TINY_COMPILE_GAINS = 15e6, Interval(0.9, 1.2, 1.85)
 # Of a gain that only the estimator computes, as powers of it.
 LEAST_OF_GAIN, MOST_OF_GAIN = 0.4, 1.6
-Z90 = 1.6449
 SHOULDER = 0.05  # how far, as a standard deviation, a gain may lie beyond all published ones
 CONTRADICTION = 2.0  # standard deviations of the measured gain
 

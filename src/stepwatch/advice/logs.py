@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 
 from stepwatch.advice.case import Case
-from stepwatch.advice.gains import Z90
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.expected import workload_of
@@ -19,7 +18,7 @@ from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.settings import Origin, Settings
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 FAR_SLOWER = 2.0
 ANOTHER_RUN = 0.01  # what evaluations and checkpoints differ by from one run to the next

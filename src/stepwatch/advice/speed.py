@@ -8,8 +8,8 @@ from typing import NamedTuple
 from stepwatch.advice.case import SINGLE_PRECISION, Case
 from stepwatch.advice.gains import modelled_factor
 from stepwatch.advice.proposals import Effect, Proposal
+from stepwatch.estimator.constants import PADDING
 from stepwatch.estimator.memory import largest_batch_size
-from stepwatch.estimator.step import PADDING
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message

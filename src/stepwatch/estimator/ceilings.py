@@ -8,24 +8,21 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from stepwatch.estimator.constants import (
+    ANCHORS,
+    EMULATED_SHARE,
+    FP32_SHARE,
+    FP32_SHARE_SHARED_PIPES,
+    HIGHEST_SHARE,
+    OTHER_SHARE,
+    SHARED_PIPES_SINCE,
+    SLOPE,
+)
 from stepwatch.gpus import Gpu, gpus
 from stepwatch.units import TERA
 
-# ln(measured / advertised) = ANCHORS[compute capability] + SLOPE x ln(advertised TFLOPS per watt), least squares over
-# the half-precision rows of matmul_ceilings.tsv (benchmarks/fit_estimator.py prints it): the more a card promises
-# per watt, the less of it the power limit lets through.
-SLOPE = -0.264
-ANCHORS = {
-    (7, 0): -0.530, (7, 5): -0.417, (8, 0): -0.245, (8, 6): -0.351, (8, 9): -0.294, (9, 0): -0.218,
-    (10, 0): -0.089, (12, 0): -0.288,
-}  # fmt: skip
-HIGHEST_SHARE = 1.1  # GeForce cards boost past the advertised clock by up to 13 %
-OTHER_SHARE = 0.75  # cards of other makers: RX 7900 XT and XTX reach 0.74 to 0.81
-# Medians of the table: fp32 without tensor cores, and bf16 emulated by cards before compute capability 8.
-FP32_SHARE, FP32_SHARE_SHARED_PIPES = 0.9, 0.68
-EMULATED_SHARE = 0.56
 _MEMORY = re.compile(r" \d+GB$")
-HALF = {"float16": "bfloat16", "bfloat16": "float16"}
+_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
 
 
 class Ceiling(NamedTuple):
@@ -71,7 +68,7 @@ def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     if dtype == "bfloat16" and not gpu.has_bf16:
         single = _own_ceiling(gpu, "float32")
         return single and Ceiling(single.flops * EMULATED_SHARE, "kin")
-    twin = _measured(gpu, HALF.get(dtype, ""))
+    twin = _measured(gpu, _HALF.get(dtype, ""))
     if twin is not None:
         return Ceiling(twin, "measured")
     derived = _derived(gpu, dtype)
@@ -95,29 +92,22 @@ def _measured_chips() -> dict[tuple[str, int | None, str], float]:
 
 
 def _derived(gpu: Gpu, dtype: str) -> float | None:
+    """From the peak: what cards of the same architecture reach of theirs."""
     if dtype == "float32" or (dtype == "tf32" and gpu.tf32_flops is None):
-        shared = gpu.compute_capability is not None and gpu.compute_capability >= (8, 6)
+        shared = gpu.compute_capability is not None and gpu.compute_capability >= SHARED_PIPES_SINCE
         return (gpu.fp32_flops or 0.0) * (FP32_SHARE_SHARED_PIPES if shared else FP32_SHARE)
-    if dtype == "tf32":
-        return (gpu.tf32_flops or 0.0) * _half_share(gpu)
+    if dtype == "tf32":  # the same share as in half precision
+        peak = gpu.bf16_flops or gpu.fp16_flops
+        ceiling = _own_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
+        return (gpu.tf32_flops or 0.0) * (ceiling.flops / peak if ceiling and peak else OTHER_SHARE)
     peak = gpu.bf16_flops if dtype == "bfloat16" else gpu.fp16_flops
     if peak is None:
         single = _own_ceiling(gpu, "float32")  # no tensor cores: autocast converts and gains nothing
         return single and single.flops
-    return peak * _share(gpu, peak)
-
-
-def _half_share(gpu: Gpu) -> float:
-    peak = gpu.bf16_flops or gpu.fp16_flops
-    ceiling = _own_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
-    return ceiling.flops / peak if ceiling and peak else OTHER_SHARE
-
-
-def _share(gpu: Gpu, peak: float) -> float:
     anchor = ANCHORS.get(gpu.compute_capability) if gpu.compute_capability else None
     if anchor is None or not gpu.tdp_w:
-        return OTHER_SHARE
-    return min(HIGHEST_SHARE, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
+        return peak * OTHER_SHARE
+    return peak * min(HIGHEST_SHARE, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
 
 
 @cache

@@ -1,10 +1,121 @@
-"""The constants of the model: `constants.tsv`, written by benchmarks/fit_estimator.py, each with its origin."""
+"""Every physical and fitted constant of the estimator, each with its source.
+
+NANOGPT and THROUGHPUT are collections of published measurements. Fitted constants are data: `constants.tsv`, written by
+benchmarks/fit_estimator.py, each row with its origin.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+
+from stepwatch.units import GIGA, Interval
+
+# --- work ---------------------------------------------------------------------------------------------------------
+
+MATRICES = (3, 1, 4, 4)  # of a layer, in squares of its width: queries, keys and values; their output; two of the MLP
+LAYER_WEIGHTS = sum(MATRICES)
+FORWARD_AND_BACKWARD = 6.0  # FLOPs per weight and token: 2 forward, 4 backward
+PADDING = 64  # vocabulary sizes that are no multiple of it miss the fast kernels (nanoGPT: 50257 to 50304) ...
+SMALL_VOCABULARY = 1024  # ... which matters only where the head is a large matrix
+
+# --- what of the peak a card reaches (ceilings.py) ------------------------------------------------------------------
+
+# ln(measured / advertised) = ANCHORS[compute capability] + SLOPE x ln(advertised TFLOPS per watt), least squares over
+# the half-precision rows of matmul_ceilings.tsv (benchmarks/fit_estimator.py prints it): the more a card promises
+# per watt, the less of it the power limit lets through.
+SLOPE = -0.264
+ANCHORS = {
+    (7, 0): -0.530,
+    (7, 5): -0.417,
+    (8, 0): -0.245,
+    (8, 6): -0.351,
+    (8, 9): -0.294,
+    (9, 0): -0.218,
+    (10, 0): -0.089,
+    (12, 0): -0.288,
+}
+HIGHEST_SHARE = 1.1  # GeForce cards boost past the advertised clock by up to 13 %
+OTHER_SHARE = 0.75  # cards of other makers: RX 7900 XT and XTX reach 0.74 to 0.81
+# Medians of the table: fp32 without tensor cores, and bf16 emulated by cards before compute capability 8.
+FP32_SHARE, FP32_SHARE_SHARED_PIPES = 0.9, 0.68
+SHARED_PIPES_SINCE = (8, 6)  # fp32 and integers share the second half of the cores
+EMULATED_SHARE = 0.56
+
+# --- the step (step.py) ---------------------------------------------------------------------------------------------
+
+# Ada and the GeForce and RTX PRO cards of Blackwell keep much of the activations in their large L2 (24 to 128 MB).
+LARGE_CACHE = frozenset({(8, 9), (12, 0)})
+# FlashAttention-2 reaches 50 to 73 % of an A100's peak, yet 35 % of an H100's (arXiv 2307.08691, 2407.08608).
+SLOW_FLASH = frozenset({(9, 0), (10, 0)})
+TENSOR_CORES_SINCE = (7, 0)
+# The softmax between the products weighs more for small heads: heads of 128 run about 15 % faster than of 64
+# (FlashAttention-2, figure 4).
+SOFTMAX_SHARE, USUAL_HEAD = 0.3, 64
+RECOMPUTED = 4 / 3  # activation checkpointing runs the forward pass, a third of both, once more
+BACKWARD_SHARE = 2 / 3
+COPY_SHARE = 0.92  # of the nominal bandwidth, what a large copy is taken to reach: no card was at hand to measure it
+GRADIENT_BYTES = 4  # all-reduced in fp32
+# Within a node the buckets and NCCL's kernels cost the same for any number of cards; every doubling of the nodes
+# adds about half as much again (llm-foundry: 9 % from 1 to 16 nodes of A100, 13 % from 1 to 64 of H100).
+PER_DOUBLING = 0.5
+
+# --- evaluation and checkpoint --------------------------------------------------------------------------------------
+
+# Of a micro-step, what a forward pass takes. Compiled: 0.30 on a 4070, 0.33 on a V100 (THROUGHPUT 6), median 0.316 of
+# 11 real logs. Eager: 0.34 to 0.36 in 13 logs of a T4; 0.46 on an A800 whose step is bound by launches.
+FORWARD_SHARE, FORWARD_SHARE_EAGER = 0.32, 0.35
+FORWARD_SPREAD = 0.21  # standard deviation of its logarithm: 48 published logs, quartiles 0.31 to 0.365
+# torch.save, not the disk, sets the pace: 0.65 GB/s (NANOGPT 4), 0.77 and 0.9 on a 4070 (THROUGHPUT 6), median 0.61 of
+# 14 real logs; 0.26 and less on slow disks, 0.06 on mounted drives.
+SAVE_BYTES_PER_S, SLOWEST_SAVE, FASTEST_SAVE = 0.65 * GIGA, 0.26 * GIGA, 0.95 * GIGA
+SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for a disk that nothing is known of
+
+# --- the first iteration --------------------------------------------------------------------------------------------
+
+# First iteration minus evaluation and step: 2 s with a warm cache, 7 to 13 s (4070, 6 layers), 21 s (3080 Ti), 29 s
+# (V100), 50 s (H200, 48 layers). The host compiles, so that layers matter and the card does not.
+COMPILE_S, COMPILE_S_PER_LAYER, WARM_SHARE, COLD_SHARE = 10.0, 0.8, 0.15, 2.5
+EAGER_START = Interval(0.2, 1.0, 4.0)
+
+# --- memory (NANOGPT 5) ---------------------------------------------------------------------------------------------
+
+ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
+SAVED_BYTES_PER_PARAM = 12.0  # of these all but the gradient
+AUTOCAST_BYTES_PER_PARAM = 2.0  # a two-byte copy of each weight while the graph needs it
+# Per token, layer and unit of width, autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8.
+LAYER_BYTES, LAYER_BYTES_FP32 = 36.0, 56.0
+DROPOUT_BYTES = 6.0  # masks of one byte, and the outputs that they force to be kept
+COMPILED_SHARE = 0.85  # inductor recomputes pointwise results: 0.6 to 0.85, the upper end as the 4070 at batch 16 asks
+RECOMPUTED_BYTES = 4.0  # activation checkpointing keeps the input of each layer
+SCORE_BYTES, SCORE_BYTES_FP32 = 6.5, 11.0  # per head and pair of positions: 5 to 8 under autocast
+# Per logit: bf16, fp32, the softmax and its gradient eager; inductor never holds all of them.
+LOGIT_BYTES, LOGIT_BYTES_COMPILED = 12.0, 6.0
+CONTEXT_BYTES = 0.5 * GIGA  # 0.3 to 0.6
+DISPLAY_BYTES = 0.8 * GIGA  # 0.5 to 1.5 on a card that drives a screen
+MEMORY_SPREAD = 0.2  # of the activations and of the allocator's slack; published cases lie within it
+FIXED_SPREAD = 0.05
+
+# --- a machine that was measured (measured.py) ----------------------------------------------------------------------
+
+SEQUENCES = 8  # that `stepwatch calibrate` measures the attention over
+COMPILED_LAYERS = 2  # of the model that it compiles
+TENSORS_SAVED = 4  # of each weight: itself, and Adam's two moments and count of steps
+# How far the truth may lie from the estimate in nine of ten cases on a machine at rest; the unrest that was measured
+# adds to it. Chosen by eye on the shapes that benchmarks/calibration.py calls seen and other, not fitted.
+STEP_DOUBT, EVALUATION_DOUBT, COMPILED_DOUBT, MOST_DOUBT = 0.15, 0.18, 0.3, 0.8
+NOISE_SHARE = 1.5
+# Small checkpoints took up to 1.7 times the estimate in the runs of benchmarks/calibration.py, held-out ones included.
+FASTER_SAVE, SLOWER_SAVE = 0.75, 1.75
+WARM_COMPILE, COLD_COMPILE = 0.25, 1.6
+
+# --- a whole run ----------------------------------------------------------------------------------------------------
+
+# Where only a better validation loss saves: early evaluations mostly improve, late ones mostly do not.
+SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
+
+# --- fitted ---------------------------------------------------------------------------------------------------------
 
 PLACE = Path(__file__).with_name("constants.tsv")
 
@@ -44,10 +155,15 @@ class Constants:
 
 
 @cache
+def _rows() -> dict[str, float]:
+    _, *lines = PLACE.read_text(encoding="utf-8").splitlines()
+    return {name: float(value) for name, value, *_ in (line.split("\t") for line in lines)}
+
+
+@cache
 def fitted() -> Constants:
     """The constants that the fit has written."""
-    known = {field.name for field in fields(Constants)}
-    return Constants(**{name: value for name, value in _rows().items() if name in known})
+    return Constants(**{field.name: _rows()[field.name] for field in fields(Constants)})
 
 
 @cache
@@ -56,9 +172,3 @@ def widths() -> dict[str, tuple[float, float]]:
     rows = _rows()
     kinds = [name.removeprefix("low:") for name in rows if name.startswith("low:")]
     return {kind: (rows[f"low:{kind}"], rows[f"high:{kind}"]) for kind in kinds}
-
-
-@cache
-def _rows() -> dict[str, float]:
-    _, *lines = PLACE.read_text(encoding="utf-8").splitlines()
-    return {name: float(value) for name, value, *_ in (line.split("\t") for line in lines)}

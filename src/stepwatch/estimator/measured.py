@@ -10,28 +10,26 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import Literal
 
+from stepwatch.estimator.constants import (
+    COMPILED_DOUBT,
+    FORWARD_AND_BACKWARD,
+    LAYER_WEIGHTS,
+    MATRICES,
+    MOST_DOUBT,
+    NOISE_SHARE,
+    SEQUENCES,
+    TENSORS_SAVED,
+)
 from stepwatch.estimator.step import Term
-from stepwatch.estimator.workload import Workload, n_params
+from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.calibration import Axis, Calibration, Curve
 
 Passes = Literal["forward", "both"]
-SEQUENCES = 8  # that the attention was measured over
-MATRICES = (3, 1, 4, 4)  # of a layer, in squares of its width
-TENSORS_SAVED = 4  # of each weight: itself, and Adam's two moments and count of steps
 # Above the last point: what grows in proportion there, and what matters no more, since a row left the cache long ago.
 PROPORTIONAL, SATURATED = frozenset({"tokens", "logits", "elements", "block_size"}), frozenset({"vocab_size"})
-# How far the truth may lie from the estimate in nine of ten cases on a machine at rest; the unrest that was measured
-# adds to it. Chosen by eye on the shapes that benchmarks/calibration.py calls seen and other, not fitted.
-STEP_DOUBT, EVALUATION_DOUBT, COMPILED_DOUBT = 0.15, 0.18, 0.3
-NOISE_SHARE = 1.5
-# Small checkpoints took up to 1.7 times the estimate in the runs of benchmarks/calibration.py, held-out ones included.
-FASTER_SAVE, SLOWER_SAVE = 0.75, 1.75
-WARM_COMPILE, COLD_COMPILE = 0.25, 1.6
-COMPILED_LAYERS = 2  # of the model that was compiled to measure it
 
 
 def measured_terms(workload: Workload, known: Calibration, passes: Passes = "both") -> tuple[Term, ...]:
@@ -41,10 +39,12 @@ def measured_terms(workload: Workload, known: Calibration, passes: Passes = "bot
     ends = interpolated(known.curves[f"head_{passes}"], (tokens * workload.vocab_size, workload.vocab_size, width))
     ends += interpolated(known.curves[f"embedding_{passes}"], (workload.vocab_size * width,))
     attention, scores = _attention_s(workload, known, passes)
-    share = _compiled_share(workload, known)
+    compiled = known.figures.get("compiled_share") if workload.compile else None
+    share = 1.0 if compiled is None else compiled.value
     flops = known.figures["matmul_float32"].value * (1 if passes == "both" else 3)
-    products = min(72.0 * tokens * width * width * workload.n_layer / flops, layers)
-    head = min(6.0 * tokens * width * workload.vocab_size / flops, ends)
+    per_weight = FORWARD_AND_BACKWARD * tokens
+    products = min(per_weight * LAYER_WEIGHTS * width * width * workload.n_layer / flops, layers)
+    head = min(per_weight * width * workload.vocab_size / flops, ends)
     return (
         Term("matmul", (products + head) * share),
         Term("attention", attention * share),
@@ -68,14 +68,14 @@ def measured_evaluation_s(workload: Workload, known: Calibration) -> float:
 
 
 def measured_checkpoint_s(workload: Workload, known: Calibration, size: float) -> float:
-    tensors = TENSORS_SAVED * _tensors(workload)
-    return tensors * known.figures["save_tensor"].value + size / known.figures["save_rate"].value
+    tensors = (12 if workload.bias else 6) * workload.n_layer + (4 if workload.bias else 3)
+    return TENSORS_SAVED * tensors * known.figures["save_tensor"].value + size / known.figures["save_rate"].value
 
 
 def doubt(workload: Workload, known: Calibration, least: float) -> float:
     """Half the width of an interval, as a share of its middle."""
     unmeasured = COMPILED_DOUBT if workload.compile is not False else 0.0
-    return min(0.8, math.sqrt(least**2 + (NOISE_SHARE * known.noise) ** 2 + unmeasured**2))
+    return min(MOST_DOUBT, math.sqrt(least**2 + (NOISE_SHARE * known.noise) ** 2 + unmeasured**2))
 
 
 def _layer_s(workload: Workload, known: Calibration, passes: Passes) -> float:
@@ -121,22 +121,7 @@ def _optimizer_s(workload: Workload, known: Calibration) -> float:
     biases = 6 * of(2 * width) if workload.bias else 0.0
     rest = of(workload.vocab_size * width) + of(workload.block_size * width) + of(width)
     shape_s = workload.n_layer * (layer + biases) + rest
-    if not workload.stated_params:
-        return shape_s
-    return shape_s * workload.stated_params / _shape_params(workload)
-
-
-def _shape_params(workload: Workload) -> float:
-    return n_params(replace(workload, stated_params=None))
-
-
-def _tensors(workload: Workload) -> int:
-    return (12 if workload.bias else 6) * workload.n_layer + (4 if workload.bias else 3)
-
-
-def _compiled_share(workload: Workload, known: Calibration) -> float:
-    figure = known.figures.get("compiled_share")
-    return figure.value if workload.compile and figure is not None else 1.0
+    return shape_s * (workload.stated_params or workload.shape_params) / workload.shape_params
 
 
 # --- interpolation ----------------------------------------------------------------------------------------------

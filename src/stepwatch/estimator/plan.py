@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
-from stepwatch.estimator.estimate import Estimate, estimate, fits, flops_per_iteration, largest_batch_size
-from stepwatch.estimator.total import DEFAULT_MAX_ITERS, total
-from stepwatch.estimator.workload import DTYPES, MODELS, Workload, least_flops_per_iteration, nanochat
+from stepwatch.estimator.constants import LAYER_WEIGHTS
+from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.memory import fits, largest_batch_size
+from stepwatch.estimator.simulate import total
+from stepwatch.estimator.workload import (
+    MODELS,
+    NANOGPT,
+    NANOGPT_DEFAULTS,
+    Workload,
+    flops_per_iteration,
+    least_flops_per_iteration,
+    nanochat,
+)
 from stepwatch.gpus import Gpu
+from stepwatch.gpus.catalogue import DTYPES
 from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.settings import PRIVATE, Origin, Settings, Value
+from stepwatch.settings import PRIVATE, Origin, Settings, Value, flops_per_token
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"
 MODEL_NAMES = tuple(MODELS)
-_USUAL_BATCH = 12  # nanoGPT's default
+WIDTH_PER_LAYER = 64  # GPT-2 small is 12 x 64 wide, and so is nanochat at every depth
 _SHAPE = ("n_layer", "n_head", "n_embd")
-_LARGEST = {
-    "n_layer": 1000, "n_head": 1000, "n_embd": 1_000_000, "block_size": 10_000_000, "vocab_size": 10_000_000,
-    "batch_size": 1_000_000, "gradient_accumulation_steps": 10_000_000, "max_iters": 10**12, "eval_iters": 10**9,
-    "eval_interval": 10**12, "world_size": 100_000, "tokens_per_iter": 10**12, "n_params": 10**14,
-}  # fmt: skip
+# Larger than anything that was ever trained: a slip of the keyboard.
+_SIZES = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "gradient_accumulation_steps")
+_COUNTS = ("max_iters", "eval_iters", "eval_interval", "tokens_per_iter", "n_params")
+_LARGEST = dict.fromkeys((*_SIZES, "world_size"), 10**7) | dict.fromkeys(_COUNTS, 10**14)
 
 Verdict = Literal["impossible", "implausible", "plausible"]
 
@@ -78,18 +88,19 @@ class Plan:
         return _over(self.flops_per_iter / self.n_gpus / self.peak_flops, self.estimate.step_s)
 
 
-def _with_floor(found: Estimate, floor_s: float) -> Estimate:
-    return replace(found, floor_step_s=min(floor_s, found.step_s.low))
-
-
 def _over(amount: float, time_s: Interval) -> Interval:
     return Interval(amount / time_s.high, amount / time_s.mid, amount / time_s.low)
 
 
 def plan(
-    settings: Settings, gpu: Gpu, *, gpu_origin: str = "user", n_gpus: int | None = None,
-    link: str | float | None = None, claim: str | None = None,
-) -> Plan:  # fmt: skip
+    settings: Settings,
+    gpu: Gpu,
+    *,
+    gpu_origin: str = "user",
+    n_gpus: int | None = None,
+    link: str | float | None = None,
+    claim: str | None = None,
+) -> Plan:
     """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
     settings, notes = _with_vocabulary(_with_dtype(settings, gpu))
     if n_gpus is not None:
@@ -100,19 +111,33 @@ def plan(
     peak = gpu.peak_flops(workload.dtype).flops
     if found is None or not peak:
         raise _unknown_speed(gpu)
-    flops = _counted_flops(workload, guessed)
-    least = flops if guessed else least_flops_per_iteration(workload)
-    if guessed:
-        found = _with_floor(found, least / least_flops_per_iteration(workload) * found.floor_step_s)
+    flops, least = flops_per_iteration(workload), least_flops_per_iteration(workload)
+    if guessed:  # without a shape only what the parameters need, attention left out
+        flops = flops_per_token(workload.n_params) * workload.tokens_per_iteration
+        floor_s = flops / least * found.floor_step_s
+        least, found = flops, replace(found, floor_step_s=min(floor_s, found.step_s.low))
     whole = total(found, complete)
     result = Plan(
-        settings=complete, workload=workload, gpu=gpu, gpu_origin=gpu_origin, n_gpus=workload.world_size,
-        estimate=found, total_s=whole.total_s, step_part_s=whole.step_part_s, evaluations=whole.evaluations,
-        saves=whole.saves, flops_per_iter=flops, least_flops_per_iter=least, peak_flops=peak,
-        fits=fits(workload, gpu), largest_batch_size=largest_batch_size(workload, gpu), shape_guessed=guessed,
-        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16, link=link,
+        settings=complete,
+        workload=workload,
+        gpu=gpu,
+        gpu_origin=gpu_origin,
+        n_gpus=workload.world_size,
+        estimate=found,
+        total_s=whole.total_s,
+        step_part_s=whole.step_part_s,
+        evaluations=whole.evaluations,
+        saves=whole.saves,
+        flops_per_iter=flops,
+        least_flops_per_iter=least,
+        peak_flops=peak,
+        fits=fits(workload, gpu),
+        largest_batch_size=largest_batch_size(workload, gpu),
+        shape_guessed=guessed,
+        emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
+        link=link,
         notes=(*notes, *_notes_on_cards(workload, gpu, link)),
-    )  # fmt: skip
+    )
     return result if claim is None else replace(result, claim=judge(claim, result))
 
 
@@ -154,14 +179,15 @@ def _with_shape(settings: Settings) -> tuple[Settings, bool]:
     n_params = settings.number("n_params")
     if n_params is None or any(name in settings for name in _SHAPE) or settings.text("init_from") in MODELS:
         return settings, False
-    vocabulary = settings.count("vocab_size") or 50304
+    vocabulary = settings.count("vocab_size") or NANOGPT.vocab_size
 
     def size(depth: int) -> float:
-        width = 64 * depth
-        return 12.0 * depth * width * width + vocabulary * width
+        width = WIDTH_PER_LAYER * depth
+        return float(LAYER_WEIGHTS * depth * width * width + vocabulary * width)
 
-    depth = min(range(2, 200), key=lambda layers: abs(size(layers) - n_params))
-    guess: dict[str, Value] = {"n_layer": depth, "n_head": depth, "n_embd": 64 * depth}
+    deepest = int((n_params / LAYER_WEIGHTS / WIDTH_PER_LAYER**2) ** (1 / 3))  # without an embedding
+    depth = min(range(2, 2 + max(deepest, 1)), key=lambda layers: abs(size(layers) - n_params))
+    guess: dict[str, Value] = {"n_layer": depth, "n_head": depth, "n_embd": WIDTH_PER_LAYER * depth}
     return settings.beneath(Settings.of(Origin.INFERRED, guess)), True
 
 
@@ -170,12 +196,16 @@ def _with_vocabulary(settings: Settings) -> tuple[Settings, tuple[Message, ...]]
     dataset = settings.text("dataset") or ""
     if "vocab_size" in settings or not dataset.endswith("_char"):
         return settings, ()
-    size = 65 if dataset == "shakespeare_char" else 128
-    guess = Settings.of(Origin.INFERRED, {"vocab_size": size})
-    if size == 65:
-        return settings.beneath(guess), ()
-    told = Message("A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size})
-    return settings.beneath(guess), (told,)
+    size = 65
+    notes: tuple[Message, ...] = ()
+    if dataset != "shakespeare_char":
+        size = 128  # ASCII
+        notes = (
+            Message(
+                "A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size}
+            ),
+        )
+    return settings.beneath(Settings.of(Origin.INFERRED, {"vocab_size": size})), notes
 
 
 def _with_dtype(settings: Settings, gpu: Gpu) -> Settings:
@@ -190,9 +220,10 @@ def _with_batch(settings: Settings) -> Settings:
     tokens = settings.count("tokens_per_iter")
     if tokens is None or "batch_size" in settings or "gradient_accumulation_steps" in settings:
         return settings
-    sequences, cards = max(tokens // (settings.count("block_size") or 1024), 1), settings.count("world_size") or 1
-    shared = (size for size in range(_USUAL_BATCH, 0, -1) if sequences % size == 0 and sequences // size % cards == 0)
-    batch = next(shared, 1)
+    sequences = max(tokens // (settings.count("block_size") or NANOGPT.block_size), 1)
+    cards = settings.count("world_size") or 1
+    sizes = range(NANOGPT.batch_size, 0, -1)
+    batch = next((size for size in sizes if sequences % size == 0 and sequences // size % cards == 0), 1)
     guess: dict[str, Value] = {"batch_size": batch, "gradient_accumulation_steps": sequences // batch}
     return settings.beneath(Settings.of(Origin.INFERRED, guess))
 
@@ -212,7 +243,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
 def _check_agreement(settings: Settings, workload: Workload) -> None:
     """Figures that say the same thing twice, and differently. Only what was given by hand is refused for it."""
     stated = settings.number("n_params")
-    counted = replace(workload, stated_params=None).n_params
+    counted = workload.shape_params
     if stated and settings["n_params"].origin is not Origin.LOG and not 0.8 < counted / stated < 1.25:
         raise UsageError(
             Message(
@@ -253,7 +284,7 @@ def _check(settings: Settings) -> None:
 
 
 def _nonsense(settings: Settings, error: ValueError) -> UsageError:
-    width, heads = settings.count("n_embd") or 768, settings.count("n_head") or 12
+    width, heads = settings.count("n_embd") or NANOGPT.n_embd, settings.count("n_head") or NANOGPT.n_head
     if width % heads:
         return UsageError(
             Message(
@@ -264,13 +295,6 @@ def _nonsense(settings: Settings, error: ValueError) -> UsageError:
     return UsageError(
         Message("these settings make no sense: {reason:word}", {"reason": error}), Message("check the config")
     )
-
-
-def _counted_flops(workload: Workload, guessed: bool) -> float:
-    """As nanoGPT counts; without a shape only what the parameters need, attention left out."""
-    if guessed and workload.stated_params:
-        return 6.0 * workload.stated_params * workload.tokens_per_iteration
-    return flops_per_iteration(workload)
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
@@ -293,14 +317,18 @@ _HOURS = ("h", "hr", "hrs", "hour", "hours", "stunde", "stunden", "heure", "heur
 _DAYS = ("d", "j", "day", "days", "tag", "tage", "tagen", "jour", "jours", "día", "días", "dia", "dias")
 _WEEKS = ("w", "week", "weeks", "woche", "wochen", "semaine", "semaines", "semana", "semanas")
 _UNITS = {
-    "ms": 1e-3, **dict.fromkeys(_SECONDS, 1.0), **dict.fromkeys(_MINUTES, MINUTE_S), **dict.fromkeys(_HOURS, HOUR_S),
-    **dict.fromkeys(_DAYS, DAY_S), **dict.fromkeys(_WEEKS, 7 * DAY_S),
-}  # fmt: skip
+    "ms": 1e-3,
+    **dict.fromkeys(_SECONDS, 1.0),
+    **dict.fromkeys(_MINUTES, MINUTE_S),
+    **dict.fromkeys(_HOURS, HOUR_S),
+    **dict.fromkeys(_DAYS, DAY_S),
+    **dict.fromkeys(_WEEKS, 7 * DAY_S),
+}
 _PER_ITERATION = frozenset({"ms", *_SECONDS})
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "mio": 1e6, "g": 1e9}
-_RATE = Pattern(r"(?P<scale>k|m|mio|g)?-?(?:tokens?|tok|t)/(?:s|sec|second)")
-_PIECE = Pattern(r"(?P<value>\d[\d.,]*)(?P<unit>[^\d.,]*)")
-_THOUSANDS = Pattern(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3}){2,}")
+_RATE = re.compile(r"(?P<scale>k|m|mio|g)?-?(?:tokens?|tok|t)/(?:s|sec|second)")
+_PIECE = re.compile(r"(?P<value>\d[\d.,]*)(?P<unit>[^\d.,]*)")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3}){2,}")
 
 
 def judge(text: str, of: Plan) -> Claim:
@@ -359,7 +387,7 @@ def _unit(name: str, text: str) -> float:
 
 
 def _iterations(of: Plan) -> int:
-    return (of.settings.count("max_iters") or DEFAULT_MAX_ITERS) + 1
+    return (of.settings.count("max_iters") or int(NANOGPT_DEFAULTS["max_iters"])) + 1
 
 
 def _is_of_whole_run(text: str) -> bool:
@@ -380,26 +408,45 @@ def _unreadable(text: str) -> UsageError:
 def plan_json(of: Plan) -> dict[str, Any]:
     found, claim = of.estimate, of.claim
     return {
-        "schema": SCHEMA, "gpu": of.gpu.name, "gpu_origin": of.gpu_origin, "n_gpus": of.n_gpus,
+        "schema": SCHEMA,
+        "gpu": of.gpu.name,
+        "gpu_origin": of.gpu_origin,
+        "n_gpus": of.n_gpus,
         "settings": {name: setting.value for name, setting in of.settings.items() if name not in PRIVATE},
         "origins": {name: setting.origin.value for name, setting in of.settings.items() if name not in PRIVATE},
-        "n_params": of.workload.n_params, "tokens_per_iter": of.workload.tokens_per_iteration,
-        "flops_per_iter": of.flops_per_iter, "step_s": _json(found.step_s), "eval_s": _json(found.eval_s),
-        "checkpoint_s": _json(found.checkpoint_s), "compile_s": _json(found.compile_s), "total_s": _json(of.total_s),
-        "step_part_s": _json(of.step_part_s), "evaluations": of.evaluations, "saves": _json(of.saves),
-        "floor_step_s": found.floor_step_s, "tokens_per_s": _json(of.tokens_per_s), "mfu": _json(of.mfu),
-        "peak_tflops": of.peak_flops / TERA, "bound": found.bound, "vram_bytes": _json(found.vram_bytes),
-        "fits": of.fits, "largest_batch_size": of.largest_batch_size,
+        "n_params": of.workload.n_params,
+        "tokens_per_iter": of.workload.tokens_per_iteration,
+        "flops_per_iter": of.flops_per_iter,
+        "step_s": _json(found.step_s),
+        "eval_s": _json(found.eval_s),
+        "checkpoint_s": _json(found.checkpoint_s),
+        "compile_s": _json(found.compile_s),
+        "total_s": _json(of.total_s),
+        "step_part_s": _json(of.step_part_s),
+        "evaluations": of.evaluations,
+        "saves": _json(of.saves),
+        "floor_step_s": found.floor_step_s,
+        "tokens_per_s": _json(of.tokens_per_s),
+        "mfu": _json(of.mfu),
+        "peak_tflops": of.peak_flops / TERA,
+        "bound": found.bound,
+        "vram_bytes": _json(found.vram_bytes),
+        "fits": of.fits,
+        "largest_batch_size": of.largest_batch_size,
         "claim": None if claim is None else _claim_json(claim),
-        "terms_s": {term.name: term.seconds for term in found.terms}, "advice": [],
-    }  # fmt: skip
+        "terms_s": {term.name: term.seconds for term in found.terms},
+        "advice": [],
+    }
 
 
 def _claim_json(claim: Claim) -> Mapping[str, Any]:
     return {
-        "text": claim.text, "step_s": claim.step_s, "needs_tflops": claim.needs_flops / TERA, "of_peak": claim.of_peak,
+        "text": claim.text,
+        "step_s": claim.step_s,
+        "needs_tflops": claim.needs_flops / TERA,
+        "of_peak": claim.of_peak,
         "verdict": claim.verdict,
-    }  # fmt: skip
+    }
 
 
 def _json(interval: Interval) -> dict[str, float]:

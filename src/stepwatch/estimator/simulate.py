@@ -7,9 +7,15 @@ a run that evaluates half as often differs by those evaluations alone, however l
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from stepwatch.estimator.constants import SHARE_THAT_SAVES
+from stepwatch.estimator.workload import NANOGPT_DEFAULTS
+from stepwatch.settings import Settings
 from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.estimate import Estimate
 
 NOTHING = Interval.exactly(0.0)
 UNCHANGED = Interval.exactly(1.0)
@@ -88,6 +94,35 @@ def _with_pairs(loop: Loop, prices: Prices) -> Interval:
     mid = alone.mid * (loop.evaluations - saves.mid) + both.mid * saves.mid
     high = min(alone.high, both.high) * (loop.evaluations - saves.high) + both.high * saves.high
     return Interval(min(low, mid), mid, max(high, mid))
+
+
+# --- a run of nanoGPT -------------------------------------------------------------------------------------------
+
+
+class Total(NamedTuple):
+    """The whole of a run from the estimate of its parts."""
+
+    total_s: Interval
+    step_part_s: Interval
+    evaluations: int
+    saves: Interval
+
+
+def loop_of(settings: Settings) -> Loop:
+    """nanoGPT runs iterations 0 to max_iters, evaluates at each multiple of eval_interval and never saves at 0."""
+    last, interval = (settings.count(name) or int(NANOGPT_DEFAULTS[name]) for name in ("max_iters", "eval_interval"))
+    share = UNCHANGED if settings.flag("always_save_checkpoint") is not False else SHARE_THAT_SAVES
+    return Loop(last + 1, last // interval + 1, never=1, share=share)
+
+
+def prices_of(found: Estimate) -> Prices:
+    return Prices(found.step_s, found.eval_s, found.checkpoint_s, start_s=found.compile_s)
+
+
+def total(found: Estimate, settings: Settings) -> Total:
+    loop = loop_of(settings)
+    run = simulate(loop, prices_of(found), one_model=True)
+    return Total(run.total_s, run.step_s, loop.evaluations, loop.saves)
 
 
 # --- the difference of two runs ---------------------------------------------------------------------------------

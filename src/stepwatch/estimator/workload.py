@@ -6,48 +6,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepwatch.settings import Settings, Value
+from stepwatch.estimator.constants import ADAM_BYTES_PER_PARAM, FORWARD_AND_BACKWARD, LAYER_WEIGHTS
+from stepwatch.gpus.catalogue import DTYPES
+from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, Settings, Value, flops_per_token
 
-# nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on CUDA with torch 2.
-NANOGPT_DEFAULTS: Mapping[str, Value] = {
-    "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304, "bias": False, "dropout": 0.0,
-    "batch_size": 12, "gradient_accumulation_steps": 40, "max_iters": 600000, "eval_interval": 2000, "eval_iters": 200,
-    "log_interval": 1, "always_save_checkpoint": True, "dtype": "bfloat16", "compile": True,
-    "flash": True, "fused": True, "activation_checkpointing": False, "world_size": 1,
-}  # fmt: skip
 # OpenAI's four, as nanoGPT's `init_from` gives them: bias on, vocabulary not padded.
-_GPT2 = {"vocab_size": 50257, "block_size": 1024, "bias": True}
+_GPT2 = {"vocab_size": GPT2_TOKENS, "block_size": 1024, "bias": True}
 MODELS: Mapping[str, Mapping[str, Value]] = {
     "gpt2": {"n_layer": 12, "n_head": 12, "n_embd": 768, **_GPT2},
     "gpt2-medium": {"n_layer": 24, "n_head": 16, "n_embd": 1024, **_GPT2},
     "gpt2-large": {"n_layer": 36, "n_head": 20, "n_embd": 1280, **_GPT2},
     "gpt2-xl": {"n_layer": 48, "n_head": 25, "n_embd": 1600, **_GPT2},
 }
-ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
-# nanochat: embeddings and their moments in bf16 (8 bytes), the matrices under Muon with one momentum (12).
-NANOCHAT_BYTES_PER_PARAM = 10.0
-_HALF = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16", "half": "float16"}
-_SINGLE = {"float32": "float32", "fp32": "float32", "float": "float32", "tf32": "tf32"}
-DTYPES = {**_HALF, **_SINGLE}
 _COUNTS = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "grad_accum", "world_size")
 
 
 def nanochat(depth: int) -> dict[str, Value]:
     """The shape that nanochat's --depth means: width 64 per layer, heads of 128."""
     width = 64 * depth
-    heads = max(1, (width + 127) // 128)
-    return {"n_layer": depth, "n_head": heads, "n_embd": width, "block_size": 2048, "vocab_size": 32768}
+    return {"n_layer": depth, "n_head": -(-width // 128), "n_embd": width, "block_size": 2048, "vocab_size": 32768}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One training run as far as its speed depends on it; `grad_accum` is the total over all cards, as in nanoGPT."""
+    """One training run as far as its speed depends on it; `grad_accum` is the total over all cards, as in nanoGPT.
+
+    Defaults are those of nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on
+    CUDA with torch 2.
+    """
 
     n_layer: int = 12
     n_head: int = 12
     n_embd: int = 768
     block_size: int = 1024
-    vocab_size: int = 50304
+    vocab_size: int = GPT2_VOCABULARY
     bias: bool = False
     dropout: float = 0.0
     batch_size: int = 12
@@ -82,7 +74,7 @@ class Workload:
         base["gradient_accumulation_steps"] = _accumulation(given, base)
         assumed = {name: value for name, value in base.items() if name not in given}
         values: dict[str, Any] = {**base, **given}
-        shared = {name: values[name] for name in NANOGPT_DEFAULTS if name in _FIELDS}
+        shared = {name: values[name] for name in NANOGPT_DEFAULTS if name in cls.__dataclass_fields__}
         shared["dtype"] = DTYPES.get(str(values["dtype"]).removeprefix("torch."), str(values["dtype"]))
         stated = given.get("n_params")
         return cls(
@@ -94,7 +86,20 @@ class Workload:
     @property
     def n_params(self) -> float:
         """All parameters, the head tied to the embedding, positions included."""
-        return n_params(self)
+        return self.stated_params or self.shape_params
+
+    @property
+    def shape_params(self) -> float:
+        """As the shape gives them, whatever was stated."""
+        width = self.n_embd
+        vectors = 13 if self.bias else 2  # two norms; with biases theirs, and those of the matrices (3 + 1 + 4 + 1)
+        layers = self.n_layer * (LAYER_WEIGHTS * width * width + vectors * width)
+        norm = 2 * width if self.bias else width
+        return float(layers + norm + (self.vocab_size + self.block_size) * width)
+
+    @property
+    def single_precision(self) -> bool:
+        return self.dtype in ("float32", "tf32")
 
     @property
     def micro_steps(self) -> float:
@@ -110,7 +115,29 @@ class Workload:
         return self.tokens_per_micro_step * self.micro_steps * self.world_size
 
 
-_FIELDS = frozenset(Workload.__dataclass_fields__)
+NANOGPT = Workload()
+NANOGPT_DEFAULTS: Mapping[str, Value] = {
+    "n_layer": NANOGPT.n_layer,
+    "n_head": NANOGPT.n_head,
+    "n_embd": NANOGPT.n_embd,
+    "block_size": NANOGPT.block_size,
+    "vocab_size": NANOGPT.vocab_size,
+    "bias": NANOGPT.bias,
+    "dropout": NANOGPT.dropout,
+    "batch_size": NANOGPT.batch_size,
+    "gradient_accumulation_steps": NANOGPT.grad_accum,
+    "max_iters": 600_000,
+    "eval_interval": 2000,
+    "eval_iters": NANOGPT.eval_iters,
+    "log_interval": 1,
+    "always_save_checkpoint": True,
+    "dtype": NANOGPT.dtype,
+    "compile": True,
+    "flash": True,
+    "fused": NANOGPT.fused,
+    "activation_checkpointing": NANOGPT.activation_checkpointing,
+    "world_size": NANOGPT.world_size,
+}
 
 
 def _accumulation(given: Mapping[str, Value], base: Mapping[str, Value]) -> int:
@@ -122,24 +149,15 @@ def _accumulation(given: Mapping[str, Value], base: Mapping[str, Value]) -> int:
     return max(1, round(tokens / (batch * block)))
 
 
-def n_params(workload: Workload) -> float:
-    if workload.stated_params:
-        return workload.stated_params
-    width, biases = workload.n_embd, 13 * workload.n_embd if workload.bias else 2 * workload.n_embd
-    layers = workload.n_layer * (12 * width * width + biases)
-    norm = 2 * width if workload.bias else width
-    return float(layers + norm + (workload.vocab_size + workload.block_size) * width)
-
-
 def flops_per_iteration(workload: Workload) -> float:
-    """Forward and backward over all cards, as nanoGPT counts: 6 N + 12 L H Q T, positions not counted."""
-    counted = n_params(workload) - workload.block_size * workload.n_embd
-    per_token = 6 * counted + 12 * workload.n_layer * workload.n_embd * workload.block_size
-    return per_token * workload.tokens_per_iteration
+    """Forward and backward over all cards, as nanoGPT counts: positions left out."""
+    counted = workload.n_params - workload.block_size * workload.n_embd
+    return flops_per_token(counted, workload) * workload.tokens_per_iteration
 
 
 def least_flops_per_iteration(workload: Workload) -> float:
     """What no implementation can avoid: the matrix products, and the half of the scores that a causal mask leaves."""
     width = workload.n_embd
-    products = 6 * (12 * workload.n_layer * width * width + workload.vocab_size * width)
-    return (products + 6 * workload.n_layer * width * workload.block_size) * workload.tokens_per_iteration
+    weights = LAYER_WEIGHTS * workload.n_layer * width * width + workload.vocab_size * width
+    scores = workload.n_layer * width * workload.block_size
+    return FORWARD_AND_BACKWARD * (weights + scores) * workload.tokens_per_iteration

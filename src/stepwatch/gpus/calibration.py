@@ -145,18 +145,20 @@ def load_calibration(path: str | None = None) -> Calibration | None:
 def calibration_json(found: Calibration) -> dict[str, Any]:
     plain = ("device", "name", "processor", "cores", "threads", "memory_bytes", "torch", "driver", "made")
     return {
-        "schema": SCHEMA, **{name: getattr(found, name) for name in plain},
+        "schema": SCHEMA,
+        **{name: getattr(found, name) for name in plain},
         "figures": {name: _rounded(figure)._asdict() for name, figure in found.figures.items()},
         "curves": {name: _curve_json(curve) for name, curve in found.curves.items()},
-    }  # fmt: skip
+    }
 
 
 def _curve_json(curve: Curve) -> dict[str, Any]:
     """Of each point the value, low and high; all have one unit."""
     return {
-        "unit": curve.figures[0].unit, "axes": {axis.name: list(axis.points) for axis in curve.axes},
+        "unit": curve.figures[0].unit,
+        "axes": {axis.name: list(axis.points) for axis in curve.axes},
         "points": [list(_rounded(figure)[:3]) for figure in curve.figures],
-    }  # fmt: skip
+    }
 
 
 def _rounded(figure: Figure) -> Figure:
@@ -168,12 +170,21 @@ def _calibration(data: Mapping[str, Any]) -> Calibration:
     if data["device"] not in ("cpu", "cuda"):
         raise ValueError(data["device"])
     return Calibration(
-        device=data["device"], name=str(data["name"]), processor=str(data["processor"]), cores=int(data["cores"]),
-        threads=int(data["threads"]), memory_bytes=_positive(data["memory_bytes"]), torch=str(data["torch"]),
-        driver=None if data["driver"] is None else str(data["driver"]), made=str(data["made"]),
-        figures={str(name): _named_figure(value) for name, value in data["figures"].items()},
+        device=data["device"],
+        name=str(data["name"]),
+        processor=str(data["processor"]),
+        cores=int(data["cores"]),
+        threads=int(data["threads"]),
+        memory_bytes=_positive(data["memory_bytes"]),
+        torch=str(data["torch"]),
+        driver=None if data["driver"] is None else str(data["driver"]),
+        made=str(data["made"]),
+        figures={
+            str(name): _figure((figure["value"], figure["low"], figure["high"]), figure["unit"])
+            for name, figure in data["figures"].items()
+        },
         curves={str(name): _curve(value) for name, value in data["curves"].items()},
-    )  # fmt: skip
+    )
 
 
 def _curve(data: Mapping[str, Any]) -> Curve:
@@ -184,10 +195,6 @@ def _curve(data: Mapping[str, Any]) -> Curve:
     if len(figures) != math.prod(len(axis.points) for axis in axes):
         raise ValueError("points are missing")
     return Curve(axes, figures)
-
-
-def _named_figure(data: Mapping[str, Any]) -> Figure:
-    return _figure((data["value"], data["low"], data["high"]), data["unit"])
 
 
 def _figure(point: Sequence[Any], unit: object) -> Figure:

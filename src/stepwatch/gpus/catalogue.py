@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from stepwatch.messages import Message
 from stepwatch.units import GIGA, MEGA, TERA
@@ -25,12 +25,20 @@ GIB = 2**30
 BOOST_SLACK = 1.25
 DATACENTRE_SLACK = 1.05
 
-_DTYPES = {
-    "bfloat16": "bfloat16", "bf16": "bfloat16",
-    "float16": "float16", "fp16": "float16", "half": "float16",
-    "float32": "float32", "fp32": "float32", "float": "float32",
-    "tf32": "tf32", "tfloat32": "tf32",
-}  # fmt: skip
+A100_FLOPS = 312 * TERA  # bf16, dense: the peak that nanoGPT divides by on every card
+
+DTYPES = {
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+    "float16": "float16",
+    "fp16": "float16",
+    "half": "float16",
+    "float32": "float32",
+    "fp32": "float32",
+    "float": "float32",
+    "tf32": "tf32",
+    "tfloat32": "tf32",
+}
 
 Confidence = Literal["A", "B", "C"]
 
@@ -93,7 +101,7 @@ class Gpu:
         gives the fp32 peak and says `float32`: emulation converts to fp32 and is never faster than that.
         """
         wanted = self._preferred_dtype() if dtype is None else dtype.strip().lower().removeprefix("torch.")
-        match _DTYPES.get(wanted):
+        match DTYPES.get(wanted):
             case "bfloat16" if self.has_bf16:
                 return Peak(self.bf16_flops, "bfloat16")
             case "float16" if self.fp16_flops is not None or self.has_bf16:
@@ -108,9 +116,12 @@ class Gpu:
     def impossible_above_flops(self, dtype: str | None = None) -> float | None:
         """No honest measurement lies above this; None where the peak is unknown."""
         peak = self.peak_flops(dtype).flops
-        if peak is None:
-            return None
-        return peak * (DATACENTRE_SLACK if self.segment == "datacentre" else BOOST_SLACK)
+        return None if peak is None else peak * self.boost_slack
+
+    @property
+    def boost_slack(self) -> float:
+        """How far above its advertised peak such a card may be."""
+        return DATACENTRE_SLACK if self.segment == "datacentre" else BOOST_SLACK
 
     def _preferred_dtype(self) -> str:
         if self.has_bf16:
@@ -134,13 +145,16 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def _gpu(row: dict[str, str]) -> Gpu:
+    # AMD's gfx names are kept in the data file but are no compute capability.
+    capability = re.fullmatch(r"(\d+)\.(\d+)", row["compute_capability"])
+    watts = row["tdp_w"]  # laptop makers choose within a range such as 35-115; the peaks are of its upper end
     return Gpu(
         name=row["name"],
         aliases=tuple(row["aliases"].split("; ")) if row["aliases"] else (),
         vendor=row["vendor"],
         segment=row["segment"],
         architecture=row["architecture"],
-        compute_capability=_compute_capability(row["compute_capability"]),
+        compute_capability=(int(capability[1]), int(capability[2])) if capability else None,
         sm_count=int(row["sm_count"]) if row["sm_count"] else None,
         boost_hz=_scaled(row["boost_mhz"], MEGA),
         vram_bytes=_scaled(row["vram_gb"], GIB),
@@ -156,30 +170,12 @@ def _gpu(row: dict[str, str]) -> Gpu:
         link_bytes_per_s=_scaled(row["link_gb_s"], GIGA),
         link=row["link"] or None,
         pcie=row["pcie"] or None,
-        tdp_w=_upper_end(row["tdp_w"]),
+        tdp_w=float(watts.rpartition("-")[2]) if watts else None,
         has_bf16=row["bf16_hw"] == "yes",
-        confidence=_confidence(row["confidence"]),
+        confidence=cast(Confidence, row["confidence"]),
         sources=row["sources"],
     )
 
 
 def _scaled(figure: str, unit: float) -> float | None:
     return float(figure) * unit if figure else None
-
-
-def _upper_end(watts: str) -> float | None:
-    """Laptop makers choose a limit within a range such as 35-115; the peaks in the catalogue are of its upper end."""
-    return float(watts.rpartition("-")[2]) if watts else None
-
-
-def _compute_capability(text: str) -> tuple[int, int] | None:
-    """NVIDIA's number; AMD's gfx names are kept in the data file but are no compute capability."""
-    found = re.fullmatch(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else None
-
-
-def _confidence(letter: str) -> Confidence:
-    match letter:
-        case "A" | "B" | "C":
-            return letter
-    raise ValueError(f"not a confidence: {letter!r}")

@@ -6,6 +6,7 @@ Every figure may fail by itself, on laptops, under WSL, in containers: then it i
 # ruff: noqa: N802, the functions bear NVIDIA's own names
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,9 +15,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus.catalogue import BOOST_SLACK, Gpu
 from stepwatch.gpus.formula import FIRST_WITH_BF16, cores_per_sm, gpu_by_formula, plain_name, segment
-from stepwatch.gpus.names import find_gpu
+from stepwatch.gpus.names import VRAM_TOLERANCE, find_gpu
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.units import MEGA
 
 _T = TypeVar("_T")
@@ -28,13 +28,18 @@ _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _ON_DIE = 0  # NVML_TEMPERATURE_GPU
 _NOT_AVAILABLE = 2**32 - 1  # NVML_VALUE_NOT_AVAILABLE
 _MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
-_VRAM_TOLERANCE = 0.1  # as in names.py: drivers report up to 7 % less than the nominal memory
 
-_MIG = Pattern(r" +MIG +(\S+)$")
+_MIG = re.compile(r" +MIG +(\S+)$")
 _PEAKS = (
-    "fp32_flops", "tf32_flops", "fp16_flops", "fp16_accumulate16_flops", "bf16_flops", "fp8_flops",
-    "fp8_accumulate16_flops", "int8_ops",
-)  # fmt: skip
+    "fp32_flops",
+    "tf32_flops",
+    "fp16_flops",
+    "fp16_accumulate16_flops",
+    "bf16_flops",
+    "fp8_flops",
+    "fp8_accumulate16_flops",
+    "int8_ops",
+)
 
 
 class DriverLibrary(Protocol):
@@ -129,10 +134,13 @@ class Sensors:
         """Of the card with most memory in use: that is where the training runs."""
         device = max(self._devices, key=lambda device: device.used_vram_bytes or 0.0)
         return Reading(
-            name=plain_name(device.name or ""), sm_clock_hz=device.current_sm_clock_hz,
-            temperature_c=device.temperature_c, power_w=device.power_w,
-            used_vram_bytes=device.used_vram_bytes, vram_bytes=device.vram_bytes,
-        )  # fmt: skip
+            name=plain_name(device.name or ""),
+            sm_clock_hz=device.current_sm_clock_hz,
+            temperature_c=device.temperature_c,
+            power_w=device.power_w,
+            used_vram_bytes=device.used_vram_bytes,
+            vram_bytes=device.vram_bytes,
+        )
 
     def close(self) -> None:
         _asked(self._library.nvmlShutdown)
@@ -323,7 +331,7 @@ def _computed(device: _Device, name: str) -> Gpu | None:
 
 def _as_reported(gpu: Gpu, vram_bytes: float | None, sm_count: int | None) -> Gpu:
     """Some names are borne by cards that the catalogue has not: an RTX 3050 Laptop GPU with 20 SMs and 6 GB, say."""
-    if vram_bytes and gpu.vram_bytes and abs(vram_bytes / gpu.vram_bytes - 1) > _VRAM_TOLERANCE:
+    if vram_bytes and gpu.vram_bytes and abs(vram_bytes / gpu.vram_bytes - 1) > VRAM_TOLERANCE:
         gpu = replace(gpu, vram_bytes=vram_bytes)
     return gpu if sm_count is None or gpu.sm_count in (None, sm_count) else _with_sm_count(gpu, sm_count)
 

@@ -6,10 +6,10 @@ GeForce cards when they accumulate in fp32, so that the name has to tell which c
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from stepwatch.gpus.catalogue import Gpu
-from stepwatch.patterns import Pattern
 
 
 class Rates(NamedTuple):
@@ -27,14 +27,14 @@ class Rates(NamedTuple):
 class _Class(NamedTuple):
     """Cards of one compute capability that share their rates: the first whose pattern is in the name."""
 
-    name: Pattern[str]
+    name: re.Pattern[str]
     rates: Rates
 
 
-_ANY = Pattern("")
+_ANY = re.compile("")
 # "RTX 3060" is GeForce even where the brand is left out; numbers such as 4000 and 4500 are workstation cards.
-_GEFORCE = Pattern(r"geforce|\b[rg]tx ?(?:10[1-8]0|16[1-6]0|[2-5]0[5-9]0)")
-_GEFORCE_RTX = Pattern(r"geforce rtx|\brtx ?20[5-9]0")
+_GEFORCE = re.compile(r"geforce|\b[rg]tx ?(?:10[1-8]0|16[1-6]0|[2-5]0[5-9]0)")
+_GEFORCE_RTX = re.compile(r"geforce rtx|\brtx ?20[5-9]0")
 
 _ARCHITECTURES = {
     (6, 0): "Pascal",
@@ -56,23 +56,23 @@ _RATES: dict[tuple[int, int], tuple[_Class, ...]] = {
     (7, 0): (_Class(_ANY, Rates(128, None, 1024, 1024)),),
     (7, 5): (
         _Class(_GEFORCE_RTX, Rates(128, None, 512, 1024, int8=2048)),
-        _Class(Pattern(r"\brtx|\bt(?:4|4g|10|40)\b"), Rates(128, None, 1024, 1024, int8=2048)),
+        _Class(re.compile(r"\brtx|\bt(?:4|4g|10|40)\b"), Rates(128, None, 1024, 1024, int8=2048)),
         _Class(_ANY, Rates(128)),  # GTX 16xx, MX450, T400 to T2000: Turing without tensor cores
     ),
     (8, 0): (_Class(_ANY, Rates(128, 1024, 2048, 2048, int8=4096)),),
     (8, 6): (
         _Class(_GEFORCE, Rates(256, 256, 512, 1024, int8=2048)),
-        _Class(Pattern(r"\ba10g\b"), Rates(256, 256, 512, 512, int8=1024)),  # not an A10; its datasheet halves all
+        _Class(re.compile(r"\ba10g\b"), Rates(256, 256, 512, 512, int8=1024)),  # not an A10; its datasheet halves all
         _Class(_ANY, Rates(256, 512, 1024, 1024, int8=2048)),
     ),
     (8, 9): (
         _Class(_GEFORCE, Rates(256, 256, 512, 1024, 1024, 2048, 2048)),
-        _Class(Pattern(r"\bl[24]0\b"), Rates(256, 256, 512, 1024, 1024, 1024, 1024)),  # yet not the L40S
+        _Class(re.compile(r"\bl[24]0\b"), Rates(256, 256, 512, 1024, 1024, 1024, 1024)),  # yet not the L40S
         _Class(_ANY, Rates(256, 512, 1024, 1024, 2048, 2048, 2048)),
     ),
     (9, 0): (
         # Cut down for export: 148 dense TFLOPS from 78 SMs.
-        _Class(Pattern(r"\bh20\b"), Rates(256, 512, 1024, 1024, 2048, 2048, 2048)),
+        _Class(re.compile(r"\bh20\b"), Rates(256, 512, 1024, 1024, 2048, 2048, 2048)),
         _Class(_ANY, Rates(256, 2048, 4096, 4096, 8192, 8192, 8192)),
     ),
     (10, 0): (_Class(_ANY, Rates(256, 4096, 8192, 8192, 16384, 16384, 16384)),),
@@ -83,15 +83,21 @@ _RATES: dict[tuple[int, int], tuple[_Class, ...]] = {
 }
 
 FIRST_WITH_BF16 = (8, 0)
-_LAPTOP = Pattern(r"laptop|mobile|max-q|\bmx\d{3}")
-_WORKSTATION = Pattern(r"quadro|\brtx|\bt\d{3,4}\b")
-_OWN_BRAND = Pattern(r"^nvidia (?=geforce|titan|quadro|tesla)")
+_LAPTOP = re.compile(r"laptop|mobile|max-q|\bmx\d{3}")
+_WORKSTATION = re.compile(r"quadro|\brtx|\bt\d{3,4}\b")
+_OWN_BRAND = re.compile(r"^nvidia (?=geforce|titan|quadro|tesla)")
 
 
 def gpu_by_formula(
-    name: str, *, compute_capability: tuple[int, int], sm_count: int, sm_clock_hz: float, vram_bytes: float | None,
-    bandwidth_bytes_per_s: float | None = None, tdp_w: float | None = None,
-) -> Gpu | None:  # fmt: skip
+    name: str,
+    *,
+    compute_capability: tuple[int, int],
+    sm_count: int,
+    sm_clock_hz: float,
+    vram_bytes: float | None,
+    bandwidth_bytes_per_s: float | None = None,
+    tdp_w: float | None = None,
+) -> Gpu | None:
     """The card with computed peaks; None for a compute capability whose rates are not known."""
     rates = _rates(name, compute_capability)
     if rates is None:

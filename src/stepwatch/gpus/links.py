@@ -14,9 +14,15 @@ CARDS_PER_BRIDGE = 2
 BETWEEN_NODES_BYTES_PER_S = 200 * GIGA
 # One direction, of one ring.
 LINKS_BYTES_PER_S = {
-    "pcie3": 16 * GIGA, "pcie4": 32 * GIGA, "pcie5": 64 * GIGA, "pcie4x8": 16 * GIGA, "pcie5x8": 32 * GIGA,
-    "infiniband": 400 * GIGA, "roce": 200 * GIGA, "ethernet": 1.25 * GIGA,
-}  # fmt: skip
+    "pcie3": 16 * GIGA,
+    "pcie4": 32 * GIGA,
+    "pcie5": 64 * GIGA,
+    "pcie4x8": 16 * GIGA,
+    "pcie5x8": 32 * GIGA,
+    "infiniband": 400 * GIGA,
+    "roce": 200 * GIGA,
+    "ethernet": 1.25 * GIGA,
+}
 
 
 def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> float:

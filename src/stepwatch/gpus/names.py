@@ -11,23 +11,22 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from difflib import SequenceMatcher
 from functools import cache
+from heapq import nlargest
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus.catalogue import CPU, GIB, Gpu, gpus
 from stepwatch.gpus.variants import PREFERENCES
 from stepwatch.messages import Message
 
-if TYPE_CHECKING:
-    from difflib import SequenceMatcher
-
 _LONGEST_NAME = 200
 _SHOWN_LENGTH = 60
 _SUGGESTIONS = 5
 # Drivers report up to 7 % less than the nominal memory (a T4 of 16 GB: 15 GiB), and some people count in 10^9.
-_VRAM_TOLERANCE = 0.1
+VRAM_TOLERANCE = 0.1
 
 _TRADE_MARKS = re.compile(r"\((?:r|tm)\)|[®™]", re.IGNORECASE)
 _ASIDE = re.compile(r"\(([^()]*)\)")
@@ -112,13 +111,15 @@ class _Card(NamedTuple):
 def find_gpu(name: str, *, vram_bytes: float | None = None, sm_count: int | None = None) -> Gpu:
     """The card of that name; memory and SM count, where known, decide between cards that share the name."""
     label = _read(name)
-    if _is_cpu(name, label):
+    if label.key == "cpu" or "(cpu)" in name.casefold():
         return CPU
     for attempt in (label, _with_bare_memory(label)) if len(name) <= _LONGEST_NAME else ():
         fitting = [card for card in _index().get(attempt.key, ()) if card.fits(attempt)]
         if fitting:
             gpu = _choose(fitting, vram_bytes, sm_count)
-            return _with_memory(gpu, vram_bytes or (attempt.memory_gb or 0) * GIB)
+            memory = vram_bytes or (attempt.memory_gb or 0) * GIB
+            # Unified memory is as large as the buyer chose: known only when it was said.
+            return replace(gpu, vram_bytes=float(memory)) if gpu.vram_bytes is None and 0 < memory < inf else gpu
     raise _unknown(name, label)
 
 
@@ -193,10 +194,6 @@ def _joined(tokens: Iterable[str]) -> str:
     return key.strip("|")
 
 
-def _is_cpu(name: str, label: Label) -> bool:
-    return label.key == "cpu" or "(cpu)" in name.casefold()
-
-
 def _with_bare_memory(label: Label) -> Label:
     """`V100-32`, `a100-80`: a number after the key is its memory."""
     key, _, number = label.key.rpartition(" ")
@@ -208,23 +205,15 @@ def _with_bare_memory(label: Label) -> Label:
 def _choose(cards: list[_Card], vram_bytes: float | None, sm_count: int | None) -> Gpu:
     """Among cards that share a name: by SM count, then by memory, then the most common one."""
     cards = [card for card in cards if card.gpu.sm_count == sm_count] or cards
-    distances = [_vram_distance(card.gpu, vram_bytes) for card in cards]
-    if min(distances) <= _VRAM_TOLERANCE:
+    distances = [
+        abs(vram_bytes / card.gpu.vram_bytes - 1) if vram_bytes is not None and card.gpu.vram_bytes else inf
+        for card in cards
+    ]
+    if min(distances) <= VRAM_TOLERANCE:
         cards = [card for card, distance in zip(cards, distances, strict=True) if distance == min(distances)]
     preference = PREFERENCES.get(cards[0].labels[0].key)
     order = preference.cards if preference else ()
     return min((card.gpu for card in cards), key=lambda gpu: order.index(gpu.name) if gpu.name in order else len(order))
-
-
-def _vram_distance(gpu: Gpu, vram_bytes: float | None) -> float:
-    if vram_bytes is None or gpu.vram_bytes is None:
-        return inf
-    return abs(vram_bytes / gpu.vram_bytes - 1)
-
-
-def _with_memory(gpu: Gpu, vram_bytes: float) -> Gpu:
-    """Unified memory is as large as the buyer chose: known only when it was said."""
-    return replace(gpu, vram_bytes=float(vram_bytes)) if gpu.vram_bytes is None and 0 < vram_bytes < inf else gpu
 
 
 @cache
@@ -239,21 +228,21 @@ def _index() -> dict[str, list[_Card]]:
 
 @cache
 def _cards() -> tuple[_Card, ...]:
-    return tuple(_card(gpu) for gpu in gpus())
-
-
-def _card(gpu: Gpu) -> _Card:
-    names = dict.fromkeys(name.removeprefix("NVIDIA ") for name in (gpu.name, *gpu.aliases))
-    labels = tuple(_read(name) for name in names)
-    forms = {form for label in labels for form in label.forms}
-    memories = {label.memory_gb for label in labels if label.memory_gb is not None}
-    return _Card(
-        gpu=gpu,
-        labels=labels,
-        words=_words(gpu),
-        forms=frozenset(forms | {"sxm" for form in forms if form.startswith("sxm")}),
-        memories_gb=frozenset(memories | ({round(gpu.vram_bytes / GIB)} if gpu.vram_bytes else set())),
-    )
+    cards = []
+    for gpu in gpus():
+        names = dict.fromkeys(name.removeprefix("NVIDIA ") for name in (gpu.name, *gpu.aliases))
+        labels = tuple(_read(name) for name in names)
+        forms = {form for label in labels for form in label.forms}
+        memories = {label.memory_gb for label in labels if label.memory_gb is not None}
+        card = _Card(
+            gpu=gpu,
+            labels=labels,
+            words=_words(gpu),
+            forms=frozenset(forms | {"sxm" for form in forms if form.startswith("sxm")}),
+            memories_gb=frozenset(memories | ({round(gpu.vram_bytes / GIB)} if gpu.vram_bytes else set())),
+        )
+        cards.append(card)
+    return tuple(cards)
 
 
 def _spellings(key: str) -> Iterator[str]:
@@ -290,19 +279,14 @@ def _unknown(name: str, label: Label) -> UnknownGpu:
 def _nearest(label: Label) -> list[str]:
     """The most similar names, among the cards of the brand or architecture if one was named."""
     cards = [card for card in _cards() if label.words <= card.words] or _cards()
-    from difflib import SequenceMatcher  # only a mistake needs them
-    from heapq import nlargest
-
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(label.key[:_SHOWN_LENGTH])
 
     def likeness(card: _Card) -> float:
-        keys = dict.fromkeys(spelling for own in card.labels for spelling in _spellings(own.key))
-        return max(_ratio(matcher, key) for key in keys)
+        ratios = []
+        for key in dict.fromkeys(spelling for own in card.labels for spelling in _spellings(own.key)):
+            matcher.set_seq1(key)
+            ratios.append(matcher.ratio())
+        return max(ratios)
 
     return [card.gpu.name for card in nlargest(_SUGGESTIONS, cards, key=likeness)]
-
-
-def _ratio(matcher: SequenceMatcher[str], key: str) -> float:
-    matcher.set_seq1(key)
-    return matcher.ratio()

@@ -83,6 +83,7 @@ _KINDS: dict[str, Callable[[Any, str], str]] = {
     "ints": _ints,
     "n": numbers.integer,
     "x": numbers.factor,
+    "figure": numbers.figure,
     "ratio": numbers.ratio,
     "pct": numbers.percent,
     "time": numbers.duration,

@@ -39,6 +39,12 @@ def factor(value: float, language: str) -> str:
     return significant(value, 3 if value >= 100 else 2, language)
 
 
+def figure(value: float, language: str) -> str:
+    """Up to four digits, none of them a mere zero at the end: 12, 58.3."""
+    short = float(f"{value:.4g}")
+    return decimal(short, len(f"{short:g}".partition(".")[2]), language)
+
+
 def ratio(value: float, language: str) -> str:
     """With three decimals around 1, so that a difference of a tenth of a per cent is seen; three digits elsewhere."""
     return decimal(value, 3, language) if 0.1 <= abs(value) < 10 else significant(value, 3, language)

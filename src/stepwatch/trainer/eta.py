@@ -7,11 +7,12 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
+from stepwatch.units import Z90
+
 _BLOCKS = 60
 _STEPS_OF_A_BLOCK = 10
 _LEAST_DOUBT = 0.02  # no level is known better: cards warm up, other programs come and go
 _DOUBT_AT_FIRST = 0.25
-_NINE_OF_TEN = 1.645
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class Pace:
         middle = steps * statistics.median(blocks)
         for count, seconds in ((evaluations, self._evaluations), (checkpoints, self._checkpoints)):
             middle += count * statistics.median(seconds) if seconds else 0.0
-        spread = math.exp(_NINE_OF_TEN * self._doubt(blocks))
+        spread = math.exp(Z90 * self._doubt(blocks))
         return middle, middle / spread, middle * spread
 
     def _doubt(self, blocks: list[float]) -> float:

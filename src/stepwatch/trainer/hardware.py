@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from stepwatch.errors import InputError, UnknownGpu
-from stepwatch.gpus import find_gpu, this_card
+from stepwatch.gpus import find_gpu
+from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.units import TERA

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 import torch
 
 from stepwatch.errors import InputError, UnknownGpu, UsageError
-from stepwatch.gpus import this_card
 from stepwatch.gpus.calibration import Axis, Calibration, Curve, Figure, processor_name, usable_cores
+from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
 from stepwatch.trainer import parts
 

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stepwatch.settings import GPT2_VOCABULARY
+
 WEIGHT_STD = 0.02
 
 
@@ -26,7 +28,7 @@ class GPTConfig:
     n_embd: int = 768
     block_size: int = 1024
     bias: bool = True
-    vocab_size: int = 50304  # GPT-2's 50257 rounded up to a multiple of 64, which cards like better
+    vocab_size: int = GPT2_VOCABULARY
     dropout: float = 0.0
 
     def args(self) -> dict[str, Any]:

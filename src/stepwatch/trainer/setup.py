@@ -13,6 +13,7 @@ from torch import Tensor
 
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
+from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, flops_per_token
 from stepwatch.trainer import optimizer as optimizers
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Data, open_data
@@ -22,7 +23,6 @@ from stepwatch.trainer.keeper import SHAPE, check_shape, load, model_state
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
 
-GPT2_VOCABULARY = 50304  # 50257, rounded up for efficiency
 _TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
@@ -55,10 +55,8 @@ class Training:
 
     @property
     def flops_per_iter(self) -> float:
-        """Of all ranks together, counted as nanoGPT counts them: 6 N + 12 L H Q T for a token."""
-        shape = self.raw.config
-        per_token = 6 * self.raw.n_params() + 12 * shape.n_layer * shape.n_embd * shape.block_size
-        return float(per_token * self.tokens_per_iter)
+        """Of all ranks together, counted as nanoGPT counts them."""
+        return flops_per_token(self.raw.n_params(), self.raw.config) * self.tokens_per_iter
 
     def checkpoint(self) -> dict[str, Any]:
         """What is saved, under nanoGPT's names."""
@@ -126,7 +124,7 @@ def _model(config: TrainConfig, data: Data, log: Log) -> tuple[GPT, dict[str, An
     if config.init_from == "scratch":
         log.say("Initializing a new model from scratch")
         if data.vocab_size is None:
-            log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} (50257 rounded up for efficiency)")
+            log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} ({GPT2_TOKENS} rounded up for efficiency)")
         shape = {name: getattr(config, name) for name in SHAPE if name != "vocab_size"}
         vocab_size = data.vocab_size or GPT2_VOCABULARY
         return GPT(GPTConfig(**shape, vocab_size=vocab_size, dropout=config.dropout)), None

@@ -16,6 +16,7 @@ import numpy as np
 
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
+from stepwatch.settings import GPT2_TOKENS
 from stepwatch.trainer.input_errors import DataError
 
 KINDS = ("char", "byte", "gpt2")
@@ -105,7 +106,7 @@ def _gpt2(path: Path, val: float) -> _Recipe:
     encode = _gpt2_encoder()
     length = sum(len(piece) for piece in _pieces(path))
     train, rest = _split(_pieces(path), _share(length, val))
-    return _Recipe(encoded(train, encode), encoded(rest, encode), 50257, None)
+    return _Recipe(encoded(train, encode), encoded(rest, encode), GPT2_TOKENS, None)
 
 
 def _gpt2_encoder() -> Callable[[str], list[int]]:

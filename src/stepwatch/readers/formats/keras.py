@@ -9,7 +9,6 @@ once: the first drawing of a bar then tells the batch, and with it the steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np

@@ -386,7 +386,7 @@ def compare(request: CompareRequest) -> Comparison:
     names = shown(request.before.logs[0]), shown(request.after.logs[0])
     with _saying_first(notices):
         found = compare_runs(runs[0], runs[1], names=names, limit=limit, notes=notes)
-    return found._replace(notices=tuple(notices))
+    return replace(found, notices=tuple(notices))
 
 
 # --- cards, configs and logs ------------------------------------------------------------------------------------

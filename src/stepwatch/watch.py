@@ -16,14 +16,14 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.costs import MEASURED
+from stepwatch.analysis.findings import stall_message
 from stepwatch.analysis.phases import Phase
+from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
@@ -37,12 +37,10 @@ MOST_ROWS = 16_384  # kept before normal ones are thinned to half of it
 MOST_TOLD = 2_048  # rows at and beside evaluations and saves
 MOST_STALLS = 8_192
 WORTH_THINNING = 256  # rows that go at once; more would make the sample denser towards the end
-HEAD_ROWS = 400  # as many as the printed mfu is undone from
-TAIL_ROWS = 400  # more than the forecast calls recent
+END_ROWS = 400  # at both ends: as many as the printed mfu is undone from, more than the forecast calls recent
 ANALYSIS_SHARE = 0.01  # of the time, at most
 RECENT_ROWS = 11
 ENOUGH_ROWS = 8
-SLOWER = 1.10  # as large as a change of regime
 SLOWER_NOISES = 2.0
 LATE_RATIO = 3.0
 LATE_S = 10.0
@@ -55,7 +53,8 @@ STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE = (
 )  # fmt: skip
 
 
-class Event(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Occurrence:
     """Something that happened while somebody watched."""
 
     kind: str
@@ -70,7 +69,8 @@ class Event(NamedTuple):
         return self.kind in (STALL, SILENCE, SLOWDOWN)
 
 
-class Ahead(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ahead:
     """A coming evaluation or checkpoint."""
 
     at: int
@@ -78,7 +78,8 @@ class Ahead(NamedTuple):
     certain: bool = True
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
     """The state of the run at one moment."""
 
     name: str
@@ -101,7 +102,7 @@ class Look(NamedTuple):
     """A new run has printed its header and no iteration."""
     missing: bool = False
     """Nothing was ever read."""
-    events: tuple[Event, ...] = ()
+    events: tuple[Occurrence, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -109,8 +110,20 @@ class Look(NamedTuple):
 
     @property
     def last_iteration(self) -> int | None:
-        known = self.analysis is not None and len(self.analysis.run.iterations)
-        return int(self.analysis.run.iterations.number[-1]) if known and self.analysis is not None else None
+        if self.analysis is None or not len(self.analysis.run.iterations):
+            return None
+        return int(self.analysis.run.iterations.number[-1])
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of the run that is watched; a new one begins with nothing."""
+
+    levels: _Levels = field(default_factory=lambda: _Levels())
+    last_told: int = -1
+    """The last iteration that was analysed: what came before is no news."""
+    slow: bool = False
+    done: bool = False
 
 
 def open_log(name: str, *, tee: Callable[[bytes], None] | None = None, once: bool = False) -> Growing:
@@ -138,8 +151,8 @@ class Live:
         self, name: str, explain: Callable[[Run], Analysis], *, stopwatch: Callable[[], float] = time.thread_time
     ) -> None:
         self.name = name
-        self.events: list[Event] = []
-        self._news: list[Event] = []
+        self.events: list[Occurrence] = []
+        self._news: list[Occurrence] = []
         self._explain, self._stopwatch = explain, stopwatch
         self._reader = LiveReader(name)
         self._analysis: Analysis | None = None
@@ -147,11 +160,10 @@ class Live:
         self._not_before = -np.inf
         self._line_at: float | None = None
         self._analysed_line_at = 0.0
-        self._levels = _Levels()
         self._watching = False
-        self._told_row = -1
-        self._late = self._slow = self._done = False
+        self._late = False
         self._runs = 0
+        self._state = _State()
 
     # --- what comes in --------------------------------------------------------------------------------------
 
@@ -164,7 +176,7 @@ class Live:
         self._line_at = at_s
         if self._late:
             self._late = False
-            self._tell(Event(LINES_AGAIN, at_s, Message("Lines come again.")))
+            self._report(Occurrence(LINES_AGAIN, at_s, Message("Lines come again.")))
 
     def settle(self) -> None:
         """All that there was has been fed."""
@@ -176,7 +188,8 @@ class Live:
         self._watching = True
 
     def tell_anew(self, now_s: float) -> None:
-        self._tell(Event(ANEW, now_s, Message("The log was cut or replaced; it is read on from its new beginning.")))
+        text = Message("The log was cut or replaced; it is read on from its new beginning.")
+        self._report(Occurrence(ANEW, now_s, text))
 
     # --- what is seen ---------------------------------------------------------------------------------------
 
@@ -187,23 +200,44 @@ class Live:
         a = self._analysis
         if a is None or not len(a.run.iterations):
             return Look(
-                self.name, now_s, a, events=tuple(self.events), starting=True, missing=self._line_at is None,
+                name=self.name,
+                now_s=now_s,
+                analysis=a,
                 remaining_s=a.forecast.remaining_s if a else None,
-            )  # fmt: skip
+                starting=True,
+                missing=self._line_at is None,
+                events=tuple(self.events),
+            )
         starting = self._reader.begins_anew
         silence = max(now_s - self._line_at, 0.0) if self._line_at is not None else 0.0
+        due = _until_next_line(a)
         if not starting:
-            self._watch_silence(a, silence, now_s)
-        waited = min(max(now_s - self._analysed_line_at, 0.0), _until_next_line(a))
+            self._watch_silence(a, silence, due, now_s)
+        waited = min(max(now_s - self._analysed_line_at, 0.0), due)
+        remaining = a.forecast.remaining_s
+        if remaining is not None:
+            remaining = Interval(*(max(end - waited, 0.0) for end in (remaining.low, remaining.mid, remaining.high)))
         recent = _recent_step_s(a)
+        evaluation, checkpoint = _next_evaluation(a, waited)
+        slow_rows = np.flatnonzero(~a.phases.of(Phase.STEP))
         return Look(
-            self.name, now_s, a, remaining_s=_less(a.forecast.remaining_s, waited), recent_step_s=recent,
-            ratio=recent / a.costs.step_s.mid if recent is not None and _step_known(a) else None, slow=self._slow,
-            evaluation=_next_evaluation(a, waited), checkpoint=_next_checkpoint(a, waited), slow_row=_slow_row(a),
-            silence_s=silence, late=self._late, starting=starting, events=tuple(self.events),
-        )  # fmt: skip
+            name=self.name,
+            now_s=now_s,
+            analysis=a,
+            remaining_s=remaining,
+            recent_step_s=recent,
+            ratio=recent / a.costs.step_s.mid if recent is not None and a.costs.step_known else None,
+            slow=self._state.slow,
+            evaluation=evaluation,
+            checkpoint=checkpoint,
+            slow_row=int(slow_rows[-1]) if len(slow_rows) else None,
+            silence_s=silence,
+            late=self._late,
+            starting=starting,
+            events=tuple(self.events),
+        )
 
-    def news(self) -> list[Event]:
+    def news(self) -> list[Occurrence]:
         """What happened since it was last asked for."""
         news, self._news = self._news, []
         return news
@@ -222,122 +256,77 @@ class Live:
         run = self._reader.run()
         if run is None:
             return
-        restarted, self._runs = len(self._reader.past) > self._runs, len(self._reader.past)
-        if restarted:
-            self._levels = _Levels()
-            self._told_row, self._slow, self._done = -1, False, False
+        if len(self._reader.past) > self._runs:
+            self._state = _State()
             if self._watching:
-                self._tell(Event(RESTART, now_s, Message("A new run begins.")))
+                self._report(Occurrence(RESTART, now_s, Message("A new run begins.")))
+        self._runs = len(self._reader.past)
         try:
             self._analysis = self._explain(run)
-        except NoIterations:  # a header that tells too little to expect anything by
+        except NoIterations:  # a header that says too little to expect anything by
             self._analysis = None
             return
         self._analysed_line_at = self._line_at if self._line_at is not None else now_s
-        self._notice(self._analysis, now_s)
-        if self._levels.any or len(run.iterations) > MOST_ROWS:
-            self._thin(self._analysis)
+        if len(run.iterations):
+            self._notice(self._analysis, now_s)
+        if self._state.levels.any or len(run.iterations) > MOST_ROWS:
+            kept, forgotten = self._state.levels.thinned(self._analysis)
+            if int((~kept).sum()) >= WORTH_THINNING:
+                self._reader.keep(self._analysis.run, kept, forgotten)
         self._not_before = now_s + (self._stopwatch() - begin) / ANALYSIS_SHARE
-
-    def _thin(self, a: Analysis) -> None:
-        """Every slow row, both ends, and an even sample of the rest."""
-        numbers = a.run.iterations.number
-        rows = np.arange(len(numbers))
-        ends = (rows < HEAD_ROWS) | (rows >= len(rows) - TAIL_ROWS)
-        stalls = a.phases.of(Phase.STALL)
-        told = (~a.phases.of(Phase.STEP) & ~stalls) | _beside_events(a.run) | _on_grid(a, numbers)
-        levels = self._levels
-        levels.told = _level_for(numbers[told & ~ends], levels.told, MOST_TOLD)
-        levels.stalls = _level_for(numbers[stalls & ~ends], levels.stalls, MOST_STALLS)
-        levels.normal = _level_for(numbers[~stalls & ~told & ~ends], levels.normal, MOST_ROWS // 2)
-        kept = (told & _sampled(numbers, levels.told)) | (stalls & _sampled(numbers, levels.stalls))
-        kept |= ends | (~told & ~stalls & _sampled(numbers, levels.normal))
-        if int((~kept).sum()) >= WORTH_THINNING:
-            self._reader.keep(a.run, kept, self._forgotten(a.run))
-
-    def _forgotten(self, run: Run) -> set[int]:
-        """Iterations whose evaluations and saves go with their rows."""
-        if not self._levels.told:
-            return set()
-        saved = [save.at for save in run.checkpoints if save.at is not None]
-        at = np.array([*(evaluation.at for evaluation in run.evaluations), *saved], np.int64)
-        numbers = run.iterations.number
-        between = (at > numbers[HEAD_ROWS]) & (at < numbers[-TAIL_ROWS])
-        return set(at[between & ~_sampled(at, self._levels.told)].tolist())
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Occurrence) -> None:
         self.events = [*self.events, event][-MOST_EVENTS:]
         self._news = [*self._news, event][-MOST_EVENTS:]
 
     def _notice(self, a: Analysis, now_s: float) -> None:
         """Stalls and changes of speed since the last analysis; what was there before anybody watched is no news."""
-        if not len(a.run.iterations):
-            return
-        last = int(a.run.iterations.number[-1])
-        was_slow, self._slow = self._slow, self._is_slow(a)
+        state, last = self._state, int(a.run.iterations.number[-1])
+        recent, normal = _recent_step_s(a) or a.costs.step_s.mid, a.costs.step_s.mid
+        slow = False
+        if a.phases.baseline is not None and a.costs.step_known:
+            least = max(SMALLEST_CHANGE, SLOWER_NOISES * a.phases.baseline.noise)
+            slow = recent / normal > 1 + (least / 2 if state.slow else least)
         if self._watching:
-            self._tell_stalls(a, now_s)
-            if self._slow != was_slow:
-                self._tell(_change_of_speed(a, now_s, last, slow=self._slow))
-            if a.forecast.done and not self._done:
-                end = Message("The run reached its last iteration, {end:n}.", {"end": a.forecast.max_iters})
-                self._tell(Event(DONE, now_s, end, iteration=last))
-        self._told_row, self._done = last, a.forecast.done
+            if not slow:  # a stretch that is slow as a whole is reported as such
+                self._report_stalls(a, now_s)
+            if slow != state.slow:
+                facts = {"at": last, "now": recent, "ratio": recent / normal}
+                text = Message("Back to normal at iteration {at:n}: {now:time} per iteration.", facts)
+                if slow:
+                    text = Message(
+                        "Slower at iteration {at:n}: {now:time} per iteration, {ratio:x} times normal.", facts
+                    )
+                kind = SLOWDOWN if slow else RECOVERED
+                self._report(Occurrence(kind, now_s, text, last, recent, recent / normal))
+            if a.forecast.done and not state.done:
+                text = Message("The run reached its last iteration, {end:n}.", {"end": a.forecast.max_iters})
+                self._report(Occurrence(DONE, now_s, text, last))
+        state.last_told, state.slow, state.done = last, slow, a.forecast.done
 
-    def _tell_stalls(self, a: Analysis, now_s: float) -> None:
-        if a.phases.baseline is None or self._slow:
-            return  # a stretch that is slow as a whole is told as such
+    def _report_stalls(self, a: Analysis, now_s: float) -> None:
+        if a.phases.baseline is None:
+            return
         stalled = a.phases.of(Phase.STALL)
-        fresh = stalled & (a.run.iterations.number > self._told_row)
-        first_of_burst = fresh & ~np.concatenate(([False], stalled[:-1]))
-        for row in np.flatnonzero(first_of_burst).tolist():
+        fresh = stalled & (a.run.iterations.number > self._state.last_told)
+        first_of_burst = np.flatnonzero(fresh & ~np.concatenate(([False], stalled[:-1])))
+        for row, lost in zip(first_of_burst.tolist(), a.phases.excess_s(a.run, first_of_burst).tolist(), strict=True):
             number, time_s = int(a.run.iterations.number[row]), float(a.run.iterations.time_s[row])
             ratio = time_s / float(a.phases.baseline.time_s[row])
-            lost = float(a.phases.excess_s(a.run, np.array([row]))[0])
-            facts = {"at": [number], "ratio": ratio, "lost": lost, "count": 1, "of": a.run.logged}
-            self._tell(Event(STALL, now_s, _stall_message(facts), number, time_s, ratio))
+            message = stall_message([number], ratio, lost, a.run.logged)
+            self._report(Occurrence(STALL, now_s, message, number, time_s, ratio))
 
-    def _is_slow(self, a: Analysis) -> bool:
-        recent = _recent_step_s(a)
-        if recent is None or a.phases.baseline is None or not _step_known(a):
-            return False
-        limit = max(SLOWER, 1 + SLOWER_NOISES * a.phases.baseline.noise)
-        return recent / a.costs.step_s.mid > (1 + (limit - 1) / 2 if self._slow else limit)
-
-    def _watch_silence(self, a: Analysis, silence_s: float, now_s: float) -> None:
-        due = _until_next_line(a)
-        if self._late or a.forecast.done or not _step_known(a) or len(a.run.iterations) < ENOUGH_ROWS:
+    def _watch_silence(self, a: Analysis, silence_s: float, due_s: float, now_s: float) -> None:
+        if self._late or a.forecast.done or not a.costs.step_known or len(a.run.iterations) < ENOUGH_ROWS:
             return
-        if silence_s > max(LATE_RATIO * due, due + LATE_S):
+        if silence_s > max(LATE_RATIO * due_s, due_s + LATE_S):
             self._late = True
-            text = Message(
-                "No line for {silence:time}; one was due after {due:time}.", {"silence": silence_s, "due": due}
-            )
+            facts = {"silence": silence_s, "due": due_s}
+            text = Message("No line for {silence:time}; one was due after {due:time}.", facts)
             last = int(a.run.iterations.number[-1])
-            self._tell(Event(SILENCE, now_s, text, last, silence_s, silence_s / due if due > 0 else None))
-
-
-def _stall_message(facts: dict[str, object]) -> Message:
-    # The key of the finding, whole, so that it is translated once.
-    return Message(
-        "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else held the machine for {lost:time}.",
-        facts,
-        "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else held the machine for {lost:time} in all.",
-        1,
-    )
-
-
-def _change_of_speed(a: Analysis, now_s: float, last: int, *, slow: bool) -> Event:
-    recent = _recent_step_s(a) or a.costs.step_s.mid
-    ratio = recent / a.costs.step_s.mid
-    facts = {"at": last, "now": recent, "ratio": ratio}
-    if slow:
-        text = Message("Slower at iteration {at:n}: {now:time} per iteration, {ratio:x} times normal.", facts)
-        return Event(SLOWDOWN, now_s, text, last, recent, ratio)
-    text = Message("Back to normal at iteration {at:n}: {now:time} per iteration.", facts)
-    return Event(RECOVERED, now_s, text, last, recent, ratio)
+            self._report(Occurrence(SILENCE, now_s, text, last, silence_s, silence_s / due_s))
 
 
 # --- which rows are kept ----------------------------------------------------------------------------------------
@@ -355,6 +344,27 @@ class _Levels:
     def any(self) -> bool:
         return bool(self.normal or self.told or self.stalls)
 
+    def thinned(self, a: Analysis) -> tuple[np.ndarray, set[int]]:
+        """Every slow row, both ends, and an even sample of the rest; and iterations whose events go with their rows."""
+        run, numbers = a.run, a.run.iterations.number
+        rows = np.arange(len(numbers))
+        ends = (rows < END_ROWS) | (rows >= len(rows) - END_ROWS)
+        stalls = a.phases.of(Phase.STALL)
+        told = (~a.phases.of(Phase.STEP) & ~stalls) | _beside_events(run)
+        if a.phases.eval_interval:  # an evaluation that is missing there would count as not logged
+            told |= numbers % a.phases.eval_interval == 0
+        self.told = _level_for(numbers[told & ~ends], self.told, MOST_TOLD)
+        self.stalls = _level_for(numbers[stalls & ~ends], self.stalls, MOST_STALLS)
+        self.normal = _level_for(numbers[~stalls & ~told & ~ends], self.normal, MOST_ROWS // 2)
+        kept = (told & _sampled(numbers, self.told)) | (stalls & _sampled(numbers, self.stalls))
+        kept |= ends | (~told & ~stalls & _sampled(numbers, self.normal))
+        if not self.told:
+            return kept, set()
+        saved = [save.at for save in run.checkpoints if save.at is not None]
+        at = np.array([*(evaluation.at for evaluation in run.evaluations), *saved], np.int64)
+        between = (at > numbers[END_ROWS]) & (at < numbers[-END_ROWS])
+        return kept, set(at[between & ~_sampled(at, self.told)].tolist())
+
 
 def _level_for(numbers: Ints, level: int, most: int) -> int:
     """The lowest level, from this one on, at which no more than so many are kept."""
@@ -371,7 +381,7 @@ def _sampled(numbers: Ints, level: int) -> np.ndarray:
 
 
 def _beside_events(run: Run) -> np.ndarray:
-    """Rows before and after evaluations and saves, in the log: they tell what the event belongs to."""
+    """Rows before and after evaluations and saves, in the log: they show what the event belongs to."""
     beside = np.zeros(len(run.iterations), bool)
     lines = [*(evaluation.line for evaluation in run.evaluations), *(save.line for save in run.checkpoints)]
     order = np.argsort(run.iterations.line, kind="stable")
@@ -381,17 +391,7 @@ def _beside_events(run: Run) -> np.ndarray:
     return beside
 
 
-def _on_grid(a: Analysis, numbers: Ints) -> np.ndarray:
-    """Rows where an evaluation is due: one that is missing there would count as not logged."""
-    interval = a.phases.eval_interval
-    return np.asarray(numbers % interval == 0) if interval else np.zeros(len(numbers), bool)
-
-
 # --- what is to come --------------------------------------------------------------------------------------------
-
-
-def _step_known(a: Analysis) -> bool:
-    return a.costs.how.get("step_s") == MEASURED and a.costs.step_s.mid > 0
 
 
 def _recent_step_s(a: Analysis) -> float | None:
@@ -400,53 +400,31 @@ def _recent_step_s(a: Analysis) -> float | None:
     return median(a.run.iterations.time_s[rows]) * a.costs.device_ratio if len(rows) else None
 
 
-def _slow_row(a: Analysis) -> int | None:
-    rows = np.flatnonzero(~a.phases.of(Phase.STEP))
-    return int(rows[-1]) if len(rows) else None
-
-
 def _until_next_line(a: Analysis) -> float:
     """From one line to the next, with the evaluation and the checkpoint that may lie between."""
-    last = int(a.run.iterations.number[-1])
+    last, interval = int(a.run.iterations.number[-1]), a.phases.eval_interval
     lines = a.run.settings.count("log_interval") or 1
-    due = lines * a.costs.step_s.high
-    interval = a.phases.eval_interval
-    evaluates = (last + lines) // interval > last // interval if interval else True
-    if not evaluates:
+    due, cost = lines * a.costs.step_s.high, a.costs.pair_s or a.costs.eval_s
+    if interval and (last + lines) // interval == last // interval:
         return due
-    if a.costs.pair_s is not None or a.costs.eval_s is not None:
-        return due + (a.costs.pair_s or a.costs.eval_s or Interval.exactly(0.0)).high
-    return due + (UNKNOWN_EVALUATION_STEPS * a.costs.step_s.high if _may_evaluate(a) else 0.0)
+    if cost is not None:
+        return due + cost.high
+    may_evaluate = interval is not None or a.run.logged < 1000
+    return due + (UNKNOWN_EVALUATION_STEPS * a.costs.step_s.high if may_evaluate else 0.0)
 
 
-def _may_evaluate(a: Analysis) -> bool:
-    return a.phases.eval_interval is not None or a.run.logged < 1000
-
-
-def _less(interval: Interval | None, seconds: float) -> Interval | None:
-    if interval is None:
-        return None
-    return Interval(*(max(end - seconds, 0.0) for end in (interval.low, interval.mid, interval.high)))
-
-
-def _next_evaluation(a: Analysis, waited_s: float) -> Ahead | None:
-    interval, last = a.phases.eval_interval, int(a.run.iterations.number[-1])
-    if not interval or not _step_known(a) or (a.forecast.max_iters is not None and not a.forecast.evals_ahead):
-        return None
+def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead | None]:
+    """And the next checkpoint: after it, if it saves; where only better losses are saved nobody knows."""
+    interval, last, forecast = a.phases.eval_interval, int(a.run.iterations.number[-1]), a.forecast
+    if not interval or not a.costs.step_known or (forecast.max_iters is not None and not forecast.evals_ahead):
+        return None, None
     begun = a.phases.trailing if a.phases.trailing is not None else last
     at = begun - begun % interval + interval
-    if a.forecast.max_iters is not None and at > a.forecast.max_iters:
-        return None
-    return Ahead(at, max((at - last - 1) * a.costs.step_s.mid - waited_s, 0.0))
-
-
-def _next_checkpoint(a: Analysis, waited_s: float) -> Ahead | None:
-    """After the next evaluation, if that one saves; where only better losses are saved nobody knows."""
-    evaluation = _next_evaluation(a, waited_s)
-    saves = (
-        a.forecast.saves_ahead / a.forecast.evals_ahead if a.forecast.evals_ahead else float(bool(a.run.checkpoints))
-    )
-    if evaluation is None or saves <= 0 or a.costs.eval_s is None:
-        return None
+    if forecast.max_iters is not None and at > forecast.max_iters:
+        return None, None
+    evaluation = Ahead(at, max((at - last - 1) * a.costs.step_s.mid - waited_s, 0.0))
+    saves = forecast.saves_ahead > 0 if forecast.evals_ahead else bool(a.run.checkpoints)
+    if not saves or a.costs.eval_s is None:
+        return evaluation, None
     always = a.run.settings.flag("always_save_checkpoint") is True
-    return Ahead(evaluation.at, evaluation.in_s + a.costs.eval_s.mid, certain=always)
+    return evaluation, Ahead(at, evaluation.in_s + a.costs.eval_s.mid, certain=always)

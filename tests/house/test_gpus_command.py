@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from stepwatch.cli import main
 from stepwatch.gpus import gpus
+from stepwatch.i18n import LANGUAGES
 
 
 def ask(*arguments: str) -> Result:
@@ -56,10 +57,10 @@ def test_unknown_figures_stay_unknown() -> None:
 
 def test_the_answer_can_go_to_a_file(tmp_path: Path) -> None:
     assert ask("4070", "--md", "-o", str(tmp_path / "card.md")).stdout == ""
-    assert (tmp_path / "card.md").read_text(encoding="utf-8").startswith("## GeForce RTX 4070")
+    assert (tmp_path / "card.md").read_text(encoding="utf-8").startswith("# GeForce RTX 4070")
 
 
-@pytest.mark.parametrize("language", ["en", "fr", "de", "es"])
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_an_unknown_card_is_refused_with_the_nearest_names(language: str) -> None:
     result = ask("rtx 4071", "--lang", language)
     assert result.exit_code == 1

@@ -18,7 +18,7 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.errors import InputError, StepwatchError
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import Gpu, find_gpu, gpus
-from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, advice_json
+from stepwatch.presenters import render
 from stepwatch.readers import read
 from stepwatch.report import AdviceReport
 from stepwatch.settings import Origin, Settings, Value
@@ -218,9 +218,8 @@ def test_a_run_that_was_changed_as_advised_is_not_advised_the_same_again(values:
 @given(configs(), cards, st.sampled_from(["en", "fr", "de", "es"]))
 def test_the_same_input_gives_the_same_bytes(values: dict[str, Value], gpu: Gpu, language: str) -> None:
     one, two = (AdviceReport(advice=advice_on_plan(planned(values, gpu), cards=4)) for _ in range(2))
-    assert advice_json(one, language) == advice_json(two, language)
-    assert AdviceMarkdown().render(one, language) == AdviceMarkdown().render(two, language)
-    assert AdviceTerminal().render(one, language) == AdviceTerminal().render(two, language)
+    for form in ("json", "md", "terminal"):
+        assert render(one, form, language) == render(two, form, language)
 
 
 # --- on a log ---------------------------------------------------------------------------------------------------
@@ -243,7 +242,7 @@ def test_advice_on_a_log_is_worth_it_harmless_and_fits(seed: int, card: str | No
 @given(st.integers(0, 10**6), st.sampled_from(LOGGED_ON))
 def test_the_same_log_gives_the_same_bytes(seed: int, card: str | None) -> None:
     one, two = (AdviceReport(advice=advice_on_log(analysed(seed, card)[1])) for _ in range(2))
-    assert advice_json(one, "de") == advice_json(two, "de")
+    assert render(one, "json", "de") == render(two, "json", "de")
 
 
 def test_planted_savings_on_evaluations_hold_the_truth() -> None:

@@ -20,7 +20,7 @@ from tests.builders import Truth, a_log
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
-from stepwatch.presenters.jsondoc import JsonPresenter
+from stepwatch.presenters import View, render
 from stepwatch.readers import read, reading
 from stepwatch.readers.formats import nanogpt
 from stepwatch.readers.text.block import Block
@@ -68,7 +68,7 @@ def document(data: bytes) -> list[dict[str, object]]:
     """The whole road: bytes, runs, analyses, JSON."""
     runs = [run for run in runs_of(data) if len(run.iterations)]  # a header alone is answered only with a card
     report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in map(analyse, runs[:5])))
-    text = JsonPresenter(with_lines=True).render(report, "en")
+    text = str(render(report, "json", "en", View(with_lines=True)))
     text.encode("utf-8")
     return json.loads(text)["runs"]  # type: ignore[no-any-return]
 

@@ -15,7 +15,7 @@ from tests.recorded import a_record, several_ranks
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
-from stepwatch.presenters.jsondoc import JsonPresenter
+from stepwatch.presenters import View, render
 from stepwatch.readers import read, reading
 from stepwatch.readers.formats import recorder_file
 from stepwatch.readers.records import Records
@@ -55,10 +55,8 @@ def explained(data: bytes) -> list[dict[str, object]]:
     for a in analyses:
         assert min(a.goodput.parts_s.values()) >= 0
         assert sum(a.goodput.parts_s.values()) == pytest.approx(a.goodput.wall_s)
-    text = JsonPresenter(with_lines=True).render(
-        Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses)), "en"
-    )
-    return json.loads(text)["runs"]  # type: ignore[no-any-return]
+    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
+    return json.loads(render(report, "json", "en", View(with_lines=True)))["runs"]  # type: ignore[no-any-return]
 
 
 @settings(max_examples=MANY)

@@ -14,9 +14,9 @@ from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import analyse
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
-from stepwatch.presenters import advice_sentences as sentences
-from stepwatch.presenters.advice_outline import command_of
-from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, advice_json
+from stepwatch.presenters import View, render
+from stepwatch.presenters import advice_answer as sentences
+from stepwatch.presenters.advice_answer import command_of
 from stepwatch.readers import read
 from stepwatch.report import AdviceReport
 from stepwatch.settings import Origin, Settings, Value
@@ -46,8 +46,16 @@ def recommended(gpu: str = "4070", n_gpus: int | None = None, **values: Value) -
     return AdviceReport(recommended=recommend(Settings.of(Origin.USER, values), find_gpu(gpu), n_gpus=n_gpus))
 
 
+def on_terminal(answer: AdviceReport, language: str = "en") -> str:
+    return str(render(answer, "terminal", language, View(colour=False)))
+
+
+def as_note(answer: AdviceReport, language: str = "en") -> str:
+    return str(render(answer, "md", language))
+
+
 def document(answer: AdviceReport, language: str = "en") -> dict[str, Any]:
-    return dict(json.loads(advice_json(answer, language)))
+    return dict(json.loads(render(answer, "json", language)))
 
 
 LONG_LOG = on_log(Truth(max_iters=20000))
@@ -74,8 +82,8 @@ def test_nothing_worth_changing_is_said_with_the_reason() -> None:
 
 def test_a_log_that_shows_too_little_is_said_to() -> None:
     assert "too little" in sentences.headline(None).key
-    for form in (AdviceTerminal().render, AdviceMarkdown().render):
-        assert "too little" in form(AdviceReport(), "en")
+    for form in (on_terminal, as_note):
+        assert "too little" in form(AdviceReport())
     assert document(AdviceReport())["advice"] == []
 
 
@@ -83,23 +91,23 @@ def test_where_only_the_machine_is_worth_a_look_no_setting_is_promised() -> None
     found = on_log(Truth(max_iters=20000, eval_s=0.1), "4090")
     assert found is not None
     assert "machine" in sentences.headline(found).key
-    assert "Before" not in AdviceTerminal().render(AdviceReport(advice=found), "en")
+    assert "Before" not in on_terminal(AdviceReport(advice=found))
 
 
 def test_the_first_change_stands_alone_and_the_others_with_those_before() -> None:
     found = MANY
     told = [sentences.together(found, position) for position in range(len(found.advice))]
     first = found.chosen.index(True)
-    assert told[first] is None
+    assert told[first] == ()
     second = found.chosen.index(True, first + 1)
-    assert told[second] is not None
-    assert told[second].params["saved"] == found.together_s[second]  # type: ignore[union-attr]
+    (message,) = told[second]
+    assert message.params["saved"] == found.together_s[second]
 
 
 def test_an_estimated_saving_says_so_and_a_measured_one_does_not() -> None:
     assert LONG_LOG is not None
-    assert "estimated" in sentences.saves(MANY.advice[0], MANY.before.total_s).key
-    assert "estimated" not in sentences.saves(LONG_LOG.advice[0], LONG_LOG.before.total_s).key
+    assert "estimated" in sentences.saves(MANY, 0).key
+    assert "estimated" not in sentences.saves(LONG_LOG, 0).key
 
 
 def test_a_run_that_is_still_going_says_how_much_is_ahead() -> None:
@@ -115,21 +123,21 @@ def test_a_run_that_is_still_going_says_how_much_is_ahead() -> None:
 
 
 def test_the_command_is_nanogpts_own() -> None:
-    assert sentences.command({"eval_interval": 2000}, "config/a.py", 1) == [
+    assert sentences.train_command({"eval_interval": 2000}, "config/a.py", 1) == (
         "python train.py", "config/a.py", "--eval_interval=2000",
-    ]  # fmt: skip
-    assert sentences.command({"world_size": 4, "batch_size": 8}, None, 4) == [
+    )  # fmt: skip
+    assert sentences.train_command({"world_size": 4, "batch_size": 8}, None, 4) == (
         "torchrun --standalone --nproc_per_node=4 train.py", "--batch_size=8",
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def test_there_is_no_command_where_no_setting_of_train_py_changes() -> None:
-    assert sentences.command({"flash": True, "vocab_size": 50304}, "a.py", 1) == []
+    assert sentences.train_command({"flash": True, "vocab_size": 50304}, "a.py", 1) == ()
 
 
 def test_the_diff_has_old_and_new_and_nothing_that_train_py_does_not_take() -> None:
     change = {"dtype": ("float32", "bfloat16"), "eval_iters": (None, 50), "fused": (False, True)}
-    assert sentences.diff(change) == ["- dtype = 'float32'", "+ dtype = 'bfloat16'", "+ eval_iters = 50"]
+    assert sentences.config_diff(change) == ["- dtype = 'float32'", "+ dtype = 'bfloat16'", "+ eval_iters = 50"]
 
 
 def test_a_recommended_config_is_python_and_train_py_takes_all_of_it() -> None:
@@ -172,7 +180,7 @@ def test_what_is_to_be_pasted_is_python(found: AdviceList | None) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("answer", [AdviceReport(advice=LONG_LOG), AdviceReport(advice=MANY), recommended("4090")])
 def test_no_placeholder_is_left(answer: AdviceReport, language: str) -> None:
-    for text in (AdviceTerminal().render(answer, language), AdviceMarkdown().render(answer, language)):
+    for text in (on_terminal(answer, language), as_note(answer, language)):
         prose = text.replace("{key: on_host(value) for key, value in x.items()}", "")
         assert "{" not in prose.replace("{'", "")
         assert ":range}" not in text
@@ -180,11 +188,11 @@ def test_no_placeholder_is_left(answer: AdviceReport, language: str) -> None:
 
 def test_the_terminal_keeps_to_its_width() -> None:
     for answer in (AdviceReport(advice=LONG_LOG), recommended()):
-        assert max(map(len, AdviceTerminal(colour=False).render(answer, "en").splitlines())) <= 80
+        assert max(map(len, on_terminal(answer).splitlines())) <= 80
 
 
 def test_the_note_shows_before_and_after_side_by_side() -> None:
-    note = AdviceMarkdown().render(AdviceReport(advice=LONG_LOG), "en")
+    note = as_note(AdviceReport(advice=LONG_LOG))
     assert note.startswith("# ")
     assert "Whole run" in note
     assert "```diff\n- eval_interval = 250\n+ eval_interval = 2000\n```" in note

@@ -23,7 +23,7 @@ from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
 from stepwatch.gpus.choice import as_card, card_of_this_machine, named_card
 from stepwatch.i18n import LANGUAGES
-from stepwatch.presenters.calibrations import calibration_table
+from stepwatch.presenters import render
 
 SMALL = Workload(
     n_layer=4, n_head=4, n_embd=192, block_size=256, vocab_size=65, batch_size=8, grad_accum=1, compile=False,
@@ -289,12 +289,12 @@ def test_what_is_more_work_takes_longer(change: dict[str, Any]) -> None:
 def test_a_busy_machine_is_told_in_the_table() -> None:
     calm = a_calibration()
     busy = replace(calm, figures={**calm.figures, "waiting": figure(2.0, "1")})
-    assert "was busy" in calibration_table(busy, "en")
-    assert "was busy" not in calibration_table(calm, "en")
+    assert "was busy" in str(render(busy, "terminal", "en"))
+    assert "was busy" not in str(render(calm, "terminal", "en"))
 
 
 def test_the_table_names_the_next_command() -> None:
-    table = calibration_table(a_calibration(), "en")
+    table = str(render(a_calibration(), "terminal", "en"))
     assert "0.100 TFLOPS" in table
     assert "stepwatch estimate CONFIG.py --gpu this" in table
-    assert all(calibration_table(a_calibration(driver="580.65"), language) for language in LANGUAGES)
+    assert all(str(render(a_calibration(driver="580.65"), "terminal", language)) for language in LANGUAGES)

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 import vl_convert
 
+from stepwatch.advice import advice_on_plan
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, numbers
-from stepwatch.presenters import CHARTS, PLAN_CHARTS, sentences, vega
-from stepwatch.presenters.charts import charts_of
+from stepwatch.presenters import CHARTS, PLAN_CHARTS, document_of, vega
+from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.pictures import png, svg
-from stepwatch.presenters.plan_charts import plan_charts_of
+from stepwatch.presenters.run_charts import times
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows
-from stepwatch.presenters.vega import Chart
+from stepwatch.presenters.vega import Plot
 from stepwatch.readers import read
-from stepwatch.report import iterations_json
+from stepwatch.report import PlanReport, Report, RunReport, iterations_json
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 
@@ -54,7 +55,23 @@ def a_plan(**settings: int) -> Plan:
     return plan(Settings.of(Origin.USER, dict(settings)), find_gpu("4070"))
 
 
-def by_name(charts: tuple[Chart, ...]) -> dict[str, Chart]:
+def charts_of(a: Analysis, language: str, *, most: int | None = None) -> tuple[Plot, ...]:
+    """All charts that the document of a run holds; `most` is the number of points that one of them may have."""
+    found = plots(Report(runs=(RunReport(analysis=a, advice=None),)), language)
+    limited = times(a, language, most) if most is not None else None
+    return tuple(limited if plot.name == "times" and limited is not None else plot for plot in found)
+
+
+def plan_charts_of(found: Plan, language: str) -> tuple[Plot, ...]:
+    return plots(PlanReport(plan=found, advice=advice_on_plan(found)), language)
+
+
+def plots(answer: Report | PlanReport, language: str) -> tuple[Plot, ...]:
+    drawn = (chart.draw(language, False) for chart in document_of(answer).charts().values() if chart.draw is not None)
+    return tuple(plot for plot in drawn if plot is not None)
+
+
+def by_name(charts: tuple[Plot, ...]) -> dict[str, Plot]:
     return {chart.name: chart for chart in charts}
 
 

@@ -14,20 +14,22 @@ from typing import Any
 
 import pytest
 
-from stepwatch.advice import advice_on_log
+from stepwatch.advice import advice_on_log, advice_on_plan
 from stepwatch.analysis import analyse
 from stepwatch.analysis.findings import WARNING, Finding
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
+from stepwatch.presenters import View, document_of, render
 from stepwatch.presenters import html as page
-from stepwatch.presenters import outline, plan_outline, sentences
-from stepwatch.presenters.blocks import Bullets, Section, Text
-from stepwatch.presenters.html import HtmlPresenter, PlanHtml, plan_body, report_body
-from stepwatch.presenters.lines import held
+from stepwatch.presenters.document import Bullets, Document, Headline, Section, Text
+from stepwatch.presenters.html import Body, body_of
+from stepwatch.presenters.run_answer import MOST_CHARTED_RUNS
+from stepwatch.presenters.run_sentences import headline
+from stepwatch.presenters.screen import held
 from stepwatch.readers import read
-from stepwatch.report import Report, RunReport
+from stepwatch.report import PlanReport, Report, RunReport
 from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_file, from_text
@@ -52,6 +54,18 @@ def a_report(text: str, source: str = "train.log") -> Report:
 
 def a_plan(**settings: int | str) -> Plan:
     return plan(Settings.of(Origin.USER, dict(settings)), find_gpu("4070"), claim="20ms")
+
+
+def report_body(report: Report, language: str, *, static: bool = True, **options: bool) -> Body:
+    return body_of(document_of(report, View(**options)), language, static=static)
+
+
+def plan_report(found: Plan, *remarks: Message) -> PlanReport:
+    return PlanReport(plan=found, advice=advice_on_plan(found), remarks=remarks)
+
+
+def whole_page(answer: Report | PlanReport, language: str, **options: bool) -> str:
+    return str(render(answer, "html", language, View(**options)))
 
 
 class Seen(HTMLParser):
@@ -98,7 +112,7 @@ class Seen(HTMLParser):
 
 @pytest.fixture(scope="module")
 def whole() -> str:
-    return HtmlPresenter().render(a_report(a_log(CUT)), "de")
+    return whole_page(a_report(a_log(CUT)), "de")
 
 
 @pytest.fixture(scope="module")
@@ -138,26 +152,26 @@ def test_no_style_or_event_is_set_inside_an_element(seen: Seen) -> None:
 def test_the_page_of_an_ordinary_log_is_below_two_megabytes(example: Path) -> None:
     analyses = [analyse(run) for run in read(from_file(str(example)))]
     report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
-    text = HtmlPresenter().render(report, "en")
+    text = whole_page(report, "en")
     assert len(text.encode()) < 2 * MIB
     Seen(text)
 
 
 def test_the_page_of_600000_iterations_is_below_four_megabytes() -> None:
     long = Truth(max_iters=600_000, log_interval=1, eval_interval=250, stall_share=0.005, noise=0.02)
-    assert len(HtmlPresenter().render(a_report(a_log(long)), "en").encode()) < 4 * MIB
+    assert len(whole_page(a_report(a_log(long)), "en").encode()) < 4 * MIB
 
 
 def test_of_many_runs_the_longest_are_written_out_and_a_few_of_them_drawn() -> None:
     """On purpose without the drawings for paper, which take longest."""
-    runs = (a_log(replace(CUT, max_iters=100, log_interval=1, seed=seed)) for seed in range(page.MOST_RUNS + 3))
-    report = a_report("".join(runs))
+    seeds = range(page.MOST_SECTIONS_ALIKE + 3)
+    report = a_report("".join(a_log(replace(CUT, max_iters=100, log_interval=1, seed=seed)) for seed in seeds))
     body = report_body(report, "en", static=False)
     found = Seen(body.html)
-    assert len(report.analyses) == page.MOST_RUNS + 3
-    assert len(found.all("section", class_="run")) == page.MOST_RUNS
+    assert len(report.analyses) == page.MOST_SECTIONS_ALIKE + 3
+    assert len(found.all("section", class_="run")) == page.MOST_SECTIONS_ALIKE
     assert "and 3 more" in found.text
-    assert len([name for name in body.specs if name.startswith("times-")]) == page.MOST_CHARTED_RUNS
+    assert len([name for name in body.specs if name.startswith("times-")]) == MOST_CHARTED_RUNS
 
 
 # --- nothing from outside becomes markup ------------------------------------------------------------------------
@@ -181,7 +195,7 @@ def hostile_report() -> Report:
 def test_hostile_text_stays_text() -> None:
     report = hostile_report()
     plain, hostile = (
-        Seen(HtmlPresenter(with_lines=True).render(found, "en")) for found in (a_report(a_log(CUT)), report)
+        Seen(whole_page(found, "en", with_lines=True)) for found in (a_report(a_log(CUT)), report)
     )
     assert len(hostile.all("script")) == len(plain.all("script"))
     assert hostile.all("img") == []
@@ -199,7 +213,8 @@ def test_the_body_holds_no_script(static: bool) -> None:
 
 
 def test_a_hostile_name_of_a_setting_stays_text_in_a_plan() -> None:
-    body = plan_body(a_plan(dataset=HOSTILE), (Message("{a:word}", {"a": HOSTILE}),), "es", why=True)
+    report = plan_report(a_plan(dataset=HOSTILE), Message("{a:word}", {"a": HOSTILE}))
+    body = body_of(document_of(report, View(why=True)), "es")
     assert Seen(body.html).all("script") == []
     assert "<script>alert(1)" in Seen(body.html).text
 
@@ -239,10 +254,15 @@ def test_no_id_is_given_twice(seen: Seen) -> None:
 # --- the same facts as the note ---------------------------------------------------------------------------------
 
 
-def sentences_of(section: Section) -> list[Message]:
-    texts = [block for block in section.blocks if isinstance(block, Text)]
-    texts += [item for block in section.blocks if isinstance(block, Bullets) for item in block.items]
-    return [message for text in texts for message in text.messages]
+def sentences_of(part: Document | Section) -> list[Message]:
+    """All that stands in sentences, but for what only a reader at a prompt is told."""
+    said = [part.heading] if isinstance(part, Section) else [part.title] if part.title else []
+    for block in part.blocks:
+        if isinstance(block, Headline):
+            said += [message for paragraph in block.paragraphs for message in paragraph]
+        texts = block.items if isinstance(block, Bullets) else [block] if isinstance(block, Text) else []
+        said += [message for text in texts for message in text.messages]
+    return said + [message for inner in part.sections if not inner.prompt for message in sentences_of(inner)]
 
 
 def plainly(text: str) -> str:
@@ -253,25 +273,23 @@ def plainly(text: str) -> str:
 def test_the_page_says_what_the_note_says(language: str) -> None:
     report = a_report(a_log(CUT))
     text = plainly(Seen(report_body(report, language).html).text)
-    (a,) = report.analyses
-    told = [outline.title(report), sentences.headline(a)]
-    for section in outline.sections(report, a):
-        told += [section.heading, *sentences_of(section)]
+    told = sentences_of(document_of(report))
+    assert len(told) > 20
     assert [message.key for message in told if plainly(say(message, language)) not in text] == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_page_of_a_plan_says_what_its_note_says(language: str) -> None:
     found = a_plan()
-    text = plainly(Seen(plan_body(found, found.notes, language, why=True).html).text)
-    for section in plan_outline.sections(found, found.notes, why=True):
-        for message in (section.heading, *sentences_of(section)):
-            assert plainly(say(message, language)) in text, message.key
+    document = document_of(plan_report(found, *found.notes), View(why=True))
+    text = plainly(Seen(body_of(document, language).html).text)
+    for message in sentences_of(document):
+        assert plainly(say(message, language)) in text, message.key
 
 
 def test_a_plan_has_a_page_of_its_own() -> None:
     found = a_plan()
-    text = PlanHtml().render(found, found.notes, "en")
+    text = whole_page(plan_report(found, *found.notes), "en")
     assert len(text.encode()) < 2 * MIB
     assert {item["data-chart"] for item in Seen(text).all("div", class_="drawing")} == {"parts", "memory"}
 
@@ -311,7 +329,7 @@ def test_the_keyboard_reaches_the_content_at_once(seen: Seen) -> None:
 
 def test_a_figure_is_not_parted_from_its_unit() -> None:
     report = a_report(a_log(CUT))
-    shown = say(sentences.headline(report.analyses[0]), "en")
+    shown = say(headline(report.analyses[0]), "en")
     assert held(shown) != shown
     assert held(shown) in report_body(report, "en").html
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stepwatch.presenters.lines import plain
-from stepwatch.presenters.overview import overview, shortened
+from stepwatch.presenters.screen import Column, Row, fitted, shortened, shown
 
 HEADS = ["Run", "Log", "Format", "Card", "Iterations", "Step", "tokens/s", "MFU", "Steps’ share", "State"]
+FIGURES = {"Run", "Iterations", "Step", "tokens/s", "MFU", "Steps’ share"}
 FIRST = [
     "1",
     "sweep/llama-3-8b-lr-3e-4/train.log",
@@ -23,22 +23,28 @@ SECOND = ["2", "sweep/llama-3-8b-lr-1e-4/train.log", "llm.c", "–", "1,000", "1
 ROWS = [[*FIRST, "length unknown"], [*SECOND, "ended before its first iteration"]]
 
 
+def overview(rows: list[list[str]], width: int) -> tuple[str, tuple[str, ...]]:
+    """The text of the table, and the heads of the columns without room."""
+    columns = [Column(head, "right" if head in FIGURES else "left") for head in HEADS]
+    found = fitted(columns, list(map(Row, rows)), width, left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
+    return shown(found[0], width, False), found[1]
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    assert max(map(len, plain(overview(HEADS, ROWS, width).lines).splitlines())) <= width
+    assert max(map(len, overview(ROWS, width)[0].splitlines())) <= width
 
 
 def test_a_wide_terminal_shows_all_on_one_line_each() -> None:
-    found = overview(HEADS, ROWS, 160)
-    text = plain(found.lines)
-    assert found.left_out == ()
+    text, left_out = overview(ROWS, 160)
+    assert left_out == ()
     assert all(" ".join(row) in " ".join(text.split()) for row in ROWS)
 
 
 def test_columns_without_room_are_named_those_that_tell_nothing_first() -> None:
     rows = [[*row[:3], "–", *row[4:]] for row in ROWS]
-    assert overview(HEADS, rows, 96).left_out == ("Card",)
-    assert overview(HEADS, rows, 80).left_out == ("Format", "Card", "MFU")
+    assert overview(rows, 96)[1] == ("Card",)
+    assert overview(rows, 80)[1] == ("Format", "Card", "MFU")
 
 
 def test_names_lose_their_middle_and_stay_distinct() -> None:

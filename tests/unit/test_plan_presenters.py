@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from stepwatch.advice import advice_on_plan
 from stepwatch.estimator.plan import Plan, plan, plan_json
 from stepwatch.gpus import find_gpu, gpus
 from stepwatch.i18n import numbers
 from stepwatch.i18n import say as say_plainly
 from stepwatch.messages import Message
-from stepwatch.presenters import plan_sentences, plans
-from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
+from stepwatch.presenters import View, plan_sentences, render, terminal
+from stepwatch.report import PlanReport
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.units import TERA, Interval
 
@@ -47,11 +48,16 @@ def a_plan(config: str | dict[str, Value] = "gpt2", gpu: str = "4070", **options
 
 
 def on_terminal(of: Plan, *remarks: Message, **options: Any) -> str:
-    return PlanTerminal(**options).render(of, remarks, "en")
+    return answered(of, "terminal", *remarks, **options)
 
 
 def as_note(of: Plan, *remarks: Message, **options: Any) -> str:
-    return PlanMarkdown(**options).render(of, remarks, "en")
+    return answered(of, "md", *remarks, **options)
+
+
+def answered(of: Plan, form: str, *remarks: Message, language: str = "en", **options: Any) -> str:
+    report = PlanReport(plan=of, advice=advice_on_plan(of), remarks=remarks)
+    return str(render(report, form, language, View(**options)))
 
 
 def unwrapped(text: str) -> str:
@@ -80,7 +86,7 @@ def test_first_screen_fits_with_sentences_a_third_longer(
         words = len(re.sub(r"\{.*?\}", "", message.key)) // 3
         return say_plainly(message, language) + ("abcd " * words)[: words - words % 5].rstrip() + "x" * (words % 5)
 
-    monkeypatch.setattr(plans, "say", wordy)
+    monkeypatch.setattr(terminal, "say", wordy)
     text = on_terminal(a_plan(config, gpu, n_gpus=n_gpus, claim="20min"), REMARK)
     lines = text.splitlines()
     assert len(lines) <= 25
@@ -180,8 +186,8 @@ def test_why_shows_the_terms_the_floor_and_the_counts(config: str) -> None:
 
 def test_shares_of_the_terms_sum_to_the_whole() -> None:
     rows = list(plan_sentences.term_rows(a_plan(n_gpus=8)))
-    assert sum(row.share.params["share"] for row in rows[:-1]) == pytest.approx(1.0)
-    assert rows[-1].time.params["time"] == pytest.approx(sum(row.time.params["time"] for row in rows[:-1]))
+    assert sum(share.params["share"] for _, _, share in rows[:-1]) == pytest.approx(1.0)
+    assert rows[-1][1].params["time"] == pytest.approx(sum(time.params["time"] for _, time, _ in rows[:-1]))
 
 
 # --- memory -----------------------------------------------------------------------------------------------------
@@ -301,8 +307,8 @@ def test_front_matter_is_there_when_asked_for() -> None:
 def test_every_language_and_form_answers(config: str, language: str) -> None:
     of = a_plan(config, claim="1h")
     for why in (False, True):
-        assert PlanTerminal(why=why).render(of, (REMARK,), language)
-        assert PlanMarkdown(why=why).render(of, (REMARK,), language)
+        for form in ("terminal", "md"):
+            assert answered(of, form, REMARK, language=language, why=why)
 
 
 def test_every_card_with_a_known_speed_is_answered_on_one_screen() -> None:
@@ -315,7 +321,7 @@ def test_every_card_with_a_known_speed_is_answered_on_one_screen() -> None:
 
 
 def test_the_terminal_loads_nothing_heavy() -> None:
-    heavy = "'rich', 'babel', 'vl_convert'"
-    code = f"import stepwatch.presenters.plans, sys; print([m for m in ({heavy}) if m in sys.modules])"
+    modules = "stepwatch.presenters.plan_answer, stepwatch.presenters.terminal, sys"
+    code = f"import {modules}; print([m for m in ('rich', 'babel', 'vl_convert') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -17,10 +17,9 @@ from stepwatch.analysis.findings import WARNING, Finding
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
-from stepwatch.presenters import sentences
-from stepwatch.presenters.jsondoc import JsonPresenter
-from stepwatch.presenters.markdown import MarkdownPresenter, escaped
-from stepwatch.presenters.terminal import TerminalPresenter
+from stepwatch.presenters import View, render
+from stepwatch.presenters import run_sentences as sentences
+from stepwatch.presenters.markdown import escaped
 from stepwatch.readers import read
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Unread
@@ -66,15 +65,15 @@ def of(*analyses: Analysis) -> Report:
 
 
 def on_terminal(report: Report, **options: bool) -> str:
-    return TerminalPresenter(**options).render(report, "en")
+    return str(render(report, "terminal", "en", View(**options)))
 
 
 def as_note(report: Report, **options: bool) -> str:
-    return MarkdownPresenter(**options).render(report, "en")
+    return str(render(report, "md", "en", View(**options)))
 
 
 def as_json(report: Report) -> dict:
-    return json.loads(JsonPresenter().render(report, "en"))["runs"][0]
+    return json.loads(render(report, "json", "en"))["runs"][0]
 
 
 # --- the first screen -------------------------------------------------------------------------------------------
@@ -264,7 +263,7 @@ def test_full_shows_all_findings_the_slow_iterations_and_the_settings() -> None:
     text = " ".join(on_terminal(report, full=True).split())
     for finding in as_json(report)["findings"]:
         assert " ".join(finding["text"].split()) in text
-    assert "Slow iterations" in text
+    assert "Which iterations are slow" in text
     assert "eval_interval 500 from the log" in text
 
 

@@ -11,7 +11,8 @@ from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
 
 from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
-from stepwatch.presenters.live import event_line, progress_line, screen
+from stepwatch.presenters.look_answer import event_line, progress_line
+from stepwatch.presenters.terminal import live_lines
 from stepwatch.watch import (
     DONE,
     LINES_AGAIN,
@@ -110,7 +111,8 @@ def test_a_thinned_run_costs_what_the_whole_one_costs(truth: Truth) -> None:
     assert live.goodput.iterations == all_at_once.goodput.iterations
     assert live.phases.eval_interval == all_at_once.phases.eval_interval
     assert live.run.settings.count("log_interval") == all_at_once.run.settings.count("log_interval")
-    for mine, other in zip(live.costs[:4], all_at_once.costs[:4], strict=True):
+    for name in ("step_s", "eval_s", "checkpoint_s", "compile_s"):
+        mine, other = (getattr(analysis.costs, name) for analysis in (live, all_at_once))
         assert (mine is None) == (other is None)
         if mine is not None and other is not None:
             assert mine.low <= other.high
@@ -323,9 +325,9 @@ def test_the_screen_never_overflows(width: int, height: int) -> None:
     live = a_watched_run(200)
     then(live, range(200, 201), seconds=9.0)
     then(live, range(201, 240), seconds=1.4)
-    look = live.look(400.0)._replace(name="a-very-long-name-of-a-log-file-" * 4 + ".log")
+    look = replace(live.look(400.0), name="a-very-long-name-of-a-log-file-" * 4 + ".log")
     for at in (look, a_live().look(0.0), a_watched_run(0).look(1.0), a_watched_run(1).look(1.0)):
-        drawn = screen(at, "en", width=width, height=height)
+        drawn = live_lines(at, "en", width=width, height=height)
         assert len(drawn) <= height
         assert max(len(line.text) for line in drawn) <= width
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.analysis.statistics import Floats, median, running_median, spread
-from stepwatch.run import Iterations
+from stepwatch.analysis.statistics import median, running_median, spread
+from stepwatch.run import Floats, Iterations
 
 WINDOW = 51  # rows; a slow spell shorter than half of it is a burst of slow iterations, a longer one a regime
 PRINTED_STEP_S = 1e-5  # nanoGPT prints hundredths of a millisecond
@@ -30,9 +30,8 @@ def baseline_of(iterations: Iterations, normal: np.ndarray) -> Baseline | None:
     times = np.maximum(iterations.time_s[normal], PRINTED_STEP_S / 2)
     local = running_median(times, WINDOW)
     everywhere = spread_over(local, normal)
-    stride = max(1, len(times) // 200_000)
     rounding = 0.3 * PRINTED_STEP_S / median(times)
-    return Baseline(time_s=everywhere, noise=max(spread(np.log(times[::stride] / local[::stride])), rounding))
+    return Baseline(time_s=everywhere, noise=max(spread(np.log(times / local)), rounding))
 
 
 def spread_over(values: Floats, rows: np.ndarray) -> Floats:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
 
 _NOTHING = np.zeros(0)
+NO_SPLIT = Split(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+NO_GOODPUT = Goodput(
+    wall_s=0.0, interval_s=Interval.exactly(0.0), parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False
+)
 
 
 def too_little(run: Run, gpu_known: bool) -> NoIterations:
@@ -28,38 +32,29 @@ def too_little(run: Run, gpu_known: bool) -> NoIterations:
             Message("the run ended before its first iteration"),
             Message("line {line:n} of the log says why", {"line": run.faults[-1].line + 1}),
         )
-    what = Message("the log has a header but no iteration yet")
+    hint = Message("the header tells too little of the model; wait for the first lines")
     if not gpu_known:
-        return NoIterations(
-            what, Message("name the card with --gpu to hear what to expect, or wait for the first lines")
-        )
-    return NoIterations(what, Message("the header tells too little of the model; wait for the first lines"))
+        hint = Message("name the card with --gpu to hear what to expect, or wait for the first lines")
+    return NoIterations(Message("the log has a header but no iteration yet"), hint)
 
 
 def no_phases(run: Run) -> Phases:
     return Phases(
-        phase=_NOTHING.astype(np.int8), certainty=_NOTHING.astype(np.int8), baseline=None,
-        eval_interval=run.settings.count("eval_interval"), eval_interval_inferred=False, first_evaluates=False,
-        first_saves=False, covers=_NOTHING.astype(np.int64), unlogged_evals=(), unlogged_saves=(), trailing=None,
-        artefact=_NOTHING.astype(bool), periodic=None,
-    )  # fmt: skip
+        phase=_NOTHING.astype(np.int8),
+        certainty=_NOTHING.astype(np.int8),
+        covers=_NOTHING.astype(np.int64),
+        artefact=_NOTHING.astype(bool),
+        eval_interval=run.settings.count("eval_interval"),
+    )
 
 
 def expected_costs(expected: Estimate) -> Costs:
-    how = dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s"), MODELLED)
     return Costs(
-        step_s=expected.step_s, eval_s=expected.eval_s, checkpoint_s=expected.checkpoint_s,
-        compile_s=expected.compile_s, how=how, mean_ratio=1.0, pair_s=None,
-    )  # fmt: skip
-
-
-def no_split() -> Split:
-    return Split(step_s=_NOTHING, eval_s=_NOTHING, checkpoint_s=_NOTHING, compile_s=_NOTHING, unexplained_s=_NOTHING)
-
-
-def no_goodput() -> Goodput:
-    return Goodput(
-        wall_s=0.0, interval_s=Interval.exactly(0.0), parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False
+        step_s=expected.step_s,
+        eval_s=expected.eval_s,
+        checkpoint_s=expected.checkpoint_s,
+        compile_s=expected.compile_s,
+        how=dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s"), MODELLED),
     )
 
 
@@ -71,6 +66,10 @@ def expected_forecast(run: Run, expected: Estimate) -> Forecast:
         return Forecast(per_thousand_s=expected.step_s.scaled(1000), basis="estimate")
     whole = total(expected, run.settings)
     return Forecast(
-        total_s=whole.total_s, remaining_s=whole.total_s, basis="estimate", max_iters=end,
-        evals_ahead=whole.evaluations, saves_ahead=whole.saves.mid,
-    )  # fmt: skip
+        total_s=whole.total_s,
+        remaining_s=whole.total_s,
+        basis="estimate",
+        max_iters=end,
+        evals_ahead=whole.evaluations,
+        saves_ahead=whole.saves.mid,
+    )

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.costs import NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES
 from stepwatch.analysis.statistics import spread
 from stepwatch.analysis.throughput import tokens_per_iteration
 from stepwatch.errors import InputError, Notice, UsageError
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.settings import PRIVATE, Value
 from stepwatch.units import MS, Interval, interval_json
 
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
-SAME_TOKENS = 0.005  # a size that was told by a printed rate is off by what that was rounded
 LARGE_PART = 0.02  # of the wall time: a smaller share of stalls explains nothing
 DECIMALS = 3  # of a ratio, as it is printed: what the verdict says can be seen in the figures
 Verdict = Literal["faster", "slower", "same", "unknown"]
 SIDES = ("A", "B")
 PARTS = ("step", "eval", "checkpoint", "compile")
-_PERCENT = Pattern(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
+_PERCENT = re.compile(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
 _NOT_SPEED = frozenset({  # of a step
     "learning_rate", "weight_decay", "beta1", "beta2", "grad_clip", "decay_lr", "warmup_iters", "lr_decay_iters",
     "min_lr", "max_iters", "eval_only", "log_interval", "eval_interval", "eval_iters", "always_save_checkpoint",
@@ -45,7 +45,7 @@ class Changed(NamedTuple):
     after: Value
 
 
-class Part(NamedTuple):
+class ComparedCost(NamedTuple):
     """What one part costs in either run; None where it does not occur or cannot be told."""
 
     name: str
@@ -54,7 +54,8 @@ class Part(NamedTuple):
     ratio: Interval | None
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
     before: Analysis
     after: Analysis
     names: tuple[str, str]
@@ -62,13 +63,13 @@ class Comparison(NamedTuple):
     """Of the time that the same number of tokens takes, after over before: 1.05 is 5 % slower."""
     per_token: bool
     """Whether iterations of different size were made comparable by their tokens."""
-    verdict: Verdict
-    parts: tuple[Part, ...]
+    parts: tuple[ComparedCost, ...]
     changed: tuple[Changed, ...]
-    doubts: tuple[Message, ...]
+    verdict: Verdict = "unknown"
+    doubts: tuple[Message, ...] = ()
     """Why nothing can be told: then the verdict is unknown, and the ratio no claim."""
-    reasons: tuple[Message, ...]
-    notes: tuple[Message, ...]
+    reasons: tuple[Message, ...] = ()
+    notes: tuple[Message, ...] = ()
     """What was taken for granted, left out or chosen."""
     limit: float | None = None
     notices: tuple[Notice, ...] = ()
@@ -84,37 +85,50 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    before: Analysis, after: Analysis, *, names: tuple[str, str] | None = None, limit: float | None = None,
+    before: Analysis,
+    after: Analysis,
+    *,
+    names: tuple[str, str] | None = None,
+    limit: float | None = None,
     notes: Sequence[Message] = (),
-) -> Comparison:  # fmt: skip
-    """Raises InputError where one of the runs does not tell what a normal iteration takes."""
-    names = _told_apart(names or (before.run.source or "-", after.run.source or "-"))
+) -> Comparison:
+    """Raises InputError where one of the runs does not show what a normal iteration takes."""
+    names = names or (before.run.source or "-", after.run.source or "-")
+    if names[0] == names[1]:  # in two directories, say
+        names = f"{SIDES[0]}: {names[0]}", f"{SIDES[1]}: {names[1]}"
     for name, a in zip(names, (before, after), strict=True):
-        if a.costs.how.get("step_s") != MEASURED or not a.costs.step_s.mid > 0:
+        if not a.costs.step_known:
             raise InputError(
                 Message("“{name:word}” does not tell what a normal iteration takes", {"name": name}),
                 Message("compare logs with some plain iterations in each"),
             )
     sizes = tokens_per_iteration(before.run), tokens_per_iteration(after.run)
     scale = sizes[0] / sizes[1] if sizes[0] and sizes[1] else 1.0
+    # Settings that both logs state, with another value; never one that names a person or a place.
+    one, other = before.run.settings, after.run.settings
+    shared = [name for name in one if name in other and name not in PRIVATE]
     found = Comparison(
-        before, after, names, _ratio(before, after, scale), abs(scale - 1) > SAME_TOKENS, "unknown",
-        tuple(_parts(before, after)), tuple(_changed(before, after)), (), (), (), limit,
-    )  # fmt: skip
+        before=before,
+        after=after,
+        names=names,
+        ratio=_over(_as_printed(after), _as_printed(before), scale),
+        per_token=abs(scale - 1) > BETWEEN_RUNS,
+        parts=tuple(_parts(before, after)),
+        changed=tuple(
+            Changed(name, one[name].value, other[name].value) for name in shared if one[name].value != other[name].value
+        ),
+        limit=limit,
+    )
     doubts = (*_of_one_row(found), *_of_sizes(found), *_of_meaning(found))
-    return found._replace(
-        verdict="unknown" if doubts else _verdict(found.ratio), doubts=doubts, reasons=tuple(_reasons(found)),
-        notes=(*notes, *_notes(found)),
-    )  # fmt: skip
-
-
-def _told_apart(names: tuple[str, str]) -> tuple[str, str]:
-    """Two logs of one name, in two directories, say."""
-    return names if names[0] != names[1] else (f"{SIDES[0]}: {names[0]}", f"{SIDES[1]}: {names[1]}")
-
-
-def _ratio(before: Analysis, after: Analysis, scale: float) -> Interval:
-    return _over(_as_printed(after), _as_printed(before), scale)
+    verdict: Verdict = "same"
+    if doubts:
+        verdict = "unknown"
+    elif _printed(found.ratio.low) > 1:
+        verdict = "slower"
+    elif _printed(found.ratio.high) < 1:
+        verdict = "faster"
+    reasons = tuple(_reasons(found))
+    return replace(found, verdict=verdict, doubts=doubts, reasons=reasons, notes=(*notes, *_notes(found)))
 
 
 def _as_printed(a: Analysis) -> Interval:
@@ -130,48 +144,26 @@ def _as_printed(a: Analysis) -> Interval:
 def _over(after: Interval, before: Interval, scale: float = 1.0) -> Interval:
     """The ratio of two times that were measured apart."""
     mid = after.mid / before.mid * scale
-    noise = [BETWEEN_RUNS**2 + _relative(after, side) ** 2 + _relative(before, -side) ** 2 for side in (-1, 1)]
-    return Interval(mid * math.exp(-math.sqrt(noise[0])), mid, mid * math.exp(math.sqrt(noise[1])))
-
-
-def _relative(of: Interval, side: int) -> float:
-    return ((of.high - of.mid) if side > 0 else (of.mid - of.low)) / of.mid if of.mid > 0 else 0.0
+    down = math.hypot(BETWEEN_RUNS, (after.mid - after.low) / after.mid, (before.high - before.mid) / before.mid)
+    up = math.hypot(BETWEEN_RUNS, (after.high - after.mid) / after.mid, (before.mid - before.low) / before.mid)
+    return Interval(mid * math.exp(-down), mid, mid * math.exp(up))
 
 
 def _printed(ratio: float) -> float:
     return round(ratio, DECIMALS)
 
 
-def _verdict(ratio: Interval) -> Verdict:
-    return "slower" if _printed(ratio.low) > 1 else "faster" if _printed(ratio.high) < 1 else "same"
-
-
-def _parts(before: Analysis, after: Analysis) -> list[Part]:
-    found = []
+def _parts(before: Analysis, after: Analysis) -> Iterator[ComparedCost]:
     for name in PARTS:
-        costs = [getattr(a.costs, f"{name}_s") for a in (before, after)]
-        known = [
-            cost if cost is not None and a.costs.how.get(f"{name}_s") != NOT_SEPARABLE else None
-            for cost, a in zip(costs, (before, after), strict=True)
-        ]
-        one, other = known
-        ratio = _over(other, one) if one is not None and other is not None and one.mid > 0 and other.mid > 0 else None
+        one, other = (
+            getattr(a.costs, f"{name}_s") if a.costs.how.get(f"{name}_s") != NOT_SEPARABLE else None
+            for a in (before, after)
+        )
+        ratio = None
+        if one is not None and other is not None and one.mid > 0 and other.mid > 0:
+            ratio = _over(other, one)
         if one is not None or other is not None:
-            found.append(Part(name, one, other, ratio))
-    return found
-
-
-def _changed(before: Analysis, after: Analysis) -> list[Changed]:
-    """Settings that both logs tell, with another value; never one that names a person or a place."""
-    one, other = before.run.settings, after.run.settings
-    names = [name for name in dict.fromkeys((*one, *other)) if name not in PRIVATE]
-    values = ((name, _value(one, name), _value(other, name)) for name in names)
-    return [Changed(name, a, b) for name, a, b in values if a is not None and b is not None and a != b]
-
-
-def _value(settings: object, name: str) -> Value | None:
-    found = settings.get(name) if hasattr(settings, "get") else None
-    return found.value if found is not None else None
+            yield ComparedCost(name, one, other, ratio)
 
 
 # --- what cannot be told ----------------------------------------------------------------------------------------
@@ -267,58 +259,35 @@ def _notes(c: Comparison) -> Iterator[Message]:
 # --- why --------------------------------------------------------------------------------------------------------
 
 
-def _reasons(c: Comparison) -> list[Message]:
-    """As far as the logs tell; the cause itself stands in no log."""
-    found = [*_of_cards(c), *_of_settings(c), *_of_model(c)]
-    return found + [message for name, a in c.named for message in _of_machine(name, a)]
-
-
-def _of_cards(c: Comparison) -> list[Message]:
+def _reasons(c: Comparison) -> Iterator[Message]:
+    """As far as the logs show; the cause itself stands in no log."""
     one, other = c.before.throughput, c.after.throughput
-    if one.gpu is None or other.gpu is None or one.gpu.name == other.gpu.name:
-        return []
-    facts = {"one": one.gpu.name, "other": other.gpu.name, "peak": one.peak_flops, "peaks": other.peak_flops}
-    if not one.peak_flops or not other.peak_flops:
-        return [Message("Another card: {other:word} instead of {one:word}.", facts)]
-    return [
-        Message("Another card: {other:word} (peak {peaks:tflops}) instead of {one:word} (peak {peak:tflops}).", facts)
-    ]
-
-
-def _of_settings(c: Comparison) -> list[Message]:
+    if one.gpu is not None and other.gpu is not None and one.gpu.name != other.gpu.name:
+        facts = {"one": one.gpu.name, "other": other.gpu.name, "peak": one.peak_flops, "peaks": other.peak_flops}
+        text = Message("Another card: {other:word} instead of {one:word}.", facts)
+        if one.peak_flops and other.peak_flops:
+            text = Message(
+                "Another card: {other:word} (peak {peaks:tflops}) instead of {one:word} (peak {peak:tflops}).", facts
+            )
+        yield text
     names = [changed.name for changed in c.changed if changed.name not in _NOT_SPEED]
-    if not names:
-        return []
-    return [Message("Settings that bear on the speed differ: {names:list}.", {"names": ", ".join(names)})]
-
-
-def _of_model(c: Comparison) -> list[Message]:
-    """What the estimator expects of the two, where it knows both."""
-    if c.before.expected is None or c.after.expected is None or not all(a.throughput.possible for _, a in c.named):
-        return []
-    expected = c.after.expected.step_s.mid / c.before.expected.step_s.mid
-    if abs(expected - 1) < 0.01:
-        return []
-    measured = c.after.costs.step_s.mid / c.before.costs.step_s.mid
-    facts = {"expected": expected, "measured": measured}
-    return [
-        Message(
-            "From settings and cards alone an iteration should take {expected:ratio} times as long; it takes "
-            "{measured:ratio} times.",
-            facts,
-        )
-    ]
-
-
-def _of_machine(source: str, a: Analysis) -> list[Message]:
-    name = {"name": source}
-    found = []
-    if len(a.regimes.regimes) > 1:
-        found.append(Message("In “{name:word}” the speed changed during the run.", name))
-    if a.goodput.wall_s > 0 and a.goodput.parts_s["stall"] > LARGE_PART * a.goodput.wall_s:
-        share = a.goodput.parts_s["stall"] / a.goodput.wall_s
-        found.append(Message("In “{name:word}” {share:pct} of the time was lost in stalls.", {**name, "share": share}))
-    return found
+    if names:
+        yield Message("Settings that bear on the speed differ: {names:list}.", {"names": ", ".join(names)})
+    if c.before.expected is not None and c.after.expected is not None and one.possible and other.possible:
+        expected = c.after.expected.step_s.mid / c.before.expected.step_s.mid
+        if abs(expected - 1) >= 0.01:
+            yield Message(
+                "From settings and cards alone an iteration should take {expected:ratio} times as long; it takes "
+                "{measured:ratio} times.",
+                {"expected": expected, "measured": c.after.costs.step_s.mid / c.before.costs.step_s.mid},
+            )
+    for name, a in c.named:
+        if len(a.regimes.regimes) > 1:
+            yield Message("In “{name:word}” the speed changed during the run.", {"name": name})
+        stalls, wall = a.goodput.parts_s["stall"], a.goodput.wall_s
+        if wall > 0 and stalls > LARGE_PART * wall:
+            facts = {"name": name, "share": stalls / wall}
+            yield Message("In “{name:word}” {share:pct} of the time was lost in stalls.", facts)
 
 
 # --- options, JSON ----------------------------------------------------------------------------------------------

@@ -105,16 +105,12 @@ def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimat
     """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
     if expected is None or len(run.iterations) != 1 or not phases.of(Phase.FIRST).any():
         return costs
-    whole = float(run.iterations.time_s[0])
+    rest = float(run.iterations.time_s[0]) - expected.step_s.mid
     evaluation = expected.eval_s if phases.first_evaluates else Interval.exactly(0.0)
-    left = [whole - expected.step_s.mid - part for part in (evaluation.high, evaluation.mid, evaluation.low)]
-    compilation = Interval(*(max(seconds, 0.0) for seconds in left))
-    how = {**costs.how, "step_s": MODELLED, "compile_s": MODELLED}
+    left = (max(rest - part, 0.0) for part in (evaluation.high, evaluation.mid, evaluation.low))
+    costs = replace(costs, step_s=expected.step_s, compile_s=Interval(*left))
+    modelled = ["step_s", "compile_s"]
     if phases.first_evaluates:
-        how["eval_s"] = MODELLED
-    return costs._replace(
-        step_s=expected.step_s,
-        eval_s=evaluation if phases.first_evaluates else costs.eval_s,
-        compile_s=compilation,
-        how=how,
-    )
+        costs = replace(costs, eval_s=evaluation)
+        modelled.append("eval_s")
+    return replace(costs, how={**costs.how, **dict.fromkeys(modelled, MODELLED)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,24 +14,15 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
-from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Timing, UnreadLines
+from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Floats, Ints, Timing, UnreadLines
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
-    from stepwatch.units import Interval
 
 INFO, NOTICE, WARNING = "info", "notice", "warning"
 
-ONLY_BEGUN = Message(
-    "The log has no iteration yet: every figure is what the estimator expects of this card, none was measured."
-)
-FEW_ROWS, FAR_APART = 3, 50
 SLEEP_RATIO = 50.0
-
-
-_NUMBERED = Pattern(r"(?<![\w*])iter(?:ation)?\s+\d{1,12}\s*:")
 
 
 class Finding(NamedTuple):
@@ -39,23 +31,7 @@ class Finding(NamedTuple):
     message: Message
 
 
-def find_findings(analysis: Analysis) -> tuple[Finding, ...]:
-    if not len(analysis.run.iterations):
-        return (Finding("only_begun", NOTICE, ONLY_BEGUN),)
-    return tuple(finding for rule in _rules_for(analysis) for finding in rule(analysis))
-
-
-def _rules_for(analysis: Analysis) -> Iterator[Callable[[Analysis], Iterator[Finding]]]:
-    """Those of ranks and recorders are loaded where they have something to judge."""
-    yield from RULES
-    if analysis.run.span is not None:
-        from stepwatch.analysis import recorded
-
-        yield from recorded.RULES
-    if analysis.ranks is not None:
-        from stepwatch.analysis import ranks
-
-        yield from ranks.RULES
+Rule = Callable[["Analysis"], Iterator[Finding]]
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------
@@ -68,114 +44,103 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     row = int(rows[0])
     covers, last = int(a.phases.covers[row]), int(a.run.iterations.number[row])
     facts = {
-        "at": last, "begin": last - covers + 1, "time": float(a.run.iterations.time_s[row] * covers),
-        "compile": a.costs.compile_s, "eval": a.costs.eval_s,
-    }  # fmt: skip
-    if covers > 1 and a.run.compile_s is None:
-        yield Finding("first_iteration", INFO, _of_a_first_mean(a, a.costs.compile_s, facts))
-        return
+        "at": last,
+        "begin": last - covers + 1,
+        "time": float(a.run.iterations.time_s[row] * covers),
+        "compile": a.costs.compile_s,
+        "eval": a.costs.eval_s,
+    }
+    mixed = a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates
+    compiles, evaluates = a.costs.compile_s.mid > 0, a.phases.first_evaluates and a.costs.eval_s is not None
     if a.run.compile_s is not None:
         text = Message("Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed.", facts)
-    elif a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
+    elif covers > 1:  # one time for all of the first iterations
+        text = Message("Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed.", facts)
+        if mixed:
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed.", facts)
+        elif not compiles and a.phases.first_evaluates:
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.", facts)
+        elif not compiles:
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.", facts)
+        elif evaluates:
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed.", facts)
+    elif mixed:
         text = Message("Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed.", facts)
-    elif a.costs.compile_s.mid <= 0:
-        text = (
-            Message("Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.", facts)
-            if "eval" in a.run.holds
-            else Message("Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts)
-        )
+    elif not compiles and "eval" in a.run.holds:
+        text = Message("Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.", facts)
+    elif not compiles:
+        text = Message("Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts)
     elif a.phases.first_saves:
         text = Message("Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed.", facts)
-    elif a.phases.first_evaluates and a.costs.eval_s is not None:
+    elif evaluates:
         text = Message("Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count for the speed.", facts)
     else:
         text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed.", facts)
     yield Finding("first_iteration", INFO, text)
 
 
-def _of_a_first_mean(a: Analysis, compilation: Interval, facts: dict[str, object]) -> Message:
-    """What to say of the first iterations where the log tells one time for all of them."""
-    text = Message("Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed.", facts)
-    if a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates:
-        text = Message("Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed.", facts)
-    elif compilation.mid <= 0 and a.phases.first_evaluates:
-        text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.", facts)
-    elif compilation.mid <= 0:
-        text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.", facts)
-    elif a.phases.first_evaluates and a.costs.eval_s is not None:
-        text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed.", facts)
-    return text
-
-
 def warm_up(a: Analysis) -> Iterator[Finding]:
     if a.regimes.stable_from is not None:
-        facts = {"at": a.regimes.stable_from}
-        yield Finding(
-            "warm_up",
-            INFO,
-            Message(
-                "The times are stable from iteration {at:n} on; before that the machine was still warming up.", facts
-            ),
-        )
+        text = Message("The times are stable from iteration {at:n} on; before that the machine was still warming up.", {"at": a.regimes.stable_from})
+        yield Finding("warm_up", INFO, text)
 
 
 def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
     rows = a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
     if not rows.any() or a.phases.baseline is None or a.costs.eval_s is None:
         return
-    times = a.run.iterations.time_s[rows]
+    times, count = a.run.iterations.time_s[rows], int(rows.sum())
     facts = {
-        "at": a.run.iterations.number[rows].tolist(), "time": median(times), "cost": a.costs.pair_s or a.costs.eval_s,
-        "ratio": median(times / a.phases.baseline.time_s[rows]), "interval": a.phases.eval_interval,
-        "count": int(rows.sum()), "eval": a.costs.eval_s,
-    }  # fmt: skip
-    count = int(rows.sum())
+        "at": a.run.iterations.number[rows].tolist(),
+        "time": median(times),
+        "cost": a.costs.pair_s or a.costs.eval_s,
+        "ratio": median(times / a.phases.baseline.time_s[rows]),
+        "interval": a.phases.eval_interval,
+        "count": count,
+        "eval": a.costs.eval_s,
+    }
     if not a.run.evaluations:
-        yield Finding("silent_evaluations", NOTICE, Message(
+        message = Message(
             "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one. No line says so, but its number and its size are those of an evaluation.",
             facts,
             "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their size are those of an evaluation.",
             count if a.phases.eval_interval else 1,
-        ))  # fmt: skip
-    elif a.phases.of(Phase.EVAL_CHECKPOINT).any():
-        yield Finding("evaluation_spikes", INFO, Message(
+        )
+        yield Finding("silent_evaluations", NOTICE, message)
+        return
+    message = Message(
+        "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
+        facts,
+        "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
+        count,
+    )
+    if a.phases.of(Phase.EVAL_CHECKPOINT).any():
+        message = Message(
             "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the evaluation and the saving of the checkpoint are in the same printed time. That is normal.",
             facts,
             "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation, and where a checkpoint is written the saving, are in the same printed time. That is normal.",
             count,
-        ))  # fmt: skip
-    else:
-        yield Finding("evaluation_spikes", INFO, Message(
-            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
-            facts,
-            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
-            count,
-        ))  # fmt: skip
+        )
+    yield Finding("evaluation_spikes", INFO, message)
 
 
 def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
-    cost = a.costs.checkpoint_s
-    if cost is None:
+    if a.costs.checkpoint_s is None:
         return
+    saves = int(a.phases.of(Phase.EVAL_CHECKPOINT).sum())
+    facts = {"cost": a.costs.checkpoint_s, "pair": a.costs.pair_s, "saves": saves}
     how = a.costs.how.get("checkpoint_s")
-    facts = {"cost": cost, "pair": a.costs.pair_s, "saves": int(a.phases.of(Phase.EVAL_CHECKPOINT).sum())}
     if how == NOT_SEPARABLE and a.costs.pair_s is not None:
         text = Message("Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}.", facts)
-        yield Finding("checkpoint_cost", NOTICE, text)
     elif how == NOT_SEPARABLE:
-        yield Finding(
-            "checkpoint_cost",
-            NOTICE,
-            Message("Checkpoints were written, but nothing in this log shows what one costs.", facts),
-        )
+        text = Message("Checkpoints were written, but nothing in this log shows what one costs.", facts)
     elif how in (MODELLED, COMBINED):
         text = Message("A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage.", facts)
-        yield Finding("checkpoint_cost", INFO, text)
-    else:
+    elif a.phases.of(Phase.EVAL).any():
         text = Message("A checkpoint costs {cost:range}: the difference between evaluations with and without one.", facts)
-        if not a.phases.of(Phase.EVAL).any():
-            text = Message("A checkpoint costs {cost:range}.", facts)
-        yield Finding("checkpoint_cost", INFO, text)
+    else:
+        text = Message("A checkpoint costs {cost:range}.", facts)
+    yield Finding("checkpoint_cost", NOTICE if how == NOT_SEPARABLE else INFO, text)
 
 
 def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
@@ -184,18 +149,17 @@ def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
         return
     cost = a.costs.pair_s or a.costs.eval_s
     facts = {"at": list(hidden), "cost": cost}
+    message = Message(
+        "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it. It is counted here at {cost:range}.",
+        facts,
+        "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each.",
+        len(hidden),
+    )
     if cost is None or cost.high <= 0:
         message = Message(
             "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it, and nothing in this log tells its cost.",
             facts,
             "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log tells their cost.",
-            len(hidden),
-        )
-    else:
-        message = Message(
-            "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it. It is counted here at {cost:range}.",
-            facts,
-            "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each.",
             len(hidden),
         )
     yield Finding("hidden_evaluations", NOTICE, message)
@@ -205,45 +169,52 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     if not len(rows) or a.phases.baseline is None:
         return
-    excess = a.phases.excess_s(a.run, rows)
+    numbers, excess = a.run.iterations.number[rows], a.phases.excess_s(a.run, rows)
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
     asleep = (excess > SLEEP_S) & (ratio > SLEEP_RATIO)
-    numbers = a.run.iterations.number[rows]
     if asleep.any():
         facts = {"at": numbers[asleep].tolist(), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
-        yield Finding("sleep", WARNING, Message(
+        message = Message(
             "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
-            facts, "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
+            facts,
+            "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
             facts["count"],
-        ))  # fmt: skip
+        )
+        yield Finding("sleep", WARNING, message)
     awake = ~asleep
-    if a.run.inside is not None:
-        from stepwatch.analysis.recorded import explained_stalls
-
-        awake &= ~explained_stalls(a, rows)  # findings of their own
-    if a.phases.periodic is not None:
-        on_period = awake & (numbers % a.phases.periodic == 0)
-    if a.phases.periodic is not None and on_period.any():
+    if a.run.inside is not None:  # findings of their own
+        awake &= ~(held_up_by(a, rows, a.run.inside.data_s) | held_up_by(a, rows, a.run.inside.wait_s))
+    period = a.phases.periodic
+    on_period = awake & (numbers % period == 0) if period is not None else np.zeros(len(rows), bool)
+    if on_period.any():
         facts = {
-            "period": a.phases.periodic,
+            "period": period,
             "ratio": median(ratio[on_period]),
             "at": numbers[on_period].tolist(),
             "lost": float(excess[on_period].sum()),
         }
-        yield Finding("periodic_slowness", NOTICE, Message(
-            "Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: look for work of your own at that interval.", facts))  # fmt: skip
-        awake &= ~on_period
+        text = Message("Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: look for work of your own at that interval.", facts)
+        yield Finding("periodic_slowness", NOTICE, text)
+    awake &= ~on_period
     if awake.any():
-        facts = {
-            "at": numbers[awake].tolist(), "count": int(awake.sum()), "ratio": float(ratio[awake].max()), "of": a.run.logged,
-            "lost": float(excess[awake].sum()),
-        }  # fmt: skip
-        yield Finding("stall", NOTICE, Message(
-            "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else held the machine for {lost:time}.",
-            facts,
-            "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else held the machine for {lost:time} in all.",
-            facts["count"],
-        ))  # fmt: skip
+        largest, lost = float(ratio[awake].max()), float(excess[awake].sum())
+        yield Finding("stall", NOTICE, stall_message(numbers[awake].tolist(), largest, lost, a.run.logged))
+
+
+def stall_message(at: list[int], ratio: float, lost_s: float, logged: int) -> Message:
+    return Message(
+        "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else held the machine for {lost:time}.",
+        {"at": at, "count": len(at), "ratio": ratio, "of": logged, "lost": lost_s},
+        "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else held the machine for {lost:time} in all.",
+        len(at),
+    )
+
+
+def held_up_by(a: Analysis, rows: Ints, inside: Floats) -> np.ndarray:
+    """Whether most of what the rows took beyond a normal step was of this kind, as a recorder saw it."""
+    known = inside[np.isfinite(inside)]
+    beyond: Floats = np.nan_to_num(inside[rows] - median(known))
+    return np.asarray(beyond > 0.5 * a.phases.excess_s(a.run, rows)) & (len(known) > 0)
 
 
 def ddp_artefact(a: Analysis) -> Iterator[Finding]:
@@ -251,9 +222,8 @@ def ddp_artefact(a: Analysis) -> Iterator[Finding]:
     if not rows.any() or a.phases.baseline is None:
         return
     ratio = median(a.phases.baseline.ratio(a.run.iterations)[rows])
-    yield Finding("ddp_artefact", INFO, Message(
-        "Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.",
-        {"ratio": ratio}))  # fmt: skip
+    text = Message("Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.", {"ratio": ratio})
+    yield Finding("ddp_artefact", INFO, text)
 
 
 # --- levels -----------------------------------------------------------------------------------------------------
@@ -266,28 +236,31 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
     fastest = min(regimes, key=lambda regime: regime.step_s)
     slowest = max(regimes, key=lambda regime: regime.step_s)
     facts = {
-        "slow": slowest.step_s, "fast": fastest.step_s, "begin": slowest.from_iteration, "end": slowest.to_iteration,
-        "ratio": slowest.step_s / fastest.step_s, "count": len(regimes),
-    }  # fmt: skip
+        "slow": slowest.step_s,
+        "fast": fastest.step_s,
+        "begin": slowest.from_iteration,
+        "end": slowest.to_iteration,
+        "ratio": slowest.step_s / fastest.step_s,
+        "count": len(regimes),
+    }
     if a.run.traits.schedules:
-        yield Finding("schedule", INFO, Message(
-            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.",
-            facts))  # fmt: skip
+        text = Message("The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.", facts)
+        yield Finding("schedule", INFO, text)
         return
-    yield Finding("regime_change", NOTICE, Message(
-        "The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.",
-        facts))  # fmt: skip
+    text = Message("The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.", facts)
+    yield Finding("regime_change", NOTICE, text)
 
 
 def drift(a: Analysis) -> Iterator[Finding]:
     change = a.regimes.drift
     if change is None:
         return
-    text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up.", {"change": abs(change)})
+    facts = {"change": abs(change)}
+    text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up.", facts)
     if change < 0:
-        text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", {"change": abs(change)})
+        text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", facts)
     elif a.run.traits.schedules:
-        text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", {"change": abs(change)})
+        text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", facts)
     yield Finding("drift", INFO, text)
 
 
@@ -295,28 +268,29 @@ def drift(a: Analysis) -> Iterator[Finding]:
 
 
 def unsynchronised(a: Analysis) -> Iterator[Finding]:
-    doubts = a.goodput.doubts
+    facts, doubts = {"up": a.goodput.unsynchronised}, a.goodput.doubts
     if "ranks" in doubts:
-        yield Finding("unsynchronised", NOTICE, Message(
-            "With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
-            {"up": a.goodput.unsynchronised}))  # fmt: skip
+        text = Message("With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.", facts)
+        yield Finding("unsynchronised", NOTICE, text)
     elif "short steps" in doubts:
-        yield Finding("unsynchronised", NOTICE, Message(
-            "With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
-            {"up": a.goodput.unsynchronised}))  # fmt: skip
+        text = Message("With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.", facts)
+        yield Finding("unsynchronised", NOTICE, text)
     if "busy" in doubts:
-        yield Finding("busy_when_logging", NOTICE, Message(
-            "This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times.", {}))  # fmt: skip
+        text = Message("This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times.")
+        yield Finding("busy_when_logging", NOTICE, text)
 
 
 def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
     rows = a.run.iterations.reported_mfu == SENTINEL_MFU
     if rows.any():
         facts = {"at": a.run.iterations.number[rows].tolist(), "count": int(rows.sum())}
-        yield Finding("mfu_sentinel", INFO, Message(
-            "The MFU of -100 % at iteration {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.", facts,
-            "The MFU of -100 % at iterations {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.", facts["count"],
-        ))  # fmt: skip
+        message = Message(
+            "The MFU of -100 % at iteration {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.",
+            facts,
+            "The MFU of -100 % at iterations {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.",
+            facts["count"],
+        )
+        yield Finding("mfu_sentinel", INFO, message)
 
 
 def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
@@ -332,9 +306,10 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         "a100": A100_FLOPS,
     }
     if t.peak_flops is None or t.mfu is None:
-        above = Message("The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
         text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
-        yield Finding("mfu_other_card", NOTICE, above if t.reported_mfu > 1 else text)
+        if t.reported_mfu > 1:
+            text = Message("The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
+        yield Finding("mfu_other_card", NOTICE, text)
     elif not t.possible:  # a finding of its own
         return
     elif abs(t.peak_flops / A100_FLOPS - 1) > 0.01:
@@ -358,74 +333,69 @@ def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
             "own": t.peak_flops,
             "mfu": t.mfu,
         }
-        yield Finding("mfu_other_peak", NOTICE, Message(
-            "The printed MFU of {printed:pct} is measured against {peak:tflops}. Of your {gpu:word} ({own:tflops}) the normal iterations use {mfu:pct}.",
-            facts))  # fmt: skip
+        text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. Of your {gpu:word} ({own:tflops}) the normal iterations use {mfu:pct}.", facts)
+        yield Finding("mfu_other_peak", NOTICE, text)
 
 
 def impossible_mfu(a: Analysis) -> Iterator[Finding]:
     """Some trainers count the work of a model that they do not know."""
-    printed = a.run.iterations.reported_mfu[np.isfinite(a.run.iterations.reported_mfu)]
-    if len(printed) and median(printed) >= IMPOSSIBLE_MFU:
-        yield Finding("impossible_mfu", WARNING, Message(
-            "The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.",
-            {"printed": median(printed)}))  # fmt: skip
+    printed = median(a.run.iterations.reported_mfu[np.isfinite(a.run.iterations.reported_mfu)])
+    if printed >= IMPOSSIBLE_MFU:
+        text = Message("The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.", {"printed": printed})
+        yield Finding("impossible_mfu", WARNING, text)
 
 
 def outside_the_time(a: Analysis) -> Iterator[Finding]:
-    """What the printed times leave out, where nothing else tells it."""
+    """What the printed times leave out, where nothing else shows it."""
     unseen = [
-        name for name, events in (("eval", a.run.evaluations), ("checkpoint", a.run.checkpoints))
+        name
+        for name, events in (("eval", a.run.evaluations), ("checkpoint", a.run.checkpoints))
         if events and name not in a.run.holds and a.costs.how.get(f"{name}_s") == NOT_SEPARABLE
-    ]  # fmt: skip
-    if unseen and a.goodput.by_clock:
-        yield Finding("invisible_evaluations" if "eval" in unseen else "invisible_checkpoints", NOTICE, Message(
-            "The printed times leave evaluations and checkpoints out, and this log does not tell what each took. The total goes by the clock in front of the lines and includes them, as time that is not explained.", {}))  # fmt: skip
+    ]
+    if not unseen:
+        return
+    if a.goodput.by_clock:
+        text = Message("The printed times leave evaluations and checkpoints out, and this log does not tell what each took. The total goes by the clock in front of the lines and includes them, as time that is not explained.")
     elif unseen == ["eval"]:
-        yield Finding("invisible_evaluations", NOTICE, Message(
-            "The printed times leave evaluations out, and nothing in this log tells what they took: the total lacks them.", {}))  # fmt: skip
+        text = Message("The printed times leave evaluations out, and nothing in this log tells what they took: the total lacks them.")
     elif unseen == ["checkpoint"]:
-        yield Finding("invisible_checkpoints", NOTICE, Message(
-            "The printed times leave checkpoints out, and nothing in this log tells what they took: the total lacks them.", {}))  # fmt: skip
-    elif unseen:
-        yield Finding("invisible_evaluations", NOTICE, Message(
-            "The printed times leave evaluations and checkpoints out, and nothing in this log tells what they took: the total lacks them.", {}))  # fmt: skip
+        text = Message("The printed times leave checkpoints out, and nothing in this log tells what they took: the total lacks them.")
+    else:
+        text = Message("The printed times leave evaluations and checkpoints out, and nothing in this log tells what they took: the total lacks them.")
+    if "eval" in unseen:
+        yield Finding("invisible_evaluations", NOTICE, text)
+    else:
+        yield Finding("invisible_checkpoints", NOTICE, text)
 
 
 def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
     """Is this normal?"""
     if a.expected is None or a.costs.how.get("step_s") != MEASURED or a.throughput.gpu is None:
         return
-    step, expected = a.costs.step_s.mid, a.expected.step_s
-    facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": a.throughput.gpu.name}
-    told = a.run.settings.text("dtype")
-    if step > expected.high and not a.throughput.gpu.has_bf16 and told in (None, "bfloat16"):
-        yield Finding("slower_than_expected", WARNING, Message(
-            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT chose it all the same, it is emulated. Try --dtype=float16.",
-            facts))  # fmt: skip
-    elif step > expected.high:
-        yield Finding("slower_than_expected", WARNING, Message(
-            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.",
-            facts))  # fmt: skip
+    step, expected, gpu = a.costs.step_s.mid, a.expected.step_s, a.throughput.gpu
+    facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": gpu.name}
+    if step > expected.high:
+        text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.", facts)
+        if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
+            text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT chose it all the same, it is emulated. Try --dtype=float16.", facts)
+        yield Finding("slower_than_expected", WARNING, text)
     elif step < expected.low:
-        yield Finding("faster_than_expected", INFO, Message(
-            "A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts))  # fmt: skip
+        text = Message("A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts)
+        yield Finding("faster_than_expected", INFO, text)
     else:
-        yield Finding("speed_is_normal", INFO, Message(
-            "Your {step:time} per step is what a {gpu:word} gives for this model: {expected:range} was to be expected.", facts))  # fmt: skip
+        text = Message("Your {step:time} per step is what a {gpu:word} gives for this model: {expected:range} was to be expected.", facts)
+        yield Finding("speed_is_normal", INFO, text)
 
 
 def few_iterations(a: Analysis) -> Iterator[Finding]:
     """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes."""
     numbers = a.run.iterations.number[a.phases.normal]
-    if a.run.span is not None:
+    apart = int(np.diff(a.run.iterations.number).max(initial=0))
+    if not 1 <= len(numbers) <= 3 or apart < 50 or a.run.span is not None:
         return
-    if a.run.evaluations or not 1 <= len(numbers) <= FEW_ROWS or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
-        return
-    if len(a.run.iterations) > 1 and int(np.diff(a.run.iterations.number).max()) >= FAR_APART:
-        yield Finding("few_iterations", WARNING, Message(
-            "Only iterations {at:ints} are in this log, far apart: each may hold an evaluation, and then a normal one is much shorter. Hand in the lines between them too.",
-            {"at": numbers.tolist()}))  # fmt: skip
+    if not a.run.evaluations and not a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
+        text = Message("Only iterations {at:ints} are in this log, far apart: each may hold an evaluation, and then a normal one is much shorter. Hand in the lines between them too.", {"at": numbers.tolist()})
+        yield Finding("few_iterations", WARNING, text)
 
 
 def figures_disagree(a: Analysis) -> Iterator[Finding]:
@@ -435,26 +405,25 @@ def figures_disagree(a: Analysis) -> Iterator[Finding]:
     if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
         return
     stated = t.achieved_flops * a.costs.step_s.mid
-    if not 0.75 < stated / behind < 1.34:
-        yield Finding("figures_disagree", WARNING, Message(
-            "The settings make an iteration {stated:x} TFLOP, the printed MFU stands for {behind:x}: parameters, tokens per iteration or the number of cards are not those of this log.",
-            {"stated": stated / TERA, "behind": behind / TERA}))  # fmt: skip
+    if not 0.75 < stated / behind < 1 / 0.75:
+        text = Message("The settings make an iteration {stated:x} TFLOP, the printed MFU stands for {behind:x}: parameters, tokens per iteration or the number of cards are not those of this log.", {"stated": stated / TERA, "behind": behind / TERA})
+        yield Finding("figures_disagree", WARNING, text)
 
 
 def beyond_the_end(a: Analysis) -> Iterator[Finding]:
     end, last = a.run.settings.count("max_iters"), int(a.run.iterations.number[-1])
     if end is not None and last > end:
-        yield Finding("beyond_the_end", WARNING, Message(
-            "The log goes on to iteration {last:n}, beyond max_iters = {end:n}.", {"last": last, "end": end}))  # fmt: skip
+        text = Message("The log goes on to iteration {last:n}, beyond max_iters = {end:n}.", {"last": last, "end": end})
+        yield Finding("beyond_the_end", WARNING, text)
 
 
 def impossible_figures(a: Analysis) -> Iterator[Finding]:
     t = a.throughput
     if t.possible or t.gpu is None:
         return
-    yield Finding("impossible_figure", WARNING, Message(
-        "These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.",
-        {"achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops}))  # fmt: skip
+    facts = {"achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops}
+    text = Message("These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.", facts)
+    yield Finding("impossible_figure", WARNING, text)
 
 
 def loss_nan(a: Analysis) -> Iterator[Finding]:
@@ -464,62 +433,69 @@ def loss_nan(a: Analysis) -> Iterator[Finding]:
         return
     good = np.flatnonzero(~lost)
     begin = int(known[good[-1] + 1 if len(good) else 0])
-    yield Finding("loss_nan", WARNING, Message(
-        "The loss is not a number from iteration {at:n} on: the model learns nothing any more.", {"at": int(a.run.iterations.number[begin])}))  # fmt: skip
+    text = Message("The loss is not a number from iteration {at:n} on: the model learns nothing any more.", {"at": int(a.run.iterations.number[begin])})
+    yield Finding("loss_nan", WARNING, text)
 
 
 def ended_early(a: Analysis) -> Iterator[Finding]:
-    last = int(a.run.iterations.number[-1])
-    end = a.run.settings.count("max_iters")
+    last, end = int(a.run.iterations.number[-1]), a.run.settings.count("max_iters")
     last_line = int(a.run.iterations.line[-1])
     fault = next((fault.kind for fault in reversed(a.run.faults) if fault.line > last_line), None)
     facts = {"last": last, "end": end}
     if fault == "interrupted":
-        yield Finding(
-            "ended_early", NOTICE, Message("The run was interrupted by hand after iteration {last:n}.", facts)
-        )
+        text = Message("The run was interrupted by hand after iteration {last:n}.", facts)
     elif fault == "out of memory":
-        yield Finding("ended_early", WARNING, Message("The run ran out of memory after iteration {last:n}.", facts))
+        text = Message("The run ran out of memory after iteration {last:n}.", facts)
     elif fault == "killed":
-        yield Finding("ended_early", WARNING, Message("The run was killed after iteration {last:n}.", facts))
+        text = Message("The run was killed after iteration {last:n}.", facts)
     elif fault == "traceback" and (end is None or last < end):
-        yield Finding("ended_early", WARNING, Message("The run ended with an error after iteration {last:n}.", facts))
+        text = Message("The run ended with an error after iteration {last:n}.", facts)
+    else:
+        return
+    severity = NOTICE if fault == "interrupted" else WARNING
+    yield Finding("ended_early", severity, text)
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
-        yield Finding("averaged_times", NOTICE, Message(
-            "The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.", {}))  # fmt: skip
+        text = Message("The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.")
+        yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
-        yield Finding("averaged_times", NOTICE, Message(
-            "The printed times are averages over the iterations since the line before; a slow iteration is spread over them.", {}))  # fmt: skip
+        text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
+        yield Finding("averaged_times", NOTICE, text)
 
 
 def lines_without_time(a: Analysis) -> Iterator[Finding]:
     """A stage that prints no times, or lines that were cut: what is missing from the figures."""
     unread, count = a.run.unread, a.run.unread_count
     if unread and a.run.traits.unread_lines is UnreadLines.CUT:
-        yield Finding("lines_without_time", NOTICE, Message(
-            "The file ends in the middle of a record: the rest is not written yet, or was lost.", {}))  # fmt: skip
+        text = Message("The file ends in the middle of a record: the rest is not written yet, or was lost.")
+        yield Finding("lines_without_time", NOTICE, text)
         return
     if a.run.traits.unread_lines is UnreadLines.ALL:
-        unread = tuple(line for line in unread if _NUMBERED.search(line.text))
+        numbered = re.compile(r"(?<![\w*])iter(?:ation)?\s+\d{1,12}\s*:")
+        unread = tuple(line for line in unread if numbered.search(line.text))
         count = len(unread)
     if not unread:
         return
-    facts = {"count": count, "line": unread[0].line + 1}
-    many = count > 0.01 * len(a.run.iterations)
-    yield Finding("lines_without_time", WARNING if many else NOTICE, Message(
-        "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.", facts,
+    message = Message(
+        "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.",
+        {"count": count, "line": unread[0].line + 1},
         "{count:n} lines look like iterations but tell no time that could be read, the first in line {line:n}: they are not counted.",
         count,
-    ))  # fmt: skip
+    )
+    yield Finding("lines_without_time", WARNING if count > 0.01 * len(a.run.iterations) else NOTICE, message)
 
 
-RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
+def only_begun(a: Analysis) -> Iterator[Finding]:
+    text = Message("The log has no iteration yet: every figure is what the estimator expects of this card, none was measured.")
+    yield Finding("only_begun", NOTICE, text)
+
+
+# In the order in which they are said.
+RULES: tuple[Rule, ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
     ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
-    few_iterations, figures_disagree,
-    beyond_the_end, speed_against_expectation, impossible_figures, loss_nan, ended_early,
-    averaged_times, lines_without_time,
+    few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, impossible_figures, loss_nan,
+    ended_early, averaged_times, lines_without_time,
 )  # fmt: skip

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from stepwatch.analysis.costs import Costs
 from stepwatch.analysis.outside import before_first_s, outside_s
-from stepwatch.analysis.phases import AVERAGES, Phase, Phases
-from stepwatch.run import Run
+from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
+from stepwatch.run import Floats, Ints, Run
 from stepwatch.units import Interval
 
-Floats = npt.NDArray[np.float64]
-
-WHOLE_SECOND_S = 1.0
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
+
+# How far the printed times are from the wall, seen on runs with an independent clock: within 1 % on a
+# synchronised single card; up to 9 % too low with several ranks or very short steps, since the device runs
+# behind the host; up to 28 % too high in forks that do extra work on the iterations they log.
+BASE_DOUBT = 0.012
+UNSYNCHRONISED = 0.02
+RANKS = 0.10
+SHORT_STEP = 0.06
+SHORT_STEP_S = 0.015
+BUSY = 0.33
 
 
 class Split(NamedTuple):
@@ -29,7 +36,8 @@ class Split(NamedTuple):
     unexplained_s: Floats
 
 
-class Goodput(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
     """Sums to wall_s; covers the iterations and the evaluations that were not logged."""
 
     wall_s: float
@@ -58,7 +66,10 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     both = phase == Phase.EVAL_CHECKPOINT
     share = np.where(both, cost_eval / np.maximum(cost_eval + cost_save, 1e-12), 1.0)
     # A stall may fall on an evaluation: what goes far beyond both costs is left unexplained.
-    known = np.where((phase == Phase.EVAL) | both, np.minimum(rest, _ceiling(costs, both) / covers), 0.0)
+    alone = costs.eval_s.high if costs.eval_s else np.inf
+    pair = costs.pair_s.high if costs.pair_s else alone + (costs.checkpoint_s.high if costs.checkpoint_s else 0.0)
+    most = STALL_RATIO * np.where(both, pair, alone) / covers
+    known = np.where((phase == Phase.EVAL) | both, np.minimum(rest, most), 0.0)
     first = phase == Phase.FIRST
     inside = np.where(first & phases.first_evaluates, np.minimum(rest, cost_eval), 0.0)
     saved = np.where(first & phases.first_saves, np.minimum(rest - inside, cost_save), 0.0)
@@ -73,23 +84,49 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     )
 
 
-def _ceiling(costs: Costs, both: np.ndarray) -> Floats:
-    if costs.eval_s is None:
-        return np.full(len(both), np.inf)
-    alone = 1.5 * costs.eval_s.high
-    together = 1.5 * (
-        costs.pair_s.high
-        if costs.pair_s
-        else costs.eval_s.high + (costs.checkpoint_s.high if costs.checkpoint_s else 0.0)
-    )
-    return np.where(both, together, alone)
-
-
 def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
-    numbers = run.iterations.number
-    covers = phases.covers
+    """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
+    parts, iterations, unlogged = _sums(run, phases, costs, split)
+    wall = sum(parts.values())
+    clock = clock_wall_s(run, int(phases.covers[0]))
+    if clock is not None:
+        clock += before_first_s(run, phases, costs)
+        ends = run.iterations.stamp_s[[0, -1]]
+        resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0
+        if clock - wall > resolution_s or wall <= 0:
+            parts["unexplained"] += clock - wall
+        else:
+            parts = {name: value * clock / wall for name, value in parts.items()}
+        return Goodput(
+            wall_s=clock,
+            interval_s=Interval.around(clock, 1.0 + 0.002 * clock),
+            parts_s=parts,
+            iterations=iterations,
+            by_clock=True,
+        )
+    doubts, down, up = _doubts(run, phases, costs, unlogged / max(iterations, 1))
+    share = parts["step"] / wall if wall > 0 else 1.0
+    relative = (costs.step_s.half_width / costs.step_s.mid if costs.step_s.mid > 0 else 1.0) * share
+    interval = Interval.exactly(wall).widened(down=relative + down * share, up=relative + up * share)
+    imputed, cost = len(phases.unlogged_evals) + (phases.trailing is not None), costs.pair_s or costs.eval_s
+    if imputed and cost is not None:
+        interval += Interval((cost.low - cost.mid) * imputed, 0.0, (cost.high - cost.mid) * imputed)
+    return Goodput(
+        wall_s=wall,
+        interval_s=Interval(max(interval.low, 0.0), wall, interval.high),
+        parts_s=parts,
+        iterations=iterations,
+        by_clock=False,
+        doubts=doubts,
+        unsynchronised=max(up - BASE_DOUBT, 0.0),
+    )
+
+
+def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[str, float], int, float]:
+    """The seconds of each part, the iterations that they are of, and how many of these no line is about."""
+    covers, last = phases.covers, int(run.iterations.number[-1])
+    usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
     parts = dict.fromkeys(PARTS, 0.0)
-    usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(numbers), costs.step_s.mid)
     artefact = np.flatnonzero(phases.artefact)  # no time is lost in it
     parts["step"] = _total(split.step_s, covers) - _total(
         split.step_s[artefact] - costs.mean_ratio * usual[artefact], covers[artefact]
@@ -101,76 +138,34 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     parts["stall"] = _total(split.unexplained_s[stalls], covers[stalls])
     parts["unexplained"] = max(_total(split.unexplained_s, covers) - parts["stall"], 0.0)
 
-    unlogged = _unlogged_steps(run, phases)
-    if phases.baseline is None:
-        unlogged = np.zeros(len(unlogged))  # nothing tells what they took
-    missing = float(unlogged.sum())
-    if missing:
-        parts["step"] += float((unlogged * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
-    _add_unlogged_evaluations(run, phases, costs, parts, float(usual[-1]) * costs.mean_ratio)
-    for part, seconds in outside_s(run, phases, costs).items():
-        parts[part] += seconds
-    # A trainer that prints means waits for its card, whatever lines are missing.
-    unlogged_at_all = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)
-    return _with_clock(run, phases, costs, parts, int(covers.sum() + missing), unlogged_at_all)
-
-
-def _total(seconds: Floats, covers: npt.NDArray[np.int64]) -> float:
-    return float(seconds.sum() if _are_ones(covers) else (seconds * covers).sum())
-
-
-def _are_ones(covers: npt.NDArray[np.int64]) -> bool:
-    """Whether each time is of one iteration: then there is nothing to multiply."""
-    return not len(covers) or covers.strides == (0,) or bool((covers == 1).all())
-
-
-def _unlogged_steps(run: Run, phases: Phases) -> Floats:
-    gaps = np.maximum(np.diff(run.iterations.number) - phases.covers[1:], 0)
-    return gaps.astype(np.float64) if gaps.any() else np.broadcast_to(0.0, len(gaps))
-
-
-def _add_unlogged_evaluations(run: Run, phases: Phases, costs: Costs, parts: dict[str, float], step_s: float) -> None:
-    evals = len(phases.unlogged_evals)
-    saves = len(phases.unlogged_saves)
+    missing = 0.0
+    if phases.baseline is not None:  # otherwise nothing shows what the unlogged ones took
+        gaps = np.maximum(np.diff(run.iterations.number) - covers[1:], 0)
+        missing = float(gaps.sum())
+        parts["step"] += float((gaps * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
+    evals, saves = len(phases.unlogged_evals), len(phases.unlogged_saves)
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too
-        parts["step"] += step_s * (phases.trailing - 1 - int(run.iterations.number[-1]))
+        parts["step"] += float(usual[-1]) * costs.mean_ratio * (phases.trailing - 1 - last)
         evals += 1
         saves += any(save.at == phases.trailing for save in run.checkpoints)
     if costs.pair_s is not None and saves == evals:
-        share = costs.eval_s.mid / max(costs.pair_s.mid, 1e-12) if costs.eval_s else 1.0
-        parts["eval"] += evals * costs.pair_s.mid * min(share, 1.0)
-        parts["checkpoint"] += evals * costs.pair_s.mid * (1 - min(share, 1.0))
-        return
-    parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
-    parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
+        share = min(costs.eval_s.mid / max(costs.pair_s.mid, 1e-12), 1.0) if costs.eval_s else 1.0
+        parts["eval"] += evals * costs.pair_s.mid * share
+        parts["checkpoint"] += evals * costs.pair_s.mid * (1 - share)
+    else:
+        parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
+        parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
+    for part, seconds in outside_s(run, phases, costs).items():
+        parts[part] += seconds
+    # A trainer that prints means waits for its card, whatever lines are missing.
+    unlogged = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)
+    return parts, int(covers.sum() + missing), unlogged
 
 
-def _with_clock(
-    run: Run, phases: Phases, costs: Costs, parts: dict[str, float], iterations: int, unlogged: float
-) -> Goodput:
-    """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
-    wall = sum(parts.values())
-    clock = clock_wall_s(run, int(phases.covers[0]))
-    if clock is not None:
-        clock += before_first_s(run, phases, costs)
-        difference = clock - wall
-        if difference > _clock_step_s(run) or wall <= 0:
-            parts["unexplained"] += difference
-        else:
-            parts = {name: value * clock / wall for name, value in parts.items()}
-        return Goodput(
-            wall_s=clock, interval_s=Interval.around(clock, 1.0 + 0.002 * clock), parts_s=parts,
-            iterations=iterations, by_clock=True,
-        )  # fmt: skip
-    doubts, down, up = _doubts(run, phases, costs, unlogged / max(iterations, 1))
-    share = parts["step"] / wall if wall > 0 else 1.0
-    relative = _relative_error(costs) * share
-    interval = Interval.exactly(wall).widened(down=relative + down * share, up=relative + up * share)
-    interval = interval + _imputed_error(phases, costs)
-    return Goodput(
-        wall_s=wall, interval_s=Interval(max(interval.low, 0.0), wall, interval.high), parts_s=parts,
-        iterations=iterations, by_clock=False, doubts=doubts, unsynchronised=max(up - BASE_DOUBT, 0.0),
-    )  # fmt: skip
+def _total(seconds: Floats, covers: Ints) -> float:
+    """Where each time is of one iteration there is nothing to multiply."""
+    alone = not len(covers) or covers.strides == (0,)
+    return float(seconds.sum() if alone else (seconds * covers).sum())
 
 
 def clock_wall_s(run: Run, first_covers: int) -> float | None:
@@ -180,36 +175,6 @@ def clock_wall_s(run: Run, first_covers: int) -> float | None:
         return None
     span = float(stamps[-1] - stamps[0])
     return span + float(run.iterations.time_s[0]) * first_covers if span > 0 else None
-
-
-def _clock_step_s(run: Run) -> float:
-    """What the clock of the lines cannot tell: a second where it knows no less."""
-    stamps = run.iterations.stamp_s
-    return WHOLE_SECOND_S if bool((stamps[[0, -1]] % WHOLE_SECOND_S == 0).all()) else 0.0
-
-
-def _relative_error(costs: Costs) -> float:
-    step = costs.step_s
-    return max((step.high - step.low) / 2 / step.mid, 0.0) if step.mid > 0 else 1.0
-
-
-def _imputed_error(phases: Phases, costs: Costs) -> Interval:
-    count = len(phases.unlogged_evals) + (phases.trailing is not None)
-    if not count or costs.eval_s is None:
-        return Interval.exactly(0.0)
-    cost = costs.pair_s or costs.eval_s
-    return Interval((cost.low - cost.mid) * count, 0.0, (cost.high - cost.mid) * count)
-
-
-# How far the printed times are from the wall, seen on runs with an independent clock: within 1 % on a
-# synchronised single card; up to 9 % too low with several ranks or very short steps, since the device runs
-# behind the host; up to 28 % too high in forks that do extra work on the iterations they log.
-BASE_DOUBT = 0.012
-UNSYNCHRONISED = 0.02
-RANKS = 0.10
-SHORT_STEP = 0.06
-SHORT_STEP_S = 0.015
-BUSY = 0.33
 
 
 def _doubts(run: Run, phases: Phases, costs: Costs, unlogged_share: float) -> tuple[tuple[str, ...], float, float]:

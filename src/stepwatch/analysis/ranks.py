@@ -7,16 +7,17 @@ rank's own time is its step without what it waited for the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
-from stepwatch.analysis.statistics import Floats, median, spread, standard_error
+from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, Rule
+from stepwatch.analysis.statistics import median, spread, standard_error
 from stepwatch.messages import Message
-from stepwatch.run import Ints, Rank, Run
+from stepwatch.run import Floats, Ints, Run
 from stepwatch.units import Interval, interval_json, plain_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _Z90 = 1.6449
 _MOST_CELLS = 20_000_000
 
 
-class RankRow(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
     rank: int
     steps: int
     last: int
@@ -44,13 +46,15 @@ class RankRow(NamedTuple):
     """Share of the steps in which it was the slowest."""
 
 
-class Hiccup(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hiccup:
     rank: int
     at: int
     lost_s: float
 
 
-class Ranks(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
     world_size: int
     rows: tuple[RankRow, ...]
     missing: tuple[int, ...]
@@ -69,43 +73,42 @@ class Ranks(NamedTuple):
 
 def find_ranks(run: Run) -> Ranks:
     size = max(run.settings.count("world_size") or 1, *(rank.rank + 1 for rank in run.ranks))
-    found = {rank.rank for rank in run.ranks}
     last = max(int(rank.number[-1]) for rank in run.ranks)
     ended = {rank.rank for rank in run.ranks if int(rank.number[-1]) < last - LATE_STEPS}
     going = [rank for rank in run.ranks if rank.rank not in ended]
     compared = going if len(going) > 1 else list(run.ranks)
-    steps = _common(compared)
-    own = np.stack([_own(rank, steps) for rank in compared]) if len(steps) else np.zeros((len(compared), 0))
-    rows = tuple(_row(rank, own, compared) for rank in run.ranks)
-    ranks = Ranks(
-        world_size=size, rows=rows, missing=tuple(rank for rank in range(size) if rank not in found),
-        ended=tuple(row for row in rows if row.rank in ended), waits_known=any(row.wait_s is not None for row in rows),
-    )  # fmt: skip
-    return _compared(ranks, [rank.rank for rank in compared], steps, own) if len(steps) else ranks
-
-
-def _common(ranks: list[Rank]) -> Ints:
-    """Steps that all of them have; without the first, which warms up, and of very many an even sample."""
-    steps = reduce(lambda one, other: np.intersect1d(one, other, assume_unique=True), (rank.number for rank in ranks))
+    # Steps that all of them have; without the first, which warms up, and of very many an even sample.
+    steps = reduce(np.intersect1d, (rank.number for rank in compared))
     steps = steps[1:] if len(steps) > 1 else steps
-    return np.asarray(steps[:: len(steps) * len(ranks) // _MOST_CELLS + 1])
+    steps = steps[:: len(steps) * len(compared) // _MOST_CELLS + 1]
+    own: Floats = np.zeros((len(compared), len(steps)))
+    for place, rank in enumerate(compared):
+        at = np.searchsorted(rank.number, steps)
+        own[place] = np.maximum(rank.time_s[at] - np.nan_to_num(rank.wait_s[at]), 0.0)
 
-
-def _own(rank: Rank, steps: Ints) -> Floats:
-    rows = np.searchsorted(rank.number, steps)
-    return np.asarray(np.maximum(rank.time_s[rows] - np.nan_to_num(rank.wait_s[rows]), 0.0))
-
-
-def _row(rank: Rank, own: Floats, compared: list[Rank]) -> RankRow:
-    place = next((i for i, other in enumerate(compared) if other.rank == rank.rank), None)
-    known = place is not None and own.shape[1] > 0
-    waited = np.isfinite(rank.wait_s)
-    return RankRow(
-        rank=rank.rank, steps=len(rank.number), last=int(rank.number[-1]),
-        own_s=median(own[place]) if known and place is not None else None,
-        wait_s=float(rank.wait_s[waited].sum()) if waited.any() else None,
-        slowest=float(np.mean(own.argmax(axis=0) == place)) if known else 0.0,
-    )  # fmt: skip
+    numbers = [rank.rank for rank in compared]
+    rows = []
+    for rank in run.ranks:
+        waited = rank.wait_s[np.isfinite(rank.wait_s)]
+        known = rank.rank in numbers and len(steps) > 0
+        place = numbers.index(rank.rank) if known else 0
+        row = RankRow(
+            rank=rank.rank,
+            steps=len(rank.number),
+            last=int(rank.number[-1]),
+            own_s=median(own[place]) if known else None,
+            wait_s=float(waited.sum()) if len(waited) else None,
+            slowest=float(np.mean(own.argmax(axis=0) == place)) if known else 0.0,
+        )
+        rows.append(row)
+    ranks = Ranks(
+        world_size=size,
+        rows=tuple(rows),
+        missing=tuple(sorted(set(range(size)) - {rank.rank for rank in run.ranks})),
+        ended=tuple(row for row in rows if row.rank in ended),
+        waits_known=any(row.wait_s is not None for row in rows),
+    )
+    return _compared(ranks, numbers, steps, own) if len(steps) else ranks
 
 
 def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ranks:
@@ -118,11 +121,25 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
     skew, error = max(median(relative), 0.0), standard_error(relative)
     by_chance = error * (_Z90 + math.sqrt(2 * math.log(len(own))))  # one of many equals is always the slowest
     of_all = max(row.steps for row in ranks.rows) / len(steps)
-    return ranks._replace(
-        slowest=numbers[place], skew=Interval.around(skew, _Z90 * error), chronic=skew - by_chance > SMALLEST_SKEW,
-        per_step_s=max(float(usual[place]), 0.0), lost_s=float(np.maximum(beyond[place], 0.0).sum()) * of_all,
-        hiccups=_hiccups(beyond - usual[:, None], median(others.ravel()), numbers, steps),
-    )  # fmt: skip
+
+    # Steps in which a rank took much longer than the others, and than it usually does; the worst ones.
+    once = beyond - usual[:, None]
+    limit = max(HICCUP_STEPS * median(others.ravel()), HICCUP_NOISES * spread(once.ravel()))
+    cells = np.argwhere(once > limit)
+    worst = np.sort(np.argsort(-once[tuple(cells.T)], kind="stable")[:MOST_HICCUPS])
+    hiccups = [
+        Hiccup(rank=numbers[at], at=int(steps[step]), lost_s=float(once[at, step]))
+        for at, step in cells[worst].tolist()
+    ]
+    return replace(
+        ranks,
+        slowest=numbers[place],
+        skew=Interval.around(skew, _Z90 * error),
+        chronic=skew - by_chance > SMALLEST_SKEW,
+        per_step_s=max(float(usual[place]), 0.0),
+        lost_s=float(np.maximum(beyond[place], 0.0).sum()) * of_all,
+        hiccups=tuple(sorted(hiccups, key=lambda hiccup: (hiccup.rank, hiccup.at))),
+    )
 
 
 def _others(own: Floats) -> Floats:
@@ -139,16 +156,6 @@ def _others(own: Floats) -> Floats:
     return left(count // 2) if count % 2 else (left(count // 2 - 1) + left(count // 2)) / 2
 
 
-def _hiccups(beyond: Floats, step_s: float, numbers: list[int], steps: Ints) -> tuple[Hiccup, ...]:
-    """Steps in which a rank took much longer than the others, and than it usually does; the worst ones."""
-    limit = max(HICCUP_STEPS * step_s, HICCUP_NOISES * spread(beyond.ravel()))
-    places, columns = np.nonzero(beyond > limit)
-    lost = beyond[places, columns]
-    worst = np.sort(np.argsort(-lost, kind="stable")[:MOST_HICCUPS])
-    found = [Hiccup(numbers[int(places[i])], int(steps[columns[i]]), float(lost[i])) for i in worst.tolist()]
-    return tuple(sorted(found, key=lambda hiccup: (hiccup.rank, hiccup.at)))
-
-
 # --- findings ---------------------------------------------------------------------------------------------------
 
 
@@ -159,34 +166,31 @@ def slow_rank(a: Analysis) -> Iterator[Finding]:
     row = next(row for row in ranks.rows if row.rank == ranks.slowest)
     waits = [other.wait_s for other in ranks.rows if other.rank != ranks.slowest and other.wait_s is not None]
     facts = {
-        "rank": row.rank, "skew": ranks.skew.mid, "each": ranks.per_step_s, "lost": ranks.lost_s, "share": row.slowest,
+        "rank": row.rank,
+        "skew": ranks.skew.mid,
+        "each": ranks.per_step_s,
+        "lost": ranks.lost_s,
+        "share": row.slowest,
         "waited": median(np.array(waits)) if waits else None,
-    }  # fmt: skip
-    severity = WARNING if ranks.skew.mid >= CLEAR_SKEW else NOTICE
-    if facts["waited"] is None:
-        yield Finding("slow_rank", severity, Message(
-            "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all. Look for heat, a power limit, another job, a slower link, or more data than the others have.",
-            facts))  # fmt: skip
-    else:
-        yield Finding("slow_rank", severity, Message(
-            "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all; the others waited {waited:time} each. Look for heat, a power limit, another job, a slower link, or more data than the others have.",
-            facts))  # fmt: skip
+    }
+    text = Message("Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all. Look for heat, a power limit, another job, a slower link, or more data than the others have.", facts)
+    if waits:
+        text = Message("Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all; the others waited {waited:time} each. Look for heat, a power limit, another job, a slower link, or more data than the others have.", facts)
+    yield Finding("slow_rank", WARNING if ranks.skew.mid >= CLEAR_SKEW else NOTICE, text)
 
 
 def rank_hiccup(a: Analysis) -> Iterator[Finding]:
     hiccups = a.ranks.hiccups if a.ranks is not None else ()
     for rank in sorted({hiccup.rank for hiccup in hiccups}):
         own = [hiccup for hiccup in hiccups if hiccup.rank == rank]
-        facts = {
-            "rank": rank, "at": [hiccup.at for hiccup in own], "lost": sum(hiccup.lost_s for hiccup in own),
-            "count": len(own),
-        }  # fmt: skip
-        yield Finding("rank_hiccup", NOTICE, Message(
+        at, lost = [hiccup.at for hiccup in own], sum(hiccup.lost_s for hiccup in own)
+        message = Message(
             "In step {at:ints} rank {rank:n} alone was slow: it took {lost:time} longer than it should, and the others waited for it.",
-            facts,
+            {"rank": rank, "at": at, "lost": lost, "count": len(own)},
             "In {count:n} steps ({at:ints}) rank {rank:n} alone was slow: it took {lost:time} longer in all than it should, and the others waited for it.",
             len(own),
-        ))  # fmt: skip
+        )
+        yield Finding("rank_hiccup", NOTICE, message)
 
 
 def ranks_even(a: Analysis) -> Iterator[Finding]:
@@ -194,42 +198,37 @@ def ranks_even(a: Analysis) -> Iterator[Finding]:
     if ranks is None or ranks.skew is None or ranks.chronic:
         return
     own = np.array([row.own_s for row in ranks.rows if row.own_s is not None])
-    facts = {"count": len(own), "apart": float(own.max() / max(own.min(), 1e-9) - 1)}
-    if facts["apart"] >= CLEAR_SKEW:
-        yield Finding("ranks_even", INFO, Message(
-            "The median steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time.",
-            facts))  # fmt: skip
+    apart = float(own.max() / max(own.min(), 1e-9) - 1)
+    facts = {"count": len(own), "apart": apart}
+    if apart >= CLEAR_SKEW:
+        text = Message("The median steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time.", facts)
     elif ranks.waits_known:
-        yield Finding("ranks_even", INFO, Message(
-            "The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up all the time.", facts))  # fmt: skip
+        text = Message("The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up all the time.", facts)
     else:
-        yield Finding("ranks_even", INFO, Message(
-            "The steps of the {count:n} ranks are equally long, within {apart:pct}; but what they waited for each other was not recorded, so that a slow one could not be seen. Time the collective with the recorder's wait().",
-            facts))  # fmt: skip
+        text = Message("The steps of the {count:n} ranks are equally long, within {apart:pct}; but what they waited for each other was not recorded, so that a slow one could not be seen. Time the collective with the recorder's wait().", facts)
+    yield Finding("ranks_even", INFO, text)
 
 
 def rank_missing(a: Analysis) -> Iterator[Finding]:
     if a.ranks is not None and a.ranks.missing:
         missing = a.ranks.missing
-        facts = {"size": a.ranks.world_size, "missing": list(missing), "count": len(missing)}
-        yield Finding("rank_missing", NOTICE, Message(
-            "The run has {size:n} ranks, but of rank {missing:ints} there is no record.", facts,
-            "The run has {size:n} ranks, but of ranks {missing:ints} there is no record.", len(missing),
-        ))  # fmt: skip
+        message = Message(
+            "The run has {size:n} ranks, but of rank {missing:ints} there is no record.",
+            {"size": a.ranks.world_size, "missing": list(missing), "count": len(missing)},
+            "The run has {size:n} ranks, but of ranks {missing:ints} there is no record.",
+            len(missing),
+        )
+        yield Finding("rank_missing", NOTICE, message)
 
 
 def rank_ended(a: Analysis) -> Iterator[Finding]:
     for row in a.ranks.ended if a.ranks is not None else ():
-        facts = (
-            {"rank": row.rank, "last": row.last, "end": max(other.last for other in a.ranks.rows)} if a.ranks else {}
-        )
-        yield Finding("rank_ended", WARNING, Message(
-            "Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}.", facts))  # fmt: skip
+        facts = {"rank": row.rank, "last": row.last, "end": max(rank.last for rank in a.ranks.rows) if a.ranks else None}
+        text = Message("Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}.", facts)
+        yield Finding("rank_ended", WARNING, text)
 
 
-RULES: tuple[Callable[[Analysis], Iterator[Finding]], ...] = (
-    slow_rank, rank_hiccup, ranks_even, rank_missing, rank_ended,
-)  # fmt: skip
+RULES: tuple[Rule, ...] = (slow_rank, rank_hiccup, ranks_even, rank_missing, rank_ended)
 
 
 # --- for programs -----------------------------------------------------------------------------------------------

@@ -6,30 +6,17 @@ import itertools
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stepwatch.run import Floats
 
 MAD_TO_SD = 1.4826  # of a normal distribution
-_ENOUGH = 200_000  # values that tell a spread to a fraction of a per cent
+MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
+_ENOUGH = 200_000  # values that show a median or a spread to a fraction of a per cent
 
 
 def median(values: Floats) -> float:
-    """As np.median, which would load numpy's masked arrays for it."""
     values = np.asarray(values, dtype=np.float64)
-    return float(_medians(values[:: max(1, len(values) // _ENOUGH)]))
-
-
-def _medians(values: Floats) -> Floats:
-    """The median along the last axis."""
-    count = values.shape[-1]
-    if count == 0:
-        return np.asarray(np.nan)
-    middle = count // 2
-    if count % 2:
-        return np.asarray(np.partition(values, middle, axis=-1)[..., middle])
-    both = np.partition(values, (middle - 1, middle), axis=-1)
-    return np.asarray((both[..., middle - 1] + both[..., middle]) / 2)
+    return float(np.median(values[:: max(1, len(values) // _ENOUGH)])) if len(values) else math.nan
 
 
 def quantile(values: Floats, share: float) -> float:
@@ -48,11 +35,10 @@ def spread(values: Floats) -> float:
 
 def t_quantile(degrees: float) -> float:
     """95 % quantile of Student's t (two-sided 90 %): its table first, then an expansion of the normal's 1.645."""
-    z = 1.6448536
     if degrees < 4:
-        return float(
-            np.exp(np.interp(max(degrees, 1.0), (1, 1.5, 2, 3, 4), np.log((6.314, 3.847, 2.920, 2.353, 2.132))))
-        )
+        table = np.log((6.314, 3.847, 2.920, 2.353, 2.132))
+        return float(np.exp(np.interp(max(degrees, 1.0), (1, 1.5, 2, 3, 4), table)))
+    z = 1.6448536
     g1 = (z**3 + z) / 4
     g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
@@ -64,16 +50,12 @@ def running_median(values: Floats, window: int, most_points: int = 2_000) -> Flo
     count = len(values)
     window = min(window, count) | 1
     if count <= window:
-        return np.full(count, median(values)) if count else values
+        return np.full(count, median(values))
     half = window // 2
     stride = max(1, count // most_points)
-    centres = np.arange(half, count - half, stride)
-    windows = np.lib.stride_tricks.sliding_window_view(values, window)[centres - half]
-    medians = _medians(windows)
-    everywhere = np.empty(count)
-    everywhere[:half], everywhere[count - half :] = medians[0], medians[-1]
-    everywhere[half : count - half] = np.repeat(medians, stride)[: count - 2 * half]
-    return everywhere
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, window)[::stride], axis=-1)
+    inner = np.repeat(medians, stride)[: count - 2 * half]
+    return np.concatenate((np.full(half, medians[0]), inner, np.full(half, medians[-1])))
 
 
 def block_medians(values: Floats, blocks: int) -> Floats:
@@ -87,7 +69,7 @@ def standard_error(values: Floats) -> float:
     count = len(values)
     if count < 2:
         return 0.0
-    independent = 1.2533 * spread(values) / math.sqrt(count)
+    independent = MEDIAN_ERROR * spread(values) / math.sqrt(count)
     if count < 24:
         return independent
     blocks = block_medians(values, min(24, count // 8))

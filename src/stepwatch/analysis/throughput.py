@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepwatch.analysis.costs import MEASURED, Costs
+from stepwatch.analysis.costs import Costs
 from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
@@ -22,7 +23,8 @@ MFU_DECAY = 0.9  # nanoGPT's moving average over logged iterations
 _FITTED_ROWS = 400
 
 
-class Throughput(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
     tokens_per_s: float | None = None
     effective_tokens_per_s: float | None = None
     achieved_flops: float | None = None
@@ -44,20 +46,30 @@ def find_throughput(
     run: Run, phases: Phases, costs: Costs, goodput: Goodput, gpu: Gpu | None, gpu_origin: str | None
 ) -> Throughput:
     step = costs.step_s.mid
-    known = costs.how.get("step_s") == MEASURED
     tokens = tokens_per_iteration(run)
     cards = run.settings.count("world_size") or 1
     flops, source = _flops_per_iteration(run, tokens, cards)
-    peak, dtype = _peak(run, gpu)
-    achieved = flops / step if flops is not None and step > 0 and known else None
-    limit = gpu.impossible_above_flops(run.settings.text("dtype")) if gpu is not None else None
+    achieved = flops / step if flops is not None and costs.step_known else None
+    peak = dtype = limit = None
+    if gpu is not None:
+        stated = run.settings.text("dtype")
+        (peak, dtype), limit = gpu.peak_flops(stated), gpu.impossible_above_flops(stated)
+    printed = run.iterations.reported_mfu
+    real = printed[~np.isnan(printed) & (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)]
     return Throughput(
-        tokens_per_s=tokens / step if tokens and step > 0 and known else None,
+        tokens_per_s=tokens / step if tokens and costs.step_known else None,
         effective_tokens_per_s=tokens * goodput.iterations / goodput.wall_s if tokens and goodput.wall_s > 0 else None,
-        achieved_flops=achieved, flops_from=source if achieved else None, gpu=gpu, gpu_origin=gpu_origin,
-        peak_flops=peak, peak_dtype=dtype, mfu=achieved / peak if achieved and peak else None,
-        reported_mfu=_last_reported(run), possible=not (achieved and limit and achieved > limit), cards=cards,
-    )  # fmt: skip
+        achieved_flops=achieved,
+        flops_from=source if achieved else None,
+        gpu=gpu,
+        gpu_origin=gpu_origin,
+        peak_flops=peak or None,
+        peak_dtype=dtype,
+        mfu=achieved / peak if achieved and peak else None,
+        reported_mfu=float(real[-1]) if len(real) else None,
+        possible=not (achieved and limit and achieved > limit),
+        cards=cards,
+    )
 
 
 def tokens_per_iteration(run: Run) -> float | None:
@@ -66,31 +78,13 @@ def tokens_per_iteration(run: Run) -> float | None:
     if stated:
         return stated
     if not run.traits.has_nanogpt_settings:
-        return _tokens_behind_rate(run)
+        # A trainer that prints tokens per second and the time of a step gives the tokens of a step too.
+        rate, time = run.iterations.reported_tokens_per_s, run.iterations.time_s
+        known = np.isfinite(rate) & (rate > 0) & (time > 0)
+        return round(median(rate[known] * time[known])) if known.any() else None
     factors = [settings.number(name) for name in ("batch_size", "block_size", "gradient_accumulation_steps")]
-    if any(factor is None for factor in factors):
-        return None
-    return float(np.prod([factor for factor in factors if factor is not None]))
-
-
-def _tokens_behind_rate(run: Run) -> float | None:
-    """A trainer that prints tokens per second and the time of a step tells the tokens of a step too."""
-    rate, time = run.iterations.reported_tokens_per_s, run.iterations.time_s
-    known = np.isfinite(rate) & (rate > 0) & (time > 0)
-    return round(median(rate[known] * time[known])) if known.any() else None
-
-
-def _peak(run: Run, gpu: Gpu | None) -> tuple[float | None, str | None]:
-    if gpu is None:
-        return None, None
-    peak, dtype = gpu.peak_flops(run.settings.text("dtype"))
-    return (peak, dtype) if peak else (None, dtype)
-
-
-def _last_reported(run: Run) -> float | None:
-    printed = run.iterations.reported_mfu
-    real = printed[~np.isnan(printed) & (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)]
-    return float(real[-1]) if len(real) else None
+    known_factors = [factor for factor in factors if factor is not None]
+    return float(math.prod(known_factors)) if len(known_factors) == len(factors) else None
 
 
 def _flops_per_iteration(run: Run, tokens: float | None, cards: int) -> tuple[float | None, str | None]:
@@ -116,21 +110,19 @@ def flops_behind_mfu(run: Run) -> float | None:
     one without any smoothing. The median over the lines is free of the rounding of a single one.
     """
     printed, times = run.iterations.reported_mfu[:_FITTED_ROWS], run.iterations.time_s[:_FITTED_ROWS]
-    real = np.flatnonzero(~np.isnan(printed) & (printed != SENTINEL_MFU) & (times > 0))
-    if not len(real) or run.reordered:
+    usable = ~np.isnan(printed) & (printed != SENTINEL_MFU) & (times > 0)
+    if not usable.any() or run.reordered:
         return None
-    begin = int(real[0])
-    fresh = begin > 0 and bool((run.iterations.reported_mfu[:begin] == SENTINEL_MFU).any())
+    begin = int(np.argmax(usable))
+    fresh = bool((printed[:begin] == SENTINEL_MFU).any())
+    rest = usable[begin:]
+    end = begin + (int(np.argmin(rest)) if not rest.all() else len(rest))  # where the series is broken off
     carried = 0.0 if fresh else float(printed[begin])
     gain = 1 / float(times[begin]) if fresh else 0.0
     found = [float(printed[begin]) / gain] if fresh and printed[begin] > 0 else []
-    for row, (value, time) in enumerate(zip(printed[begin + 1 :].tolist(), times[begin + 1 :].tolist(), strict=True)):
-        if math.isnan(value) or value == SENTINEL_MFU or time <= 0:
-            break
-        carried, gain = MFU_DECAY * carried, MFU_DECAY * gain + (1 - MFU_DECAY) / time
-        if value > 0 and (fresh or row >= 4):
-            found.append((value - carried) / gain)
-    if not found:
-        return None
+    for row in range(begin + 1, end):
+        carried, gain = MFU_DECAY * carried, MFU_DECAY * gain + (1 - MFU_DECAY) / float(times[row])
+        if printed[row] > 0 and (fresh or row > begin + 4):
+            found.append((float(printed[row]) - carried) / gain)
     flops = median(np.array(found)) * A100_FLOPS
     return flops if flops > 0 else None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
 
 from stepwatch.cli.commands import format_options, options_of, speaking, write
 from stepwatch.errors import InputError
-from stepwatch.gpus.calibration import calibration_json, save_calibration
+from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.calibrations import calibration_table
+from stepwatch.presenters import View, render
 
 
 @click.command(name="calibrate")
@@ -51,7 +50,4 @@ def command(
 
         found = calibrate(device, directory, compiles=not no_compile, told=report)
         save_calibration(found)
-        if form == "json":
-            write(json.dumps(calibration_json(found), ensure_ascii=False) + "\n", output)
-        else:
-            write(calibration_table(found, language), output)
+        write(render(found, form, language, View(colour=False if output is not None else None)), output)

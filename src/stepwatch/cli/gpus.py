@@ -6,7 +6,7 @@ import click
 
 from stepwatch.answers import cards
 from stepwatch.cli.commands import format_options, options_of, speaking, write
-from stepwatch.presenters.cards import card_details, cards_json, cards_table
+from stepwatch.presenters import View, render
 
 
 @click.command(name="gpus")
@@ -21,10 +21,5 @@ def command(name: str | None, lang: str | None, form: str, output: str | None) -
     """
     with speaking(lang) as language:
         found = cards(name)
-        if form == "json":
-            text = cards_json(found)
-        elif name is None:
-            text = cards_table(found, language, markdown=form == "md")
-        else:
-            text = card_details(found[0], language, markdown=form == "md")
-        write(text, output)
+        answer = found if name is None else found[0]
+        write(render(answer, form, language, View(colour=False if output is not None else None)), output)

@@ -13,9 +13,9 @@ from rich.text import Text
 from stepwatch.cli.watch import Display, read_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters.lines import NARROWEST, WIDEST, printable
-from stepwatch.presenters.live import screen
-from stepwatch.watch import Event, Look
+from stepwatch.presenters.screen import NARROWEST, WIDEST, printable
+from stepwatch.presenters.terminal import live_lines
+from stepwatch.watch import Look, Occurrence
 
 _SENSORS_S = 2.0
 
@@ -33,14 +33,14 @@ class LiveScreen(Display):
         self._drawn = ""
         self._card_at = float("-inf")
 
-    def show(self, look: Look, news: Sequence[Event] = ()) -> None:
+    def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
         if not self._region.is_started:
             self._region.start()
         if look.now_s >= self._card_at + _SENSORS_S:
             self._card_at, self._card = look.now_s, read_card()
         size = self._console.size
         width = max(NARROWEST, min(size.width, WIDEST))
-        drawn = screen(look, self.language, width=width, height=size.height - 1, card=self._card)
+        drawn = live_lines(look, self.language, width=width, height=size.height - 1, card=self._card)
         whole = "\n".join(line.text for line in drawn)
         if whole != self._drawn:
             self._drawn = whole

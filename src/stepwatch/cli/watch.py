@@ -21,9 +21,10 @@ from stepwatch.errors import NoIterations, UnknownGpu
 from stepwatch.gpus.driver import Sensors
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import View, lines, render
-from stepwatch.presenters.live import event_line, progress_line, screen, waiting
-from stepwatch.watch import DONE, Event, Live, Look, open_log
+from stepwatch.presenters import View, render, screen
+from stepwatch.presenters.look_answer import event_line, progress_line, waiting
+from stepwatch.presenters.terminal import live_lines
+from stepwatch.watch import DONE, Live, Look, Occurrence, open_log
 
 if TYPE_CHECKING:
     from stepwatch.gpus.driver import Reading
@@ -193,7 +194,7 @@ class _Alerts:
         self._stall = Alert(arguments_of(on_stall, "--on-stall"), "--on-stall", display.warn)
         self._done = Alert(arguments_of(on_done, "--on-done"), "--on-done", display.warn)
 
-    def raise_for(self, news: list[Event], look: Look) -> None:
+    def raise_for(self, news: list[Occurrence], look: Look) -> None:
         for event in news:
             alert = self._stall if event.is_alarm else self._done if event.kind == DONE else None
             if alert is None:
@@ -237,7 +238,7 @@ class Display:
         self._waiting = False
         self._last = -1
 
-    def show(self, look: Look, news: Sequence[Event] = ()) -> None:
+    def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
         for event in news:
             self.write(event_line(event, self.language) + "\n")
         if look.analysis is None and not self._waiting:
@@ -265,10 +266,10 @@ class Display:
 class _Snapshot(Display):
     """The screen once, as text."""
 
-    def show(self, look: Look, news: Sequence[Event] = ()) -> None:
-        width = lines.width_of_output()
-        drawn = screen(look, self.language, width=width, height=lines.SCREEN_LINES, card=read_card())
-        self.write(lines.shown(drawn, width, None if self._out is sys.stdout else False))
+    def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
+        width = screen.width_of_output()
+        drawn = live_lines(look, self.language, width=width, height=screen.SCREEN_LINES, card=read_card())
+        self.write(screen.shown(drawn, width, None if self._out is sys.stdout else False))
 
 
 def read_card() -> Reading | None:

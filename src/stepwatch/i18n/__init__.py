@@ -9,12 +9,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 
 __all__ = ["LANGUAGES", "language_from_environment", "say"]
 
-LANGUAGES = ("en", "fr", "de", "es")
+LANGUAGES = tuple(TABLE)
 _CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
 _CONTROL = Pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _LONGEST_WORD = 120
@@ -69,28 +70,20 @@ def _word(value: object, language: str) -> str:
 
 
 def _ints(values: Sequence[int], language: str) -> str:
-    """Up to four numbers, then the last one after an ellipsis."""
+    """Up to five numbers; of more the first three, an ellipsis and the last."""
     shown = [numbers.integer(value, language) for value in values]
     if len(shown) > 5:
         shown = [*shown[:3], "…", shown[-1]]
-    return (
-        (", " if language == "en" or all("," not in text for text in shown) else "; ")
-        .join(shown)
-        .replace(", …,", ", …,")
-    )
-
-
-def _list(value: object, language: str) -> str:
-    """Words of our own, such as the names of formats: as long as they are."""
-    return _CONTROL.sub("", str(value))
+    return (", " if language == "en" or all("," not in text for text in shown) else "; ").join(shown)
 
 
 _KINDS: dict[str, Callable[[Any, str], str]] = {
     "word": _word,
-    "list": _list,
+    "list": lambda value, _: _CONTROL.sub("", str(value)),  # words of our own, as long as they are
     "ints": _ints,
     "n": numbers.integer,
     "x": numbers.factor,
+    "figure": numbers.figure,
     "ratio": numbers.ratio,
     "pct": numbers.percent,
     "time": numbers.duration,

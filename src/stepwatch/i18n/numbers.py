@@ -1,53 +1,18 @@
-"""Numbers, durations and units as each locale writes them.
-
-The separators are CLDR's, as Babel has them; they stand here because loading a locale's data takes longer than
-explaining a log. A test compares every one with Babel.
-"""
+"""Numbers, durations and units as each language writes them."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+from stepwatch.i18n.languages import TABLE
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
-
-
-class Separators(NamedTuple):
-    decimal: str
-    group: str
-    least_digits: int
-    """How many digits must stand before the first separator: Spanish writes 1234 but 12.345."""
-
-
-_SEPARATORS = {
-    "en": Separators(".", ",", 1),
-    "fr": Separators(",", "\u202f", 1),
-    "de": Separators(",", ".", 1),
-    "es": Separators(",", ".", 2),
-}
-_DAY = {"en": "d", "fr": "j", "de": "d", "es": "d"}
-_BYTE = {"en": "B", "fr": "o", "de": "B", "es": "B"}
-_SPACE = {"en": " ", "fr": "\u202f", "de": "\u00a0", "es": "\u00a0"}
-
-
-def separators(language: str) -> Separators:
-    return _SEPARATORS[language]
-
-
-def space(language: str) -> str:
-    """What stands between a figure and its unit."""
-    return _SPACE[language]
-
-
-def day(language: str) -> str:
-    return _DAY[language]
 
 
 def decimal(value: float, decimals: int, language: str) -> str:
     if not math.isfinite(value):
         return "–"
     whole, _, fraction = f"{value:,.{decimals}f}".partition(".")
-    locale = _SEPARATORS[language]
+    locale = TABLE[language]
     if len(whole.lstrip("-").replace(",", "")) < 3 + locale.least_digits:
         whole = whole.replace(",", "")
     whole = whole.replace(",", locale.group)
@@ -67,11 +32,17 @@ def integer(value: float, language: str) -> str:
 
 
 def with_unit(number: str, unit: str, language: str) -> str:
-    return number + _SPACE[language] + unit
+    return number + TABLE[language].space + unit
 
 
 def factor(value: float, language: str) -> str:
     return significant(value, 3 if value >= 100 else 2, language)
+
+
+def figure(value: float, language: str) -> str:
+    """Up to four digits, none of them a mere zero at the end: 12, 58.3."""
+    short = float(f"{value:.4g}")
+    return decimal(short, len(f"{short:g}".partition(".")[2]), language)
 
 
 def ratio(value: float, language: str) -> str:
@@ -98,7 +69,7 @@ def duration(seconds: float, language: str) -> str:
 
 def _two_units(seconds: float, language: str) -> str:
     for big, small, names in (
-        (DAY_S, HOUR_S, (_DAY[language], "h")),
+        (DAY_S, HOUR_S, (TABLE[language].day, "h")),
         (HOUR_S, MINUTE_S, ("h", "min")),
         (MINUTE_S, 1.0, ("min", "s")),
     ):
@@ -116,7 +87,7 @@ def duration_range(interval: Interval, language: str) -> str:
     low, high = duration(interval.low, language), duration(interval.high, language)
     if low == high:
         return low
-    space = _SPACE[language]
+    space = TABLE[language].space
     unit_low, unit_high = low.rpartition(space)[2], high.rpartition(space)[2]
     if unit_low == unit_high and interval.high < 59.95:
         return low.rpartition(space)[0] + "–" + high
@@ -134,7 +105,7 @@ def token_rate(tokens_per_s: float, language: str) -> str:
 
 
 def size(count: float, language: str) -> str:
-    byte = _BYTE[language]
+    byte = TABLE[language].byte
     for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= scale:
             return with_unit(significant(count / scale, 3, language), prefix + byte, language)

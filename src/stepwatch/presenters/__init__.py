@@ -1,24 +1,28 @@
-"""Presenters turn an answer into text; they alone speak a language."""
+"""Presenters turn an answer into text; they alone speak a language.
+
+`document_of` says what an answer holds, the writers write any document, and JSON is the answer itself.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepwatch.analysis.comparison import Comparison
 from stepwatch.errors import InputError
+from stepwatch.gpus import Gpu
+from stepwatch.gpus.calibration import Calibration
 from stepwatch.messages import Message
 from stepwatch.report import AdviceReport, PlanReport, Report
 
 if TYPE_CHECKING:
-    from stepwatch.analysis.comparison import Comparison
+    from stepwatch.presenters.document import Document
     from stepwatch.presenters.html import Body
-    from stepwatch.presenters.vega import Chart
 
-    Answer = Report | PlanReport | AdviceReport | Comparison
+Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
 
-__all__ = ["CHARTS", "PLAN_CHARTS", "View", "page_body", "render"]
+__all__ = ["CHARTS", "PLAN_CHARTS", "View", "document_of", "page_body", "render"]
 
 CHARTS = ("times", "anatomy", "throughput", "parts", "forecast")
 """What can be drawn of a run, by the names that `--chart` takes."""
@@ -39,114 +43,83 @@ class View:
     """None: as standard output can take it. False for an answer that goes into a file."""
 
 
+def document_of(answer: Answer, view: View | None = None) -> Document:
+    """What is said, in which order and how urgently; the same for every form. Loads only what this answer needs."""
+    view = view or View()
+    if isinstance(answer, Report):
+        from stepwatch.presenters.run_answer import report_document
+
+        return report_document(answer, full=view.full, with_lines=view.with_lines)
+    if isinstance(answer, PlanReport):
+        from stepwatch.presenters.plan_answer import plan_document
+
+        return plan_document(answer, why=view.why)
+    if isinstance(answer, AdviceReport):
+        from stepwatch.presenters.advice_answer import advice_document
+
+        return advice_document(answer)
+    if isinstance(answer, Comparison):
+        from stepwatch.presenters.comparison_answer import comparison_document
+
+        return comparison_document(answer)
+    from stepwatch.presenters.card_answer import calibration_document, card_document, card_list_document
+
+    if isinstance(answer, Calibration):
+        return calibration_document(answer)
+    return card_document(answer) if isinstance(answer, Gpu) else card_list_document(answer)
+
+
 def render(answer: Answer, form: str, language: str, view: View | None = None) -> str | bytes:
     """The answer as terminal, md, json, html or png; a picture is bytes."""
     view = view or View()
+    if form == "json":
+        from stepwatch.presenters.json_forms import as_json
+
+        return as_json(answer, language, iterations=view.iterations, with_lines=view.with_lines)
     if form == "png":
         return _picture(answer, view.chart, language)
-    if isinstance(answer, Report):
-        return _render_report(answer, form, language, view)
-    if isinstance(answer, PlanReport):
-        return _render_plan(answer, form, language, view)
-    if isinstance(answer, AdviceReport):
-        return _render_advice(answer, form, language, view)
-    from stepwatch.presenters.comparisons import as_json, as_note, on_terminal
-
-    if form == "json":
-        return as_json(answer, language)
+    document = document_of(answer, view)
     if form == "md":
-        return as_note(answer, language)
-    return on_terminal(answer, language, colour=view.colour)
+        from stepwatch.presenters.markdown import as_markdown
 
-
-def _render_report(answer: Report, form: str, language: str, view: View) -> str:
-    if form == "json":
-        from stepwatch.presenters.jsondoc import JsonPresenter
-
-        return JsonPresenter(iterations=view.iterations, with_lines=view.with_lines).render(answer, language)
-    if form == "md":
-        from stepwatch.presenters.markdown import MarkdownPresenter
-
-        return MarkdownPresenter(front_matter=view.front_matter, with_lines=view.with_lines).render(answer, language)
+        return as_markdown(document, language, front_matter=view.front_matter)
     if form == "html":
-        from stepwatch.presenters.html import HtmlPresenter
+        from stepwatch.presenters.html import as_page
 
-        return HtmlPresenter(with_lines=view.with_lines).render(answer, language)
-    from stepwatch.presenters.terminal import TerminalPresenter
+        return as_page(document, language)
+    from stepwatch.presenters.terminal import on_terminal
 
-    return TerminalPresenter(full=view.full, with_lines=view.with_lines, colour=view.colour).render(answer, language)
-
-
-def _render_plan(answer: PlanReport, form: str, language: str, view: View) -> str:
-    if form == "json":
-        from stepwatch.estimator.plan import plan_json
-        from stepwatch.i18n import say
-        from stepwatch.presenters.advice_sentences import list_json
-
-        said = {"language": language, "remarks": [say(remark, language) for remark in answer.remarks]}
-        document = {**plan_json(answer.plan), "advice": list_json(answer.advice, language), **said}
-        return json.dumps(document, ensure_ascii=False) + "\n"
-    if form == "html":
-        from stepwatch.presenters.html import PlanHtml
-
-        return PlanHtml(why=view.why).render(answer.plan, answer.remarks, language)
-    from stepwatch.presenters.plans import PlanMarkdown, PlanTerminal
-
-    if form == "md":
-        return PlanMarkdown(why=view.why).render(answer.plan, answer.remarks, language)
-    return PlanTerminal(why=view.why, colour=view.colour).render(answer.plan, answer.remarks, language)
-
-
-def _render_advice(answer: AdviceReport, form: str, language: str, view: View) -> str:
-    from stepwatch.presenters.advices import AdviceMarkdown, AdviceTerminal, advice_json
-
-    if form == "json":
-        return advice_json(answer, language)
-    if form == "html":
-        from stepwatch.presenters.html import AdviceHtml
-
-        return AdviceHtml().render(answer, language)
-    if form == "md":
-        return AdviceMarkdown().render(answer, language)
-    return AdviceTerminal(colour=view.colour).render(answer, language)
-
-
-def _picture(answer: Answer, name: str | None, language: str) -> bytes:
-    """Of a report, the longest run, as on the first screen."""
-    from stepwatch.i18n import say
-    from stepwatch.presenters.pictures import png
-
-    if isinstance(answer, PlanReport):
-        from stepwatch.presenters.plan_charts import plan_charts_of
-        from stepwatch.presenters.plan_sentences import headline as plan_headline
-
-        charts = {found.name: found for found in plan_charts_of(answer.plan, language)}
-        return png(_chosen(charts, name or PLAN_CHARTS[0]), say(plan_headline(answer.plan), language))
-    assert isinstance(answer, Report)
-    from stepwatch.presenters.charts import charts_of
-    from stepwatch.presenters.sentences import headline, longest
-
-    analysis = answer.analyses[longest(answer)]
-    charts = {found.name: found for found in charts_of(analysis, language)}
-    return png(_chosen(charts, name or CHARTS[0]), say(headline(analysis), language))
-
-
-def _chosen(charts: Mapping[str, Chart], name: str) -> Chart:
-    if name not in charts:
-        raise InputError(
-            Message("there is nothing to draw for the chart “{name:word}”", {"name": name}),
-            Message("charts that can be drawn: {names:word}", {"names": ", ".join(charts) or "–"}),
-        )
-    return charts[name]
+    return on_terminal(document, language, whole=view.full or view.why, colour=view.colour)
 
 
 def page_body(answer: Answer, language: str) -> Body:
     """The answer as a part of the page: its HTML, and the charts that the page draws."""
-    from stepwatch.presenters.html import answer_body, plan_body, report_body
+    from stepwatch.presenters.html import body_of
 
+    return body_of(document_of(answer), language, static=False)
+
+
+def _picture(answer: Answer, name: str | None, language: str) -> bytes:
+    """One chart with the headline above it; of several runs that of the longest, as on the first screen."""
+    from stepwatch.i18n import say
+    from stepwatch.presenters.document import Headline
+    from stepwatch.presenters.pictures import png
+
+    known: tuple[str, ...] = PLAN_CHARTS
     if isinstance(answer, Report):
-        return report_body(answer, language, static=False)
-    if isinstance(answer, PlanReport):
-        return plan_body(answer.plan, answer.remarks, language, static=False)
-    assert isinstance(answer, AdviceReport)
-    return answer_body(answer, language, static=False)
+        from stepwatch.presenters.run_sentences import longest
+
+        known = CHARTS
+        answer = replace(answer, runs=(answer.runs[longest(answer)],), unstarted=(), directory=False)
+    document = document_of(answer)
+    charts = ((key, chart.draw) for key, chart in document.charts().items() if key in known)
+    plots = {key: draw(language, False) for key, draw in charts if draw is not None}
+    drawn = {key: plot for key, plot in plots.items() if plot is not None}
+    chosen = drawn.get(name or known[0])
+    if chosen is None:
+        raise InputError(
+            Message("there is nothing to draw for the chart “{name:word}”", {"name": name or known[0]}),
+            Message("charts that can be drawn: {names:word}", {"names": ", ".join(drawn) or "–"}),
+        )
+    headline = next(block for block in document.blocks if isinstance(block, Headline))
+    return png(chosen, say(headline.paragraphs[-1][0], language))

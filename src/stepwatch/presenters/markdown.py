@@ -1,4 +1,4 @@
-"""The answer as a note that can be published: CommonMark, with front matter where it is wanted."""
+"""Any document as a note that can be published: CommonMark, with front matter where it is wanted."""
 
 from __future__ import annotations
 
@@ -7,121 +7,95 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from stepwatch.analysis import Analysis
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import outline, sentences
-from stepwatch.presenters.blocks import Block, Bullets, Code, Labelled, Section, Table, Text, Typed, text_and_code
-from stepwatch.presenters.lines import printable
-from stepwatch.report import Report
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.document import text_and_code
+from stepwatch.presenters.screen import printable
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&!$])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkdownPresenter:
-    front_matter: bool = False
-    with_lines: bool = False
-    name: str = "md"
-    suffix: str = ".md"
-
-    def render(self, report: Report, language: str) -> str:
-        note = _Note(report, Writer(language))
-        blocks = [*note.blocks(), *(note.unread() if self.with_lines else ())]
-        start = front_matter(outline.title(report), language) if self.front_matter else ""
-        return printable(start + "\n\n".join(blocks) + "\n")
-
-
-def front_matter(title: Message, language: str) -> str:
-    quoted = json.dumps(say(title, language), ensure_ascii=False)
-    return f'---\ntitle: {quoted}\nlang: "{language}"\nlayout: post\ntype: note\n---\n\n'
+def as_markdown(document: doc.Document, language: str, *, front_matter: bool = False) -> str:
+    writer = _Writer(language)
+    start = ""
+    if front_matter and document.title is not None:
+        quoted = json.dumps(say(document.title, language), ensure_ascii=False)
+        start = f'---\ntitle: {quoted}\nlang: "{language}"\nlayout: post\ntype: note\n---\n\n'
+    title = [f"# {writer.said([document.title])}"] if document.title is not None else []
+    blocks = [*title, *writer.blocks(document.blocks), *writer.sections(document.sections, "##")]
+    return printable(start + "\n\n".join(blocks) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
-    """Yields blocks: headings, paragraphs, lists and tables, to be joined by empty lines."""
-
-    report: Report
-    writer: Writer
-
-    def blocks(self) -> Iterator[str]:
-        yield "# " + self.say(outline.title(self.report))
-        analyses = self.report.analyses
-        if self.report.count == 1:
-            yield from self.run(analyses[0], "##")
-            return
-        yield self.say(Message("The input holds {count:n} runs.", {"count": self.report.count}))
-        yield self.writer.block(outline.runs(self.report))
-        for number, a in enumerate(analyses, start=1):
-            yield "## " + self.say(Message("Run {number:n}", {"number": number}))
-            yield from self.run(a, "###")
-
-    def run(self, a: Analysis, level: str) -> Iterator[str]:
-        yield f"**{self.say(sentences.headline(a))}**"
-        if a.run.source not in ("", "-"):
-            yield self.say(Message("Log: {source:word}", {"source": a.run.source}))
-        for section in outline.sections(self.report, a):
-            yield from self.writer.section(section, level)
-
-    def unread(self) -> Iterator[str]:
-        """As a code block, with a fence that no line can close."""
-        yield "## " + self.say(Message("Lines that were not understood"))
-        lines = [f"{number}: {text}" for a in self.report.analyses for number, text in sentences.unread_lines(a)][:20]
-        if not lines:
-            yield self.say(Message("None."))
-            return
-        longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
-        fence = "`" * max(3, longest + 1)
-        yield "\n".join((fence + "text", *lines, fence))
-
-    def say(self, message: Message) -> str:
-        return self.writer.say(message)
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Writes the blocks of a section as Markdown."""
+class _Writer:
+    """Yields headings, paragraphs, lists and tables, to be joined by empty lines."""
 
     language: str
 
-    def section(self, section: Section, level: str) -> Iterator[str]:
-        number = "" if section.number is None else f"{section.number}. "
-        yield f"{level} {number}{self.say(section.heading)}"
-        yield from map(self.block, section.blocks)
+    def sections(self, sections: Iterable[doc.Section], level: str) -> Iterator[str]:
+        for section in sections:
+            if section.prompt:
+                continue
+            number = "" if section.number is None else f"{section.number}. "
+            yield f"{level} {number}{self.said([section.heading])}"
+            yield from self.blocks(section.blocks)
+            yield from self.sections(section.sections, level + "#")
 
-    def block(self, block: Block) -> str:
+    def blocks(self, blocks: Iterable[doc.Block]) -> Iterator[str]:
+        yield from filter(None, map(self.block, blocks))
+
+    def block(self, block: doc.Block) -> str:
         match block:
-            case Text():
+            case doc.Headline():
+                return "\n\n".join(f"**{self.said(messages)}**" for messages in block.paragraphs)
+            case doc.Text():
                 return self.text(block)
-            case Bullets():
+            case doc.Bullets():
                 return "\n".join("- " + self.text(item) for item in block.items)
-            case Table():
+            case doc.Table():
                 return self.table(block)
-            case Typed():
-                return f"{self.say(block.why)} `{block.command}`"
-            case Code():
-                return f"```{block.language}\n{block.text}\n```"
-            case Labelled():
-                return "\n".join(f"- **{self.say(label)}:** {self.said(texts)}" for label, texts in block.items)
+            case doc.Command() if block.why is not None:
+                return f"{self.said([block.why])} `{' '.join(block.arguments)}`"
+            case doc.Command():
+                return fenced(" ".join(block.arguments), "sh")
+            case doc.Code():
+                return fenced(block.text, block.language)
+            case doc.Quoted():
+                return fenced("\n".join(f"{number}: {text}" for number, text in block.lines), "text")
+            case doc.Labelled():
+                return "\n".join(f"- **{self.said([label])}:** {self.said(texts)}" for label, texts, _ in block.items)
+            case doc.Chart():
+                return self.table(block.table) if block.table is not None else ""
+            case doc.Progress():
+                return f"**{escaped(block.name)}:** {self.said([block.where])}"
+            case doc.Figures():
+                return ""
 
-    def text(self, text: Text) -> str:
+    def text(self, text: doc.Text) -> str:
         said = self.said(text.messages)
-        return f"**{self.say(Message('Warning'))}:** {said}" if text.warning else said
+        return f"**{self.said([Message('Warning')])}:** {said}" if text.kind == "warning" else said
 
-    def table(self, table: Table) -> str:
-        rule = "|".join({"r": "---:", "l": "---"}[side] for side in table.align)
-        rows = ([" + ".join(map(self.say, cell)) for cell in row] for row in table.rows)
-        head = f"| {' | '.join(map(self.say, table.head))} |"
-        return "\n".join((head, f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)))
+    def table(self, table: doc.Table) -> str:
+        if not table.rows:
+            return ""
+        heads = [self.said([head]) for head in table.head] or [""] * len(table.align)
+        rule = "|".join("---:" if side == "r" else "---" for side in table.align)
+        rows = ([self.said(cell, " + ") for cell in row] for row in table.rows)
+        return "\n".join((f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)))
 
-    def said(self, messages: Iterable[Message]) -> str:
-        return " ".join(map(self.say, messages))
-
-    def say(self, message: Message) -> str:
-        return escaped(say(message, self.language))
+    def said(self, messages: Iterable[Message], between: str = " ") -> str:
+        return between.join(escaped(say(message, self.language)) for message in messages)
 
 
 def escaped(text: str) -> str:
     """Nothing in a sentence is markup, but for what one would type: that is set as code."""
     pieces = text_and_code(text)
     return "".join(f"`{piece}`" if index % 2 else _SPECIAL.sub(r"\\\1", piece) for index, piece in enumerate(pieces))
+
+
+def fenced(text: str, language: str) -> str:
+    """As a code block, with a fence that no line can close."""
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

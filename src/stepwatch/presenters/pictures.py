@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from stepwatch.presenters.vega import FONT, UNSEEN, Chart, Spec
+from stepwatch.presenters.vega import FONT, UNSEEN, Plot, Spec
 
 WIDTH = 720
 _PNG_SCALE = 2.0
@@ -20,7 +20,7 @@ _PLACE = re.compile(r' (?:transform|d|x2?|y2?|width|height)="[^"]*"')
 _DIGITS = re.compile(r"(\d\.\d)\d+")
 
 
-def svg(chart: Chart, name: str) -> str:
+def svg(chart: Plot, name: str) -> str:
     """As wide as its place, without a style attribute or a script; `name` tells its inner names from others'."""
     import vl_convert
 
@@ -37,7 +37,7 @@ def _short(drawn: str, name: str) -> str:
     return _CLIP.sub(f"{name}-clip", _PLACE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), bare))
 
 
-def png(chart: Chart, answer: str) -> bytes:
+def png(chart: Plot, answer: str) -> bytes:
     """With its title and the answer that it belongs to, on white."""
     import vl_convert
 

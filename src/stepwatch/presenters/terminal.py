@@ -1,413 +1,345 @@
-"""The answer on a terminal: one screen of 25 lines, everything with `full`; good without colour."""
+"""Any document on a terminal: the first screen, of what matters most, or all of it; good without colour."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
 
-import numpy as np
-
-from stepwatch.analysis import Analysis
-from stepwatch.analysis.findings import NOTICE, WARNING, Finding
-from stepwatch.analysis.phases import Phase
-from stepwatch.analysis.statistics import median, quantile
+from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import sentences
-from stepwatch.presenters.lines import (
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.look_answer import MOST_EVENTS, look_document
+from stepwatch.presenters.screen import (
     SCREEN_LINES,
-    Cell,
+    WIDEST_TABLE,
+    Column,
     Line,
-    Table,
+    Row,
+    Side,
+    fitted,
     labelled,
+    natural_widths,
+    rigid_widths,
     shown,
+    table_lines,
     width_of_output,
     wrapped,
 )
-from stepwatch.presenters.writing import Screen
-from stepwatch.report import Report
+from stepwatch.presenters.text_chart import MARK_STYLES, text_chart
+from stepwatch.watch import Look
 
-MOST_SLOW_ROWS = 30
-MOST_RUNS = 8
-MOST_FINDINGS = 4
-_ENOUGH_STEPS = 20_000  # to draw the middle of each column
-_CHART_HEIGHTS = (5, 4, 3)
-_FULL_CHART_HEIGHT = 7
-
-# What the table, the headline and the legend of the first screen say already.
-_SAID_ABOVE = frozenset({"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"})
-_MARKS = {WARNING: ("!", "bold red"), NOTICE: ("•", "yellow")}
-_MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
-_DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
-
-LEGEND = {
-    "e": Message("evaluation"),
-    "c": Message("with checkpoint"),
-    "0": Message("first iteration"),
-    "!": Message("stall"),
+FULL_CHART_HEIGHT, LEAST_CHART_HEIGHT, CHART_HEIGHT = 7, 3, 5
+_MARKS = {
+    "warning": ("!", "bold red"),
+    "notice": ("•", "yellow"),
+    "change": ("→", "bold"),
+    "info": ("·", "dim"),
+    "news": ("·", "green"),
 }
+_STYLES = {"lead": "bold", "aside": "dim"}
+_DONE, _AHEAD = "━", "─"
+# Groups of the first screen that follow each other without an empty line.
+_TOGETHER = {("answer", "remark"), ("answer", "text"), ("lead", "table"), ("table", "text"), ("remark", "text")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalPresenter:
-    full: bool = False
-    with_lines: bool = False
-    colour: bool | None = None
-    """None: as standard output can take it. False for an answer that goes into a file."""
-    name: str = "terminal"
-    suffix: str = ".txt"
-
-    def render(self, report: Report, language: str) -> str:
-        width = width_of_output()
-        page = _Page(report, language, width)
-        if report.directory and not self.full:
-            from stepwatch.presenters.overview import WIDEST  # of directories alone
-
-            width = width_of_output(WIDEST)
-            return shown(list(page.overview(width)), width, self.colour)
-        return shown(list(page.lines(full=self.full, with_lines=self.with_lines)), width, self.colour)
+def on_terminal(document: doc.Document, language: str, *, whole: bool, colour: bool | None) -> str:
+    wide = width_of_output(WIDEST_TABLE)
+    writer = TerminalWriter(language, width_of_output(), wide)
+    return shown(writer.whole(document) if whole else writer.screen(document), wide, colour)
 
 
-class _Page(NamedTuple):
-    """Blocks of finished lines, so that they can be counted before they are shown."""
+def live_lines(look: Look, language: str, *, width: int, height: int, card: Reading | None = None) -> list[Line]:
+    """A run while it goes on, in at most so many lines: the oldest events are left out first."""
+    writer = TerminalWriter(language, width, width)
+    for most in range(MOST_EVENTS, -1, -1):
+        lines = writer.screen(look_document(look, card, most_events=most))
+        if len(lines) <= height:
+            break
+    return lines[:height]
 
-    report: Report
+
+@dataclass(slots=True)
+class _Item:
+    """A part of the first screen, as lines."""
+
+    group: str
+    section: str
+    block: doc.Block
+    priority: int
+    lines: list[Line] = field(default_factory=list)
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalWriter:
     language: str
     width: int
-
-    def lines(self, *, full: bool, with_lines: bool) -> Iterator[Line]:
-        chosen = sentences.longest(self.report)
-        head = self.runs(chosen, full) if self.report.count > 1 else []
-        yield from head
-        if full:
-            for number, a in enumerate(self.report.analyses):
-                if len(self.report.analyses) > 1:
-                    yield from self.heading(Message("Run {number:n}", {"number": number + 1}))
-                yield from self.everything(a)
-        else:
-            yield from self.screen(self.report.analyses[chosen], SCREEN_LINES - len(head))
-        if with_lines:
-            yield from self.unread()
+    wide: int
+    """For tables with many columns."""
 
     # --- the first screen -----------------------------------------------------------------------------------
 
-    def screen(self, a: Analysis, size: int) -> list[Line]:
-        """The tallest chart that leaves room for what matters; less and less where sentences are long."""
-        parts = self.parts(a)
-        top = [*self.paragraph(sentences.headline(a), style="bold"), Line(), *parts, *([Line()] if parts else ())]
-        facts, end = self.facts(a, short=True), self.next(a, full=False)
-        first, others = self.remarks(a)
-        for height in _CHART_HEIGHTS:
-            chart = self.chart(a, height)
-            room = size - sum(map(len, (top, chart, facts, end)))
-            if room >= sum(map(len, first)):
-                break
-        if room < 0:
-            chart, room = [], room + len(chart)
-        remarks = list(_fitting((*first, *others), room))
-        spare = room - len(remarks)
-        before, after = [Line()] * (spare > 1 and bool(remarks)), [Line()] * (spare > 0)
-        return [*top, *chart, *facts, *before, *remarks, *after, *end]
+    def screen(self, document: doc.Document) -> list[Line]:
+        """Whole blocks in order, the most important ones as long as there is room."""
+        items = _in_screen_order(_candidates(document))
+        if not items:
+            return self.whole(document)
+        self._lay_out(items)
+        limited = any(item.priority != doc.ALWAYS for item in items)
+        always = sum(len(item.lines) for item in items if item.priority == doc.ALWAYS)
+        room = SCREEN_LINES - always if limited else math.inf
+        chart = next((item for item in items if item.group == "chart"), None)
+        height, reserved, crowded = LEAST_CHART_HEIGHT, 0, False
+        steps: list[tuple[int, int, _Item | None]] = [(item.priority, at, item) for at, item in enumerate(items)]
+        steps += [(doc.TALLER, 0, None)] * (CHART_HEIGHT - LEAST_CHART_HEIGHT) + [(doc.GAP, 0, None)]
+        for priority, _, item in sorted(steps, key=lambda step: step[:2]):
+            if item is not None and (priority == doc.ALWAYS or len(item.lines) <= room):
+                item.chosen = True
+                room -= len(item.lines) if priority != doc.ALWAYS else 0
+            elif item is None and priority == doc.GAP:
+                reserved = max(min(len(_gaps(items)), int(min(room, SCREEN_LINES))), 0)
+                room -= reserved
+            elif item is not None:
+                crowded = True
+            elif chart is not None and chart.chosen and room > 0 and not crowded:
+                height, room = height + 1, room - 1
+        items = [item for item in items if item.chosen]
+        gaps = _gaps(items)[: max(reserved + int(min(room, SCREEN_LINES)), 0)]
+        lines: list[Line] = []
+        for place, item in enumerate(items):
+            lines += [Line()] if place in gaps else []
+            if isinstance(item.block, doc.Chart) and item.block.points is not None:
+                lines += text_chart(item.block.points, self.language, self.width, height)
+                lines += item.lines[LEAST_CHART_HEIGHT + 2 :]
+            else:
+                lines += item.lines
+        asked = (section for section in document.sections if section.asked)
+        return [*lines, *(line for section in asked for line in self._section(section))]
 
-    def remarks(self, a: Analysis) -> tuple[list[list[Line]], list[list[Line]]]:
-        """What a smaller chart makes room for, and what is said if there is room anyway."""
-        found = [finding for finding in sentences.ranked(self.report, a) if finding.code not in _SAID_ABOVE]
-        warnings = [self.in_brief(finding, a) for finding in found if finding.severity == WARNING]
-        told = " ".join(map(self.say, sentences.worthwhile(self.report.advice_of(a))))
-        change = [self.labelled("→", told, 2)] if told else []
-        others = [finding for finding in found if finding.severity != WARNING]
-        others.sort(key=lambda finding: not sentences.is_pressing(finding, a))
-        notices = [self.in_brief(finding, a) for finding in others]
-        first = [*warnings, *change, *notices[:1]]
-        return first, notices[1 : max(MOST_FINDINGS - len(first), 1) + 1]
+    def _lay_out(self, items: list[_Item]) -> None:
+        """With an empty line after the answer, a table and a chart."""
+        labels = {id(item): self._label(item.block) for item in items if isinstance(item.block, doc.Text)}
+        for place, item in enumerate(items):
+            block = item.block
+            if isinstance(block, doc.Text) and block.label is not None:
+                label, style = labels[id(item)]
+                longest = max(len(labels[id(i)][0]) for i in items if i.group == item.group and id(i) in labels)
+                text = self._said(block.brief or block.messages)
+                item.lines = self._labelled(label, text, longest + (1 if block.kind else 2), style)
+            elif isinstance(block, doc.Text):
+                item.lines = self._text(block, block.brief or block.messages, marked=item.group == "remark")
+            elif isinstance(block, doc.Table):
+                item.lines = self._table(block, block.shown)
+            elif isinstance(block, doc.Chart):
+                item.lines = [Line()] * (LEAST_CHART_HEIGHT + 2)  # drawn when its height is known
+            else:
+                item.lines = self._block(block)
+            following = items[place + 1].group if place + 1 < len(items) else None
+            apart = following is not None and (following != item.group or item.group == "table")
+            if item.group not in ("row", "remark") and apart and (item.group, following) not in _TOGETHER:
+                item.lines = [*item.lines, Line()]
 
-    def facts(self, a: Analysis, *, short: bool) -> list[Line]:
-        speed = " ".join(self.say(message) for message in sentences.speed(a, short=short))
-        rows = [
-            (Message("Speed"), speed),
-            (Message("Time"), self.say(sentences.time_spent(a))),
-            (Message("Forecast"), self.say(sentences.forecast(a))),
-        ]
-        labels = [self.say(label) for label, _ in rows]
-        indent = max(map(len, labels)) + 2
-        blocks = [self.labelled(label, text, indent) for label, (_, text) in zip(labels, rows, strict=True)]
-        return [line for block in blocks for line in block]
-
-    def next(self, a: Analysis, *, full: bool) -> list[Line]:
-        ask = sentences.next_command(self.report, a, full=full)
-        if ask is None:
-            return []
-        return [*self.paragraph(ask.why, style="dim"), *self.command(ask.arguments)]
-
-    def command(self, arguments: Sequence[str]) -> list[Line]:
-        return Screen(self.language, self.width).command(arguments)
+    def _label(self, text: doc.Text) -> tuple[str, str]:
+        label = self._said([text.label] if text.label is not None else [])
+        if text.kind in _MARKS:
+            mark, style = _MARKS[text.kind]
+            return f"{mark} {label}", style
+        return label, "bold"
 
     # --- everything -----------------------------------------------------------------------------------------
 
-    def everything(self, a: Analysis) -> Iterator[Line]:
-        yield from self.paragraph(sentences.headline(a), style="bold")
-        yield Line()
-        yield from self.parts(a)
-        yield from self.together(a)
-        yield Line()
-        yield from self.chart(a, _FULL_CHART_HEIGHT)
-        yield from self.facts(a, short=False)
-        yield from (line for note in sentences.forecast_notes(a) for line in self.bullet(self.say(note)))
-        yield from self.heading(Message("What was noticed"))
-        for finding in sentences.ranked(self.report, a):
-            yield from self.finding(finding)
-        yield from self.heading(Message("What to change"))
-        for change in sentences.changes(self.report.advice_of(a)):
-            yield from self.bullet(" ".join(map(self.say, change)))
-        yield from self.levels(a)
-        yield from self.ranks(a)
-        yield from self.slow(a)
-        yield from self.settings(a)
-        end = self.next(a, full=True)
-        yield from ([Line(), *end] if end else ())
-
-    def together(self, a: Analysis) -> list[Line]:
-        if a.costs.pair_s is None or not sentences.told_apart(a):
-            return []
-        text = Message("Evaluation and checkpoint together: {pair:range}, measured.", {"pair": a.costs.pair_s})
-        return self.paragraph(text)
-
-    def levels(self, a: Analysis) -> Iterator[Line]:
-        if len(a.regimes.regimes) < 2:
-            return
-        yield from self.heading(Message("Levels of speed"))
-        for text in sentences.regime_sentences(a):
-            yield from self.bullet(self.say(text))
-
-    def ranks(self, a: Analysis) -> Iterator[Line]:
-        if a.ranks is None:
-            return
-        yield from self.heading(Message("The ranks beside each other"))
-        table = Table(*((self.say(head), "right") for head in sentences.RANKS))
-        for row in sentences.rank_cells(a):
-            table.add(*map(self.say, row))
-        yield from table.lines(self.width)
-
-    def slow(self, a: Analysis) -> Iterator[Line]:
-        rows, left_out = sentences.slow_rows(a, MOST_SLOW_ROWS)
-        if not rows:
-            return
-        yield from self.heading(Message("Slow iterations"))
-        table = Table(
-            (self.say(Message("Iteration")), "right"), (self.say(Message("Time")), "right"), ("", "left"),
-            (self.say(Message("What it includes")), "left"),
-        )  # fmt: skip
-        for row in rows:
-            table.add(
-                self.say(Message("{iteration:n}", {"iteration": row.iteration})),
-                self.say(Message("{time:time}", {"time": row.time_s})),
-                Cell(row.mark, _MARK_STYLES[row.mark]),
-                " + ".join(self.say(part) for part in row.holds),
-            )
-        yield from table.lines(self.width)
-        if left_out:
-            yield from self.paragraph(Message("… and {count:n} more.", {"count": left_out}))
-
-    def settings(self, a: Analysis) -> Iterator[Line]:
-        known = list(sentences.known_settings(a))
-        if not known:
-            return
-        yield from self.heading(Message("Settings"))
-        table = Table(("", "left"), ("", "left"), ("", "left"))
-        for name, value, origin in known:
-            table.add(name, value, Cell(self.say(origin), "dim"))
-        yield from table.lines(self.width)
-
-    def unread(self) -> Iterator[Line]:
-        yield from self.heading(Message("Lines that were not understood"))
-        lines = [line for a in self.report.analyses for line in sentences.unread_lines(a)]
-        if not lines:
-            yield from self.paragraph(Message("None."))
-        for number, text in lines[:20]:
-            yield from self.labelled(self.say(Message("{line:n}", {"line": number})), text, 8)
-
-    # --- tables ---------------------------------------------------------------------------------------------
-
-    def parts(self, a: Analysis) -> list[Line]:
-        table = Table(
-            (self.say(Message("Part")), "left"), (self.say(Message("Cost")), "right"),
-            (self.say(Message("Basis")), "left"), (self.say(Message("Count")), "right"),
-            (self.say(Message("Share")), "right"),
-        )  # fmt: skip
-        rows = sentences.part_rows(a)
-        if not rows:
-            return []
-        for row in rows:
-            count = self.say(Message("{count:n}", {"count": row.count})) if row.count else ""
-            table.add(
-                self.say(row.name),
-                self.say(row.cost),
-                Cell(self.say(row.how) if row.how else "", "dim"),
-                count,
-                self.say(sentences.share_text(row.share)),
-            )
-        return table.lines(self.width)
-
-    def overview(self, width: int) -> Iterator[Line]:
-        """The runs of a directory in a table of that width, and how to see one of them."""
-        from stepwatch.presenters.overview import overview
-
-        yield from self.paragraph(_found(self.report.count), style="bold")
-        rows = [[self.say(cell) for cell in row] for row in sentences.overview_rows(self.report)]
-        table = overview(list(map(self.say, sentences.OVERVIEW)), rows, width)
-        yield from [Line(), *table.lines, Line()]
-        if table.left_out:
-            text = Message("Left out, for want of room: {columns:word}.", {"columns": ", ".join(table.left_out)})
-            yield from self.paragraph(text, style="dim")
-        for finding in self.report.remarks:
-            if finding.code not in {*_SAID_ABOVE, "unstarted"}:
-                yield from self.finding(finding)
-        ask = sentences.next_command(self.report, self.report.analyses[0], full=False)
-        if ask is not None:
-            yield from [*self.paragraph(ask.why, style="dim"), *self.command(ask.arguments)]
-
-    def runs(self, chosen: int, full: bool) -> list[Line]:
-        several = Message("The input holds {count:n} runs.", {"count": self.report.count})
-        table = Table(
-            (self.say(Message("Run")), "right"), (self.say(Message("Iterations")), "right"),
-            (self.say(Message("Normal iteration")), "right"), (self.say(Message("Time")), "right"),
-            (self.say(Message("State")), "left"),
-        )  # fmt: skip
-        rows = list(sentences.run_rows(self.report))
-        for index in range(len(rows)) if full else _shown_runs(len(rows), chosen):
-            table.add(*map(self.say, rows[index]), style="bold" if index == chosen and not full else "")
-        lines = [*self.paragraph(several, style="bold"), *table.lines(self.width)]
-        if not full:
-            lines += self.paragraph(Message("Below: run {number:n}, the longest.", {"number": chosen + 1}), style="dim")
-        return [*lines, Line()]
-
-    # --- chart ----------------------------------------------------------------------------------------------
-
-    def chart(self, a: Analysis, height: int) -> list[Line]:
-        """Iteration times on a logarithmic scale; slow ones by the letter of what they include."""
-        times = a.run.iterations.time_s
-        if len(times) < 2 or not np.isfinite(times).all():
-            return []
-        low, high = _scale(times)
-        ticks = {height - 1: low, height // 2: math.sqrt(low * high), 0: high}
-        longest = float(times.max()) * 1.001  # the scale may go further, but no label says what no iteration took
-        labels = {row: self.say(Message("{time:time}", {"time": at})) for row, at in ticks.items() if at <= longest}
-        margin = max(map(len, labels.values())) + 1
-        columns = self.width - margin - 2
-        cells = _plot(a, columns, height, low, high)
+    def whole(self, document: doc.Document) -> list[Line]:
         lines = []
-        for row in range(height):
-            line = Line(labels.get(row, "").rjust(margin - 1) + " │", style="dim")
-            for mark in cells[row]:
-                line.append(mark, style=_MARK_STYLES.get(mark, ""))
-            lines.append(line)
-        return [*lines, self.axis(a, margin, columns), self.legend(cells), Line()]
+        if document.title is not None and not any(isinstance(block, doc.Headline) for block in document.blocks):
+            answered = any(isinstance(block, doc.Text) and block.kind == "lead" for block in document.blocks)
+            lines += [] if answered else self._paragraph([document.title], "bold")
+        lines += self._blocks(document.blocks)
+        return [*lines, *(line for section in document.sections for line in self._section(section))]
 
-    def axis(self, a: Analysis, margin: int, columns: int) -> Line:
-        numbers = a.run.iterations.number
-        ends = [self.say(Message("{iteration:n}", {"iteration": int(value)})) for value in (numbers[0], numbers[-1])]
-        middle = self.say(Message("iteration"))
-        free = columns - len("".join(ends) + middle) - 6
-        left, right = max(free // 2, 1), max(free - free // 2, 1)
-        return Line(f"{'':{margin}}└ {ends[0]} {'─' * left} {middle} {'─' * right} {ends[1]}", style="dim")
+    def _section(self, section: doc.Section) -> list[Line]:
+        if section.number is not None:
+            head = self._labelled(str(section.number), self._said([section.heading]), 3)
+            inner = replace(self, width=self.width - 3)
+            return [Line(), *head, *(line.indented(3) for line in inner._blocks(section.blocks))]
+        head = [] if section.prompt else [Line(self._said([section.heading]), style="bold underline")]
+        inner_lines = (line for inner in section.sections for line in self._section(inner))
+        return [Line(), *head, *self._blocks(section.blocks), *inner_lines]
 
-    def legend(self, cells: list[list[str]]) -> Line:
-        line = Line("  ")
-        line.append("· ").append(self.say(Message("step")), style="dim")
-        present = {mark for row in cells for mark in row}
-        for mark, meaning in LEGEND.items():
-            if mark in present:
-                line.append("   ").append(mark, style=_MARK_STYLES[mark]).append(" " + self.say(meaning), style="dim")
-        return line.cut(self.width)
+    def _blocks(self, blocks: Iterable[doc.Block]) -> list[Line]:
+        """With an empty line around tables and charts."""
+        lines: list[Line] = []
+        apart = False
+        for block in blocks:
+            found = self._block(block)
+            tall = isinstance(block, doc.Table | doc.Chart | doc.Labelled | doc.Headline)
+            if found and lines and (apart or tall):
+                lines.append(Line())
+            lines += found
+            apart = tall if found else apart
+        return lines
+
+    def _block(self, block: doc.Block) -> list[Line]:
+        match block:
+            case doc.Headline():
+                first, *others = block.paragraphs
+                style = "bold red" if block.alarm else "bold"
+                return [*self._paragraph(first, style), *(line for other in others for line in self._paragraph(other))]
+            case doc.Text():
+                return self._text(block, block.messages, marked=block.kind in ("warning", "notice"))
+            case doc.Bullets():
+                return [line for item in block.items for line in self._text(item, item.messages, marked=True)]
+            case doc.Table():
+                return self._table(block)
+            case doc.Labelled():
+                said = [(self._said([label]), self._said(texts), alarm) for label, texts, alarm in block.items]
+                indent = max((len(label) for label, _, _ in said), default=0) + 2
+                lines: list[Line] = []
+                for label, text, alarm in said:
+                    lines += self._labelled(label, text, indent, "bold red" if alarm else "bold")
+                return lines
+            case doc.Code():
+                removed = "-" if block.language == "diff" else None
+                return [
+                    Line("  " + line, style="red" if line[:1] == removed else "green")
+                    for line in block.text.splitlines()
+                ]
+            case doc.Command():
+                why = [block.why] if block.why is not None else []
+                return [*(self._paragraph(why, "dim") if why else []), *self._command(block.arguments)]
+            case doc.Quoted():
+                return [
+                    line
+                    for number, text in block.lines
+                    for line in self._labelled(self._said([Message("{count:n}", {"count": number})]), text, 8)
+                ]
+            case doc.Chart():
+                if block.points is not None:
+                    return text_chart(block.points, self.language, self.width, FULL_CHART_HEIGHT)
+                return self._table(block.table) if block.table is not None else []
+            case doc.Progress():
+                return list(self._progress(block))
+            case doc.Figures():
+                return []
 
     # --- lines ----------------------------------------------------------------------------------------------
 
-    def say(self, message: Message) -> str:
-        return say(message, self.language)
+    def _said(self, messages: Iterable[Message], between: str = " ") -> str:
+        return between.join(say(message, self.language) for message in messages)
 
-    def paragraph(self, message: Message, *, style: str = "") -> list[Line]:
-        return [Line(line, style=style) for line in wrapped(self.say(message), self.width)]
+    def _paragraph(self, messages: Iterable[Message], style: str = "") -> list[Line]:
+        return [Line(line, style=style) for line in wrapped(self._said(messages), self.width)]
 
-    def heading(self, message: Message) -> list[Line]:
-        return [Line(), Line(self.say(message), style="bold underline")]
-
-    def labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
+    def _labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
         return labelled(label, text, indent=indent, width=self.width, style=style)
 
-    def bullet(self, text: str) -> list[Line]:
-        return self.labelled("·", text, 2, "dim")
+    def _text(self, text: doc.Text, messages: Iterable[Message], *, marked: bool) -> list[Line]:
+        if not messages:
+            return []
+        if not marked:
+            return self._paragraph(messages, _STYLES.get(text.kind, ""))
+        mark, style = _MARKS[text.kind or "info"]
+        return self._labelled(mark, self._said(messages), 2, style)
 
-    def finding(self, finding: Finding) -> list[Line]:
-        mark, style = _MARKS.get(finding.severity, ("·", "dim"))
-        return self.labelled(mark, self.say(finding.message), 2, style)
+    def _command(self, arguments: tuple[str, ...]) -> list[Line]:
+        """On one line where it fits; else continued as a shell reads it."""
+        lines = [arguments[0]]
+        for argument in arguments[1:]:
+            if len(lines[-1]) + len(argument) + 6 > self.width:
+                lines[-1] += " \\"
+                lines.append("  " + argument)
+            else:
+                lines[-1] += " " + argument
+        return [Line("  " + line, style="bold green") for line in lines]
 
-    def in_brief(self, finding: Finding, a: Analysis) -> list[Line]:
-        return self.finding(finding._replace(message=sentences.in_brief(finding, a)))
+    def _table(self, table: doc.Table, chosen: tuple[int, ...] | None = None) -> list[Line]:
+        if not table.rows:
+            return []
+        sides: dict[str, tuple[Side, str]] = {"l": ("left", ""), "r": ("right", ""), "d": ("left", "dim")}
+        heads = [self._said([head]) for head in table.head] or [""] * len(table.align)
+        columns = [Column(head, *sides[align]) for head, align in zip(heads, table.align, strict=True)]
+        if table.marks:
+            columns.insert(-1, Column(""))
+        rows = []
+        for place in range(len(table.rows)) if chosen is None else chosen:
+            cells = [self._said(cell, " + ") for cell in table.rows[place]]
+            if table.marks:
+                cells.insert(-1, table.marks[place])
+            mark_style = MARK_STYLES[table.marks[place]] if table.marks else ""
+            rows.append(Row(cells, "bold" if place == table.strong else "", mark_style))
+        if table.fit is not None:
+            fit = table.fit
+            lines, missing = fitted(columns, rows, self.wide, left_out=fit.left_out, name=fit.name, state=fit.state)
+            if missing:
+                left_out = Message("Left out, for want of room: {columns:word}.", {"columns": ", ".join(missing)})
+                lines += [Line(), *self._paragraph([left_out], "dim")]
+            return lines
+        if not table.rigid:
+            return table_lines(columns, rows, natural_widths(columns, rows, self.width))
+        lines = table_lines(columns, rows, rigid_widths(columns, rows))
+        return lines if table.head else [line.indented(2) for line in lines]
 
-
-def _found(count: int) -> Message:
-    return Message(
-        "One run was found.", {"count": count}, "{count:n} runs were found.", count,
-    )  # fmt: skip
-
-
-def _fitting(blocks: Iterable[list[Line]], room: int) -> Iterator[Line]:
-    """Whole blocks, the most important first, as long as there is room."""
-    for block in blocks:
-        if len(block) <= room:
-            room -= len(block)
-            yield from block
-
-
-def _shown_runs(count: int, chosen: int) -> list[int]:
-    """The first ones, and always the one that is explained."""
-    if count <= MOST_RUNS:
-        return list(range(count))
-    return sorted({*range(MOST_RUNS - 1), chosen if chosen >= MOST_RUNS - 1 else MOST_RUNS - 1})
-
-
-# --- the chart's cells ------------------------------------------------------------------------------------------
-
-
-def _scale(times: np.ndarray) -> tuple[float, float]:
-    """From the fastest to the slowest, at least a factor of two: noise should not look like much."""
-    low = max(quantile(times, 0.01), 1e-6)
-    return low, max(float(times.max()), 2 * low)
-
-
-def _plot(a: Analysis, columns: int, height: int, low: float, high: float) -> list[list[str]]:
-    """Per column the middle of its steps, under it stalls, over it what the log explains."""
-    numbers, times = a.run.iterations.number, a.run.iterations.time_s
-    span = max(int(numbers[-1]) - int(numbers[0]), 1)
-
-    def place(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Column and height of some rows: 0 at the bottom, 1 at the top."""
-        column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
-        return column, np.log(np.maximum(times[rows], low) / low) / math.log(high / low)
-
-    cells = [[" "] * columns for _ in range(height)]
-    stalls = np.flatnonzero(a.phases.phase == Phase.STALL)
-    _draw_slow(cells, a, stalls, *place(stalls))
-    steps = np.flatnonzero(a.phases.phase == Phase.STEP)
-    _draw_steps(cells, *place(steps[:: max(1, len(steps) // _ENOUGH_STEPS)]))
-    for phase in (Phase.EVAL, Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT, Phase.FIRST):
-        rows = np.flatnonzero(a.phases.phase == phase)
-        _draw_slow(cells, a, rows, *place(rows))
-    return cells
+    def _progress(self, progress: doc.Progress) -> Iterator[Line]:
+        where = self._said([progress.where])
+        room = self.width - len(where) - 2
+        name = progress.name if len(progress.name) <= room else progress.name[: max(room - 1, 0)] + "…"
+        yield Line(name.ljust(self.width - len(where)), "bold").append(where)
+        if progress.share is not None:
+            done = min(round(progress.share * self.width), self.width)
+            yield Line(_DONE * done, "green").append(_AHEAD * (self.width - done), "dim")
 
 
-def _draw_steps(cells: list[list[str]], column: np.ndarray, level: np.ndarray) -> None:
-    finest = len(cells) * len(_DOTS)
-    starts = np.flatnonzero(np.diff(column, prepend=-1))
-    for begin, end in pairwise([*starts.tolist(), len(column)]):
-        third = min(int(median(level[begin:end]) * finest), finest - 1)
-        cells[-1 - third // len(_DOTS)][int(column[begin])] = _DOTS[third % len(_DOTS)]
+# --- what belongs on the first screen ---------------------------------------------------------------------------
 
 
-def _draw_slow(cells: list[list[str]], a: Analysis, rows: np.ndarray, column: np.ndarray, level: np.ndarray) -> None:
-    for row, place, height in zip(rows.tolist(), column.tolist(), level.tolist(), strict=True):
-        lines_up = min(int(height * len(cells)), len(cells) - 1)
-        cells[-1 - lines_up][place] = sentences.PHASE_MARKS[Phase(int(a.phases.phase[row]))]
+def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
+    name = part.name if isinstance(part, doc.Section) else ""
+    for block in part.blocks:
+        match block:
+            case doc.Bullets():
+                items = (replace(item, kind=item.kind or "info") for item in block.items)
+                yield from (_Item("remark", name, item, item.priority) for item in items if item.priority is not None)
+            case doc.Chart(points=None) | doc.Figures() | doc.Code() | doc.Quoted():
+                pass
+            case _ if block.priority is not None:
+                yield _Item(_group(block), name, block, block.priority)
+    for section in part.sections:
+        if not section.below and not section.asked:
+            yield from _candidates(section)
+
+
+def _group(block: doc.Block) -> str:
+    match block:
+        case doc.Headline() | doc.Progress():
+            return "answer"
+        case doc.Labelled():
+            return "row"
+        case doc.Text():
+            if block.kind in _MARKS:
+                return "remark"
+            return "row" if block.label is not None else "lead" if block.kind == "lead" else "text"
+    return type(block).__name__.lower()
+
+
+def _in_screen_order(candidates: Iterable[_Item]) -> list[_Item]:
+    """As in the document, but for remarks: they follow the labelled rows, the most pressing first."""
+    items = list(candidates)
+    last = max((place for place, item in enumerate(items) if item.group == "row"), default=None)
+    if last is None:
+        return items
+    remarks = sorted((item for item in items if item.group == "remark"), key=lambda item: item.priority)
+    before, after = ([i for i in part if i.group != "remark"] for part in (items[: last + 1], items[last + 1 :]))
+    return [*before, *remarks, *after]
+
+
+def _gaps(items: list[_Item]) -> list[int]:
+    """Where an empty line may come: between rows, remarks and the command; the last one matters most."""
+    rows = any(item.group == "row" for item in items)
+    places = []
+    for place, (one, other) in enumerate(pairwise(items), start=1):
+        same = one.group == other.group and (rows or one.section == other.section)
+        if one.group in ("row", "remark") and not same and (one.group, other.group) not in _TOGETHER:
+            places.append(place)
+    return places[::-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,8 @@ from stepwatch.run import Floats, Ints
 
 MOST_POINTS = 4000
 """What a browser moves smoothly, and 200 kB of a page."""
+STILL_POINTS = 500
+"""In the drawing for paper, which is there in every language."""
 
 
 class Drawn(NamedTuple):
@@ -32,43 +33,27 @@ def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Drawn:
     times = a.run.iterations.time_s
     timed = times > 0
     slow = [np.flatnonzero((a.phases.phase == phase) & timed) for phase in Phase if phase is not Phase.STEP]
-    kept = list(_shared(times, slow, most // 2))
+    kept: list[Ints] = []
+    room = most // 2
+    for left, found in zip(range(len(slow), 0, -1), sorted(slow, key=len), strict=True):
+        kept.append(_thinned(times, found, room // left, steps=False))  # the rare kinds first and whole
+        room -= len(kept[-1])
     steps = np.flatnonzero((a.phases.phase == Phase.STEP) & timed)
-    shown = _steps(times, steps, most - sum(map(len, kept)))
+    shown = _thinned(times, steps, most - sum(map(len, kept)), steps=True)
     rows = np.sort(np.concatenate((shown, *kept)))
     return Drawn(rows, len(steps) - len(shown), sum(map(len, slow)) - sum(map(len, kept)))
 
 
-def _shared(times: Floats, groups: list[Ints], most: int) -> Iterator[Ints]:
-    """The rare kinds first and whole; what they leave is for the frequent ones."""
-    ordered = sorted(groups, key=len)
-    for left, rows in zip(range(len(ordered), 0, -1), ordered, strict=True):
-        kept = _spikes(times, rows, most // left)
-        most -= len(kept)
-        yield kept
-
-
-def _spikes(times: Floats, rows: Ints, most: int) -> Ints:
+def _thinned(times: Floats, rows: Ints, most: int, *, steps: bool) -> Ints:
+    """Three rows of each stretch: of steps the fastest, the middle and the slowest, else both ends and the slowest."""
     if len(rows) <= most:
         return rows
-    chosen = {int(row) for part in stretches(rows, max(most // 3, 1)) for row in _ends_and_top(times, part)}
+    chosen: set[int] = set()
+    for part in stretches(rows, max(most // 3, 1)):
+        order = part[np.argsort(times[part], kind="stable")] if steps else part
+        middle = order[len(order) // 2] if steps else part[np.argmax(times[part])]
+        chosen |= {int(order[0]), int(middle), int(order[-1])}
     return np.array(sorted(chosen), np.int64)
-
-
-def _ends_and_top(times: Floats, part: Ints) -> tuple[int, int, int]:
-    return int(part[0]), int(part[np.argmax(times[part])]), int(part[-1])
-
-
-def _steps(times: Floats, rows: Ints, most: int) -> Ints:
-    if len(rows) <= most:
-        return rows
-    chosen = {row for part in stretches(rows, max(most // 3, 1)) for row in _extremes_and_middle(times, part)}
-    return np.array(sorted(chosen), np.int64)
-
-
-def _extremes_and_middle(times: Floats, part: Ints) -> tuple[int, int, int]:
-    order = part[np.argsort(times[part], kind="stable")]
-    return int(order[0]), int(order[len(order) // 2]), int(order[-1])
 
 
 def stretches(rows: Ints, most: int) -> list[Ints]:

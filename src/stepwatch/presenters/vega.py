@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers, say
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
-from stepwatch.presenters.blocks import Table
+from stepwatch.presenters.document import Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 Spec = dict[str, Any]
@@ -33,11 +34,28 @@ PART_COLOURS = {
 }  # fmt: skip
 
 
+_AXIS: Spec = {"labelColor": MUTED, "titleColor": MUTED, "gridColor": GRID, "domainColor": GRID, "tickColor": GRID}
+_AXIS |= {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelPadding": 6, "titlePadding": 10}
+_LEGEND: Spec = {"orient": "top", "title": None, "labelColor": INK, "labelFontSize": 12, "labelLimit": 260}
+_LEGEND |= {"columnPadding": 24, "rowPadding": 6, "offset": 14}
+_TITLE: Spec = {"anchor": "start", "frame": "group", "color": INK, "fontSize": 17, "offset": 18, "subtitleColor": MUTED}
+_TITLE |= {"subtitleFontSize": 13, "subtitleLineHeight": 18, "subtitlePadding": 6, "lineHeight": 20}
+_CONFIG = {
+    "axis": _AXIS,
+    "axisX": {"grid": False, "labelFlush": True},
+    "axisY": {"domain": False, "ticks": False},
+    "view": {"stroke": None},
+    "legend": _LEGEND,
+    "text": {"color": INK, "fontSize": 13},
+    "rule": {"color": INK},
+    "title": _TITLE,
+}
+
 UNSEEN = 0.001
 """The opacity of what only the pointer finds; of nothing at all it would not."""
 
 
-class Chart(NamedTuple):
+class Plot(NamedTuple):
     """A picture as data, what it shows in words, and the table behind it."""
 
     name: str
@@ -51,39 +69,27 @@ class Chart(NamedTuple):
 
 def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], **content: Any) -> Spec:
     """A whole specification. The data hold no word of any language, so that four languages can share them."""
-    return {
-        "$schema": SCHEMA, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"},
-        "background": None, "padding": {"left": 2, "right": 2, "top": 4, "bottom": 4}, "datasets": dict(datasets),
-        "data": {"name": next(iter(datasets))}, **content, "config": _config(language), "usermeta": {"dark": DARK},
-    }  # fmt: skip
-
-
-def _config(language: str) -> Spec:
-    separators = numbers.separators(language)
+    separators = TABLE[language]
     number = {"decimal": separators.decimal, "thousands": separators.group, "grouping": [3], "currency": ["", ""]}
-    axis = {
-        "labelColor": MUTED, "titleColor": MUTED, "gridColor": GRID, "domainColor": GRID, "tickColor": GRID,
-        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelPadding": 6, "titlePadding": 10,
-    }  # fmt: skip
     return {
-        "font": FONT, "locale": {"number": number}, "axis": axis, "axisX": {"grid": False, "labelFlush": True},
-        "axisY": {"domain": False, "ticks": False}, "view": {"stroke": None},
-        "legend": {
-            "orient": "top", "title": None, "labelColor": INK, "labelFontSize": 12, "labelLimit": 260,
-            "columnPadding": 24, "rowPadding": 6, "offset": 14,
-        },
-        "text": {"color": INK, "fontSize": 13}, "rule": {"color": INK}, "title": {
-            "anchor": "start", "frame": "group", "color": INK, "fontSize": 17, "offset": 18, "subtitleColor": MUTED,
-            "subtitleFontSize": 13, "subtitleLineHeight": 18, "subtitlePadding": 6, "lineHeight": 20,
-        },
-    }  # fmt: skip
+        "$schema": SCHEMA,
+        "width": "container",
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "background": None,
+        "padding": {"left": 2, "right": 2, "top": 4, "bottom": 4},
+        "datasets": dict(datasets),
+        "data": {"name": next(iter(datasets))},
+        **content,
+        "config": {"font": FONT, "locale": {"number": number}, **_CONFIG},
+        "usermeta": {"dark": DARK},
+    }
 
 
-def chart(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Chart:
+def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Plot:
     said, description = say(title, language), " ".join(say(message, language) for message in about)
     rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in table.rows)
     head = tuple(say(cell, language) for cell in table.head)
-    return Chart(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
+    return Plot(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
 
 
 def text(value: str) -> str:
@@ -193,7 +199,7 @@ def linear_counts(high: float) -> list[float]:
 
 def integer(value: str, language: str) -> str:
     """The expression that says a whole number as `numbers.integer` does."""
-    least = 10 ** (2 + numbers.separators(language).least_digits)
+    least = 10 ** (2 + TABLE[language].least_digits)
     return f"format({value}, {value} < {least} ? 'd' : ',d')"
 
 
@@ -201,7 +207,7 @@ def duration(value: str, language: str) -> str:
     """The expression that says a duration as `numbers.duration` does."""
 
     def unit(number: str, name: str) -> str:
-        return f"{number} + {text(numbers.space(language) + name)}"
+        return f"{number} + {text(TABLE[language].space + name)}"
 
     def two(small: float, count: int, big_name: str, small_name: str) -> str:
         whole = f"round({value} / {small:g})"
@@ -214,9 +220,9 @@ def duration(value: str, language: str) -> str:
         ("< 59.95", unit(f"format({value}, ',.3r')", "s")),
         ("< 3570", two(1.0, 60, "min", "s")),
         ("< 84600", two(MINUTE_S, 60, "h", "min")),
-        ("< 8638200", two(HOUR_S, 24, numbers.day(language), "h")),
+        ("< 8638200", two(HOUR_S, 24, TABLE[language].day, "h")),
     )
-    many_days = unit(integer(f"round({value} / {DAY_S:g})", language), numbers.day(language))
+    many_days = unit(integer(f"round({value} / {DAY_S:g})", language), TABLE[language].day)
     return "(" + "".join(f"{value} {limit} ? {said} : " for limit, said in cases) + many_days + ")"
 
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from stepwatch.answers import cards
 from stepwatch.errors import StepwatchError, TooLarge
 from stepwatch.messages import Message
-from stepwatch.presenters.cards import cards_json
+from stepwatch.presenters import render
 from stepwatch.web.limits import Limits, ServerOptions
 from stepwatch.web.openapi import document
 from stepwatch.web.places import Forbidden, contents
@@ -188,7 +188,7 @@ class _Incoming:
 
 
 async def catalogue(request: Request) -> Response:
-    return Response(cards_json(cards()), media_type=JSON)
+    return Response(render(cards(), "json", "en"), media_type=JSON)
 
 
 async def openapi(request: Request) -> Response:

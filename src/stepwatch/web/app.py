@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from stepwatch.answers import cards, own_card
 from stepwatch.i18n import LANGUAGES
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.options import OPTIONS
 from stepwatch.settings import KINDS, PRIVATE
@@ -30,7 +31,7 @@ from stepwatch.web.security import Guard, sent
 from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.workers import Workers
 
-_LANGUAGE_NAMES = {"en": "English", "fr": "Français", "de": "Deutsch", "es": "Español"}
+_LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _MEDIA = {".css": "text/css", ".js": "text/javascript"}
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 

@@ -1,0 +1,87 @@
+"""The period of slow iterations, where they have one: how evaluations that no line mentions are found."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from stepwatch.analysis.baseline import Baseline
+from stepwatch.analysis.statistics import median
+from stepwatch.run import Floats, Run
+
+Mask = npt.NDArray[np.bool_]
+
+LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
+MOST_PLACES = 0.75  # of a period at which iterations must be slow
+_LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
+_HEAVIEST = 50.0  # what one slow iteration weighs at most
+_LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
+_CHANCE = 0.05
+
+
+def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
+    """The interval whose multiples are slow nearly every time and together hold most of the slowness of their size."""
+    numbers, ratio = run.iterations.number, baseline.ratio(run.iterations)
+    excess = np.where(spikes, np.minimum(ratio - 1, _HEAVIEST), 0.0)
+    least, most = (ratio[spikes].min(), ratio[spikes].max()) if spikes.any() else (0.0, 0.0)
+    # The only slow rows of a log may be evaluations, however few, where they are large, alike and at round numbers.
+    large_and_alike = (
+        max(LARGE_RATIO, 1 + 20 * baseline.noise) < least
+        and most < _LARGEST_EVAL_RATIO
+        and most - 1 < _LIKE_SIZE * (least - 1)
+    )
+    round_number = 5 * (run.settings.count("log_interval") or 1)
+    candidates = _candidates(numbers[spikes])
+    best, best_score = None, 0.0
+    for candidate in candidates:
+        grid = numbers % candidate == 0
+        if first is not None:
+            grid[first] = False
+        share = int((grid & spikes).sum()) / max(int(grid.sum()), 1)
+        if share < MOST_PLACES:
+            continue
+        alone = large_and_alike and candidate % round_number == 0 and not (spikes & ~grid).any()
+        if not alone and not _is_regular(excess, grid, len(candidates)):
+            continue
+        score = float(excess[grid].sum()) * share * share
+        if score > best_score:
+            best, best_score = candidate, score
+    return best
+
+
+def _candidates(numbers: npt.NDArray[np.int64]) -> list[int]:
+    """Spike numbers, their differences and common divisors; few enough to try them all."""
+    numbers = numbers[numbers > 0][:400]
+    if not len(numbers):
+        return []
+    found = {*numbers[:60].tolist(), *np.unique(np.diff(numbers))[:60].tolist(), int(np.gcd.reduce(numbers))}
+    found |= {math.gcd(int(a), int(b)) for a, b in itertools.pairwise(numbers)}
+    return sorted(value for value in found if value > 1)
+
+
+def _is_regular(excess: Floats, grid: Mask, tries: int) -> bool:
+    """Whether the slow rows of a grid are alike, hold most of the slowness of their size, and are no chance.
+
+    Of many places where noise is large some fall on a grid, the more so the more grids are tried. A stall far larger
+    or smaller says nothing either way.
+    """
+    hits = grid & (excess > 0)
+    usual = median(excess[hits])
+    alike = (excess > usual / _LIKE_SIZE) & (excess < usual * _LIKE_SIZE)
+    on, off = alike & grid, alike & ~grid
+    count = int(on.sum())
+    if count < 2 or 2 * count <= int(hits.sum()) or excess[on].sum() < excess[off].sum():
+        return False
+    rate = (int(off.sum()) + 1) / (int((~grid).sum()) + 2)  # of such rows beside the grid, by Laplace's rule
+    # At most the probability of so many hits (Chernoff's bound); the grid was laid through one of them.
+    places = int(grid.sum()) - 1
+    share = (count - 1) / places
+    if share <= rate:
+        return False
+    divergence = share * math.log(share / rate)
+    if share < 1:
+        divergence += (1 - share) * math.log((1 - share) / (1 - rate))
+    return tries * math.exp(-places * divergence) < _CHANCE

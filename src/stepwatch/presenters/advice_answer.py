@@ -1,0 +1,285 @@
+"""What is said of changes to a run, or of recommended settings where there is none: the answer to `advise`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from stepwatch.advice import AdviceList
+from stepwatch.advice.recommended import Recommended
+from stepwatch.messages import Message
+from stepwatch.presenters import bar_charts, plan_sentences
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.document import bullets, cells, sections, time_range
+from stepwatch.report import AdviceReport
+from stepwatch.settings import Value
+from stepwatch.units import Interval
+
+# Settings that nanoGPT's train.py does not take: a patch or another command stands for them.
+NOT_TAKEN = {
+    *("flash", "fused", "world_size", "vocab_size", "activation_checkpointing"),
+    *("tokens_per_iter", "n_params", "mtbf_hours"),
+}
+SHORTER = 0.99
+"""Of the time with nanoGPT's defaults: a smaller gain is not worth a sentence."""
+
+
+# --- the document -----------------------------------------------------------------------------------------------
+
+
+def advice_document(answer: AdviceReport) -> doc.Document:
+    if answer.recommended is not None:
+        return _recommended_document(answer, answer.recommended)
+    advised = answer.advice
+    lead: list[doc.Block] = [doc.Headline(((headline(advised),),), priority=None)]
+    lead += [doc.Text((message,)) for message in nothing(advised)]
+    notes: list[Message | None] = []
+    parts: list[doc.Section] = []
+    if advised is not None:
+        for position, advice in enumerate(advised.advice):
+            blocks: list[doc.Block] = [doc.Text((saves(advised, position), *together(advised, position)))]
+            blocks += [doc.Text((advice.because,)), doc.Text((Message("Price:"), advice.price))]
+            if advice.patch is not None and advice.where is not None:
+                blocks += [doc.Text((advice.where,)), doc.Code(advice.patch, "python" if advice.remedy else "sh")]
+            parts.append(doc.Section(f"change-{position + 1}", advice.what, tuple(blocks), number=position + 1))
+        notes += [span(advised), *advised.missing]
+    if advised is not None and any(advised.chosen):
+        draw = partial(bar_charts.changes, advised)
+        diff = doc.Code("\n".join(config_diff(advised.change)), "diff")
+        head = (Message("Part"), Message("Before"), Message("After"))
+        compared = (doc.Table(head, "lrr", cells(before_after(advised))), doc.Chart(name="changes", draw=draw))
+        parts += [
+            doc.Section("compared", Message("Before and after"), compared),
+            doc.Section("config", Message("In the config"), (diff,)),
+            doc.Section("command", Message("On the command line"), (doc.Command(command_of(answer), priority=None),)),
+        ]
+    told = doc.Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
+    parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
+    return doc.Document(Message("What to change"), tuple(lead), sections(*parts))
+
+
+def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:
+    plan = found.plan
+    facts = {
+        "gpu": plan.gpu.name,
+        "cards": plan.n_gpus,
+        "step": plan.estimate.step_s,
+        "total": plan.total_s,
+        "params": plan.workload.n_params,
+    }
+    said = Message("For {params:big} parameters on a {gpu:word}: {step:range} per iteration, {total:range} in all.")
+    if plan.n_gpus > 1:
+        said = Message(
+            "For {params:big} parameters on {cards:n} × {gpu:word}: {step:range} per iteration, {total:range} in all."
+        )
+    reasons = (
+        *bullets(recommended_reasons(found)).items,
+        *bullets(answer.remarks, "notice").items,
+        doc.Text(plan_sentences.speed(plan)),
+    )
+    return doc.Document(
+        Message("Recommended settings"),
+        (doc.Headline(((said._replace(params=facts),),), priority=None),),
+        sections(
+            doc.Section("config", Message("In the config"), (doc.Code("\n".join(config_lines(found)), "python"),)),
+            doc.Section("reasons", Message("Why these"), (doc.Bullets(reasons),)),
+            doc.Section("command", Message("On the command line"), (doc.Command(command_of(answer), priority=None),)),
+        ),
+    )
+
+
+# --- the list ---------------------------------------------------------------------------------------------------
+
+
+def headline(advised: AdviceList | None) -> Message:
+    if advised is None:
+        return Message("The log shows too little to say what is worth changing.")
+    chosen = sum(advised.chosen)
+    if chosen:
+        before, saved = advised.before.total_s.mid, advised.saves_s
+        facts = {
+            "count": chosen,
+            "before": before,
+            "after": max(before - saved.mid, 0.0),
+            "share": saved.mid / before if before > 0 else 0.0,
+        }
+        return Message(
+            "One change makes this run {share:pct} shorter: {after:time} instead of {before:time}.",
+            facts,
+            "{count:n} changes make this run {share:pct} shorter: {after:time} instead of {before:time}.",
+            chosen,
+        )
+    if advised.advice:
+        return Message("No setting is worth changing, but the machine is worth a look.")
+    return Message("Nothing is worth changing.")
+
+
+def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
+    """Why the list is empty; nothing where it is not known what evaluations and checkpoints take."""
+    if advised is None or advised.advice:
+        return ()
+    a = advised.case.analysis
+    if a is not None and any(cost is not None and not cost.high > 0 for cost in (a.costs.eval_s, a.costs.checkpoint_s)):
+        return ()
+    run = advised.before
+    share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
+    why = Message(
+        "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it."
+    )
+    return (why._replace(params={"share": share}),)
+
+
+def changes(advised: AdviceList) -> Iterator[doc.Text]:
+    """Each advice as one paragraph; in short what, and what it saves."""
+    for position, advice in enumerate(advised.advice):
+        saved = saves(advised, position)
+        whole = (advice.what, advice.because, saved, Message("Price:"), advice.price)
+        yield doc.Text(whole, "change", brief=(advice.what, saved))
+
+
+def saves(advised: AdviceList, position: int) -> Message:
+    advice, total_s = advised.advice[position], advised.before.total_s
+    facts = {"saved": advice.saves_s, "total": total_s.mid}
+    if advice.basis == "measured":
+        return Message("Saves {saved:range} of {total:time}.", facts)
+    if advice.saves_s.high < total_s.mid:
+        return Message("Saves {saved:range} of {total:time}, as estimated.", facts)
+    # Where the estimate is wide, a saving may exceed the middle of the whole.
+    return Message("Saves {saved:range} of {total:range}, as estimated.", {"saved": advice.saves_s, "total": total_s})
+
+
+def together(advised: AdviceList, position: int) -> tuple[Message, ...]:
+    """What it gives with those before it; said from the second one on that counts."""
+    if not advised.advice[position].remedy or not any(advised.chosen):
+        return ()
+    if not advised.chosen[position]:
+        return (Message("An alternative: with the changes above it adds little."),)
+    if sum(advised.chosen[: position + 1]) < 2:
+        return ()
+    return (Message("With the changes above: {saved:range}.", {"saved": advised.together_s[position]}),)
+
+
+def span(advised: AdviceList) -> Message | None:
+    """What run the savings are of, where a log is not a whole one."""
+    a = advised.case.analysis
+    if a is None or not advised.advice or a.forecast.done or a.forecast.max_iters is None:
+        return None
+    left = a.forecast.max_iters - a.forecast.last_iteration
+    return Message(
+        "The savings are for the whole run; {left:n} of its {end:n} iterations is still ahead.",
+        {"left": left, "end": a.forecast.max_iters},
+        "The savings are for the whole run; {left:n} of its {end:n} iterations are still ahead.",
+        left,
+    )
+
+
+def before_after(advised: AdviceList) -> Iterator[tuple[Message, Message, Message]]:
+    before, after = advised.before, advised.after
+    lost = Message("Stalls") if advised.case.mtbf_s is None else Message("Stalls, repeated work")
+    for name, now, then in (
+        (Message("Training step"), before.step_s, after.step_s),
+        (Message("Evaluation"), before.eval_s, after.eval_s),
+        (Message("Checkpoint"), before.checkpoint_s, after.checkpoint_s),
+        (Message("Compilation, warm-up"), before.start_s, after.start_s),
+        (lost, before.lost_s, after.lost_s),
+        (Message("Whole run"), before.total_s, after.total_s),
+    ):
+        if now.high > 0 or then.high > 0:
+            yield name, time_range(now), time_range(then)
+    if advised.vram_before is not None and advised.vram_after is not None:
+        yield Message("Video memory"), _size(advised.vram_before), _size(advised.vram_after)
+
+
+def _size(of: Interval) -> Message:
+    return Message("{low:size} – {high:size}", {"low": of.low, "high": of.high})
+
+
+# --- what to type -----------------------------------------------------------------------------------------------
+
+
+def command_of(answer: AdviceReport) -> tuple[str, ...]:
+    """What to type to start the run with the changes, or with the recommended settings."""
+    if answer.recommended is not None:
+        return train_command(answer.recommended.settings, None, answer.recommended.plan.n_gpus)
+    if answer.advice is None:
+        return ()
+    new = {name: value for name, (_, value) in answer.advice.change.items()}
+    work = answer.advice.case.workload
+    cards = int(new.get("world_size") or (work.world_size if work is not None else 1))
+    return train_command(new, answer.config, cards)
+
+
+def train_command(new: Mapping[str, Value], config: str | None, cards: int) -> tuple[str, ...]:
+    """nanoGPT's own command with the changes; empty where no setting of its changes."""
+    taken = [f"--{name}={value}" for name, value in new.items() if name not in NOT_TAKEN]
+    if not taken and "world_size" not in new:
+        return ()
+    start = f"torchrun --standalone --nproc_per_node={cards} train.py" if cards > 1 else "python train.py"
+    return (start, *([config] if config else []), *taken)
+
+
+def config_diff(change: Mapping[str, tuple[Value | None, Value]]) -> list[str]:
+    """Lines of a config, old and new."""
+    lines = []
+    for name, (old, new) in change.items():
+        if name not in NOT_TAKEN:
+            lines += [f"- {name} = {old!r}"] if old is not None else []
+            lines.append(f"+ {name} = {new!r}")
+    return lines
+
+
+def config_lines(found: Recommended) -> list[str]:
+    """A config file; what train.py takes from elsewhere is a comment."""
+    return [f"{'# ' * (name in NOT_TAKEN)}{name} = {value!r}" for name, value in found.settings.items()]
+
+
+# --- recommended settings ---------------------------------------------------------------------------------------
+
+
+def recommended_reasons(found: Recommended) -> Iterator[Message]:
+    plan, work, estimate = found.plan, found.plan.workload, found.plan.estimate
+    interval = plan.settings.count("eval_interval")
+    spent_s = estimate.eval_s.mid * plan.evaluations + estimate.checkpoint_s.mid * plan.saves.mid
+    facts: dict[str, Any] = {
+        "batch": work.batch_size,
+        "accumulation": work.grad_accum,
+        "tokens": int(work.tokens_per_iteration),
+        "low": estimate.vram_bytes.low,
+        "high": estimate.vram_bytes.high,
+        "has": plan.gpu.vram_bytes,
+        "gpu": plan.gpu.name,
+        "interval": interval,
+        "every": (interval or 0) * estimate.step_s.mid,
+        "share": spent_s / plan.total_s.mid,
+        "enough": found.enough_iterations,
+        "time": found.enough_s,
+    }
+    yield Message(
+        "batch_size = {batch:n} with gradient_accumulation_steps = {accumulation:n} keeps {tokens:n} tokens per iteration and takes {low:size} to {high:size} of the card's {has:size}.",
+        facts,
+    )
+    if work.dtype == "bfloat16":
+        yield Message("bfloat16: the {gpu:word} has it, and it needs no loss scaling.", facts)
+    elif work.dtype == "float16":
+        yield Message("float16: the {gpu:word} has no bfloat16 and would emulate it, many times slower.", facts)
+    else:
+        yield Message("float32: the {gpu:word} computes no faster in half precision.", facts)
+    if work.compile:
+        yield Message("Compiled: it pays back within this run. Under Windows it needs WSL2 or triton-windows.")
+    else:
+        yield Message("Not compiled: in a run this short compilation does not pay back.")
+    yield Message(
+        "An evaluation and a checkpoint every {interval:n} iterations, about every {every:time}: together {share:pct} of the run.",
+        facts,
+    )
+    yield Message(
+        "Twenty tokens per parameter, beyond which a larger model would learn more in the same time, are {enough:n} iterations: {time:range}.",
+        facts,
+    )
+    usual = found.usual
+    usually = {"usual": usual.total_s, "batch": usual.workload.batch_size}
+    if usual.fits is False:
+        yield Message("nanoGPT's defaults do not fit this card: batch_size = {batch:n} needs more memory.", usually)
+    elif plan.total_s.mid < SHORTER * usual.total_s.mid:
+        yield Message("With nanoGPT's defaults it would take {usual:range}.", usually)

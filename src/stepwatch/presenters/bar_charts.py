@@ -1,0 +1,82 @@
+"""Charts of a plan and of advice, bars with ranges, as Vega-Lite specifications."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stepwatch.advice import AdviceList
+from stepwatch.estimator.plan import Plan
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.presenters import vega
+from stepwatch.presenters.document import Table, cells, time_range, word
+from stepwatch.presenters.plan_sentences import parts
+from stepwatch.presenters.vega import Plot, rounded
+from stepwatch.units import Interval
+
+
+class Bar(NamedTuple):
+    code: str
+    name: Message
+    amount: Interval
+    figure: Message
+    colour: str
+
+
+def plan_parts(plan: Plan, language: str, still: bool) -> Plot:
+    bars = [
+        Bar(part.code, part.name, part.total_s, time_range(part.total_s), vega.PART_COLOURS[part.code])
+        for part in parts(plan)
+    ]
+    about = Message("A thin line marks the range.")
+    return _bar_chart("parts", Message("The time by part"), about, bars, Message("Part"), Message("Total"), language)
+
+
+def plan_memory(plan: Plan, language: str, still: bool) -> Plot:
+    """What the run needs against what the card has."""
+    need, size = plan.estimate.vram_bytes, plan.gpu.vram_bytes
+    colour = vega.ORANGE if plan.fits is False else vega.BLUE
+    range_ = Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})
+    bars = [Bar("need", Message("This run"), need, range_, colour)]
+    if size is not None:
+        figure = Message("{size:size}", {"size": size})
+        bars.append(Bar("card", word(plan.gpu.name), Interval.exactly(size), figure, vega.SLATE))
+    about = Message("What the run needs, with a thin line for the range, and what a card has.")
+    title = Message("Memory of the card")
+    return _bar_chart("memory", title, about, bars, Message("Memory"), Message("Total"), language)
+
+
+def changes(advised: AdviceList | None, language: str, still: bool = False) -> Plot | None:
+    """The run as it is, and with one change after the other; nothing where none is chosen."""
+    if advised is None or not any(advised.chosen):
+        return None
+    now = Interval.exactly(advised.before.total_s.mid)
+    bars = [Bar("now", Message("As it is"), now, time_range(now), vega.SLATE)]
+    found = zip(advised.advice, advised.together_s, advised.chosen, strict=True)
+    for number, (advice, saved, chosen) in enumerate(found, start=1):
+        if chosen:
+            left = Interval(*(max(now.mid - end, 0.0) for end in (saved.high, saved.mid, saved.low)))
+            bars.append(Bar(f"change-{number}", advice.what, left, time_range(left), vega.BLUE))
+    about = Message("Each change on top of those above it. A thin line marks the range of a total.")
+    title = Message("What the changes give")
+    return _bar_chart("changes", title, about, bars, Message("Change"), Message("Whole run"), language)
+
+
+def _bar_chart(
+    name: str, title: Message, about: Message, bars: list[Bar], label: Message, amount: Message, language: str
+) -> Plot:
+    """Bars with a thin line for the range of each; `label` and `amount` head the table behind it."""
+    names = {bar.code: say(bar.name, language) for bar in bars}
+    figures = {bar.code: say(bar.figure, language) for bar in bars}
+    data = [
+        {"k": bar.code, **{side: rounded(getattr(bar.amount, side)) for side in ("low", "mid", "high")}} for bar in bars
+    ]
+    drawn = vega.plain_bar("mid", names, figures, {bar.code: bar.colour for bar in bars})
+    ranges = {
+        "transform": [{"filter": "datum.high > datum.low"}],
+        "mark": {"type": "rule", "strokeWidth": 2, "yOffset": vega.BAR_OFFSET, "y2Offset": vega.BAR_OFFSET},
+        "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
+    }
+    spec = vega.spec_of(language, {name: data}, **vega.bars(names, figures, drawn, [ranges]))
+    table = Table((label, amount), "lr", cells((bar.name, bar.figure) for bar in bars))
+    return vega.plot(name, title, (about,), spec, table, language)

@@ -1,0 +1,140 @@
+"""What is said of two runs side by side: the answer to `compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepwatch.analysis.comparison import Comparison
+from stepwatch.i18n import clean
+from stepwatch.messages import Message
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.document import cells, sections, time_range, word
+from stepwatch.presenters.run_sentences import PART_NAMES
+
+
+def comparison_document(c: Comparison) -> doc.Document:
+    """All of it belongs on the first screen."""
+    head = (Message("Part"), Message("Before"), Message("After"), Message("Ratio"))
+    settings = tuple(tuple(map(word, row)) for row in settings_rows(c))
+    settings_head = (Message("Setting"), Message("Before"), Message("After"))
+    changed = doc.Table(settings_head, "lll", cells(settings), doc.ALWAYS)
+    return doc.Document(
+        Message("Two runs side by side"),
+        (doc.Headline(((headline(c),),), alarm=c.failed),),
+        sections(
+            doc.Section(
+                "parts",
+                Message("What differs"),
+                (
+                    _bullets(c.doubts),
+                    doc.Text(certainty(c), priority=doc.ALWAYS),
+                    doc.Table(head, "lrrr", cells(rows(c)), doc.ALWAYS),
+                ),
+            ),
+            doc.Section("settings", Message("Settings"), (changed,)),
+            doc.Section("reasons", Message("Why, as far as the logs tell"), (_bullets(c.reasons),)),
+            doc.Section("noticed", Message("What else was noticed"), (_bullets(c.notes),)),
+        ),
+    )
+
+
+def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:
+    return doc.Bullets(tuple(doc.Text((message,), priority=doc.ALWAYS) for message in messages))
+
+
+def headline(c: Comparison) -> Message:
+    facts = {
+        "more": abs(c.ratio.mid - 1),
+        "low": abs(c.ratio.low - 1),
+        "high": abs(c.ratio.high - 1),
+        "after": c.names[1],
+        "before": c.names[0],
+    }
+    if c.verdict == "unknown":
+        return _UNDECIDED[c.ratio.mid >= 1][c.per_token]._replace(params=facts)
+    return _DECIDED[c.verdict][c.per_token]._replace(params=facts)
+
+
+# By the verdict; the time of a step, and that of a token.
+_DECIDED = {
+    "same": (
+        Message("No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."),
+        Message("No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."),
+    ),
+    "slower": (
+        Message("“{after:word}” is slower: {more:pct} more time per step than “{before:word}”."),
+        Message("“{after:word}” is slower: {more:pct} more time per token than “{before:word}”."),
+    ),
+    "faster": (
+        Message("“{after:word}” is faster: {more:pct} less time per step than “{before:word}”."),
+        Message("“{after:word}” is faster: {more:pct} less time per token than “{before:word}”."),
+    ),
+}
+# By whether it is more time.
+_UNDECIDED = {
+    True: (
+        Message("Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean that it is slower."),
+        Message("Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean that it is slower."),
+    ),
+    False: (
+        Message("Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean that it is faster."),
+        Message("Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean that it is faster."),
+    ),
+}
+
+
+def certainty(c: Comparison) -> tuple[Message, ...]:
+    """How sure that is, and what becomes of the limit."""
+    facts = {"low": c.ratio.low, "high": c.ratio.high, "limit": c.limit}
+    if c.verdict == "unknown":
+        untested = Message("Whether that is over the {limit:pct} allowed is not judged: the exit code is 0.", facts)
+        return () if c.limit is None else (untested,)
+    interval = Message("Nine of ten times the ratio lies between {low:ratio} and {high:ratio}.", facts)
+    if c.limit is None or c.verdict == "faster":
+        return (interval,)
+    if c.failed:
+        return Message("That is more than the {limit:pct} allowed.", facts), interval
+    if c.verdict == "same" and c.ratio.high > 1 + c.limit:
+        hidden = Message("It may be over the {limit:pct} allowed, but the noise hides that: the exit code is 0.", facts)
+        return interval, hidden
+    return Message("That is within the {limit:pct} allowed.", facts), interval
+
+
+def rows(c: Comparison) -> Iterator[tuple[Message | None, ...]]:
+    """Name, before, after and ratio."""
+    one, other = c.before.throughput, c.after.throughput
+    formats = (c.before.run.format, c.after.run.format)
+    cards = tuple(t.gpu.name if t.gpu is not None else None for t in (one, other))
+    for name, words in ((Message("Format"), formats), (Message("Card"), cards)):
+        if any(words):
+            yield name, *(None if text is None else Message("{name:word}", {"name": text}) for text in words), None
+    for part in c.parts:
+        costs = (None if cost is None else time_range(cost) for cost in (part.before, part.after))
+        yield PART_NAMES[part.name], *costs, None if part.ratio is None else _ratio(part.ratio.mid)
+    yield from _pair(Message("Speed"), Message("{value:rate}"), one.tokens_per_s, other.tokens_per_s)
+    yield from _pair(Message("MFU"), Message("{value:pct}"), *(t.mfu if t.possible else None for t in (one, other)))
+    walls = [a.goodput for a in (c.before, c.after)]
+    shares = [wall.parts_s["step"] / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
+    yield from _pair(Message("Share of training steps"), Message("{value:pct}"), *shares)
+
+
+def _pair(
+    name: Message, figure: Message, before: float | None, after: float | None
+) -> Iterator[tuple[Message | None, ...]]:
+    if before is not None or after is not None:
+        values = (None if value is None else figure._replace(params={"value": value}) for value in (before, after))
+        yield name, *values, _ratio(after / before) if before and after else None
+
+
+def _ratio(ratio: float) -> Message:
+    return Message("{ratio:ratio}", {"ratio": ratio})
+
+
+def settings_rows(c: Comparison) -> list[tuple[str, str, str]]:
+    return [(changed.name, _plain(changed.before), _plain(changed.after)) for changed in c.changed]
+
+
+def _plain(value: object) -> str:
+    if not isinstance(value, float):
+        return clean(value)
+    return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"  # parameters are counted, and beyond nine digits

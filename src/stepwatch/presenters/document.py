@@ -1,0 +1,265 @@
+"""What an answer says, in which order and how urgently: sections of blocks, as Messages; no language, no width.
+
+One module per kind of answer composes a Document, one writer per form writes any Document. Where there is room for a
+single screen only, a writer takes the blocks with a priority, the lowest number first. A document without any priority
+is always written whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepwatch.messages import Message
+from stepwatch.settings import KINDS
+from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.presenters.vega import Plot
+    from stepwatch.run import Floats, Ints
+
+# Priorities. Between them is room for an order: MORE + 1 comes after MORE.
+ALWAYS = 0
+MAIN = 10
+PRESSING = 20  # warnings, and the one change that pays most
+REMARK = 30
+ASSUMED = 40
+TALLER = 50  # a chart of more than its least height
+MORE = 60
+GAP = 70  # an empty line before remarks and before the command
+EXTRA = 80
+
+# Options and nanoGPT's setting names are set as code, as one would type them.
+_NAMES = "|".join(sorted((name for name in KINDS if "_" in name), key=len, reverse=True))
+_TYPED = re.compile(
+    rf"((?<!\S)--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?|\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?)"
+)
+
+Cell = tuple[Message, ...]
+"""Joined by plus signs where there are several; empty for an empty cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The answer; a second paragraph is less prominent."""
+
+    paragraphs: tuple[tuple[Message, ...], ...]
+    alarm: bool = False
+    priority: int | None = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One paragraph or list item of one or more sentences."""
+
+    messages: tuple[Message, ...]
+    """Empty for what only the first screen says."""
+    kind: str = ""
+    """warning, notice, info, change or news for a remark, lead or aside; else plain."""
+    label: Message | None = None
+    """Before it on the first screen, where no heading says what it is about."""
+    brief: tuple[Message, ...] = ()
+    """For the first screen, where it is shorter there."""
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    items: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The few figures that most readers came for. They repeat what the sections say: only a page shows them."""
+
+    items: tuple[tuple[Message, Message], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How a table that is too wide for a terminal is fitted, by the positions of its columns."""
+
+    left_out: tuple[int, ...]
+    """Columns that may be left out, the first ones first."""
+    name: int
+    """The column whose texts lose their middle."""
+    state: int
+    """The column that may be wrapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    head: tuple[Message, ...]
+    """Empty for labels with their values."""
+    align: str
+    """A letter for each column: l or r, or d for what is less important, to the left."""
+    rows: tuple[tuple[Cell, ...], ...]
+    priority: int | None = None
+    strong: int | None = None
+    """The row that stands out."""
+    shown: tuple[int, ...] | None = None
+    """The rows on the first screen, where not all of them."""
+    marks: tuple[str, ...] = ()
+    """For each row the letter of the text chart."""
+    fit: Fit | None = None
+    rigid: bool = False
+    """Rows are never wrapped, heads are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A list of which every item has a label before it; True for one that is a warning."""
+
+    items: tuple[tuple[Message, tuple[Message, ...], bool], ...]
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines to be pasted as they are."""
+
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something to be typed, and what for. Each argument is quoted already."""
+
+    arguments: tuple[str, ...]
+    why: Message | None = None
+    priority: int | None = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """Lines of a log with their numbers."""
+
+    lines: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """What a terminal draws of a chart: the time of iterations, each with the letter of what it includes."""
+
+    number: Ints
+    time_s: Floats
+    marks: dict[str, Ints]
+    """Rows by their letter, in the order in which they are drawn; STEP for plain steps."""
+    legend: dict[str, Message]
+
+
+STEP = "·"
+"""The mark of iterations that are drawn as a line, by the middle of each column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture, what a terminal draws of it, and the table for forms that draw nothing."""
+
+    name: str
+    draw: Callable[[str, bool], Plot | None] | None = None
+    """In a language; True for the drawing on paper, which has fewer points. None where there is nothing to draw."""
+    points: Points | None = None
+    table: Table | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far something is that goes on; the share from 0 to 1, None where the end is not known."""
+
+    name: str
+    where: Message
+    share: float | None
+    priority: int | None = ALWAYS
+
+
+Block = Headline | Text | Bullets | Figures | Table | Labelled | Code | Command | Quoted | Chart | Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    name: str
+    """The same in every language: style sheets go by it."""
+    heading: Message
+    blocks: tuple[Block, ...]
+    sections: tuple[Section, ...] = ()
+    number: int | None = None
+    """Before the heading, where sections are ranked."""
+    place: int = 0
+    """Among its equals, 0 for the most important: a page leaves the last ones out."""
+    below: bool = False
+    """Below the first screen, whatever priorities its blocks have."""
+    prompt: bool = False
+    """For a reader at a prompt alone: what to type next."""
+    asked: bool = False
+    """Asked for by an option: shown whole, below the first screen too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    title: Message | None
+    blocks: tuple[Block, ...]
+    sections: tuple[Section, ...] = ()
+
+    def charts(self) -> dict[str, Chart]:
+        return {block.name: block for block in all_blocks(self) if isinstance(block, Chart)}
+
+
+def all_blocks(part: Document | Section) -> Iterator[Block]:
+    yield from part.blocks
+    for inner in part.sections:
+        yield from all_blocks(inner)
+
+
+def sections(*found: Section) -> tuple[Section, ...]:
+    """Without blocks that hold nothing, and without sections of which nothing is left."""
+    kept = (replace(section, blocks=tuple(filter(_holds_anything, section.blocks))) for section in found)
+    return tuple(section for section in kept if section.blocks or section.sections)
+
+
+def _holds_anything(block: Block) -> bool:
+    match block:
+        case Text():
+            return bool(block.messages or block.brief)
+        case Table():
+            return bool(block.rows)
+        case Bullets() | Labelled() | Figures():
+            return bool(block.items)
+        case Code(text=content) | Command(arguments=content):
+            return bool(content)
+    return True
+
+
+def cells(rows: Iterable[Iterable[Message | None]]) -> tuple[tuple[Cell, ...], ...]:
+    """Rows of a table of which every cell is one Message or empty."""
+    return tuple(tuple(() if cell is None else (cell,) for cell in row) for row in rows)
+
+
+def bullets(messages: Iterable[Message | None], kind: str = "") -> Bullets:
+    return Bullets(tuple(Text((message,), kind) for message in messages if message is not None))
+
+
+def word(value: object) -> Message:
+    """Text that is the same in every language."""
+    return Message("{value:word}", {"value": value})
+
+
+def count(value: int) -> Message:
+    return Message("{count:n}", {"count": value})
+
+
+def time(seconds: float) -> Message:
+    return Message("{time:time}", {"time": seconds})
+
+
+def time_range(cost: Interval) -> Message:
+    return Message("{cost:range}", {"cost": cost})
+
+
+def text_and_code(text: str) -> list[str]:
+    """A sentence in pieces, by turns plain text and what one would type."""
+    return _TYPED.split(text)

@@ -1,0 +1,143 @@
+"""Every answer as JSON, per docs/json.md: the value itself with its sentences in the reader's language."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from stepwatch.advice import AdviceList
+from stepwatch.analysis.comparison import Comparison, comparison_json
+from stepwatch.estimator.plan import Plan, plan_json
+from stepwatch.estimator.simulate import Simulated
+from stepwatch.gpus import Gpu
+from stepwatch.gpus.calibration import Calibration, calibration_json
+from stepwatch.i18n import clean, say
+from stepwatch.presenters import Answer
+from stepwatch.presenters.advice_answer import command_of, config_diff
+from stepwatch.presenters.comparison_answer import headline
+from stepwatch.report import SCHEMA, AdviceReport, PlanReport, Report, RunReport, run_json
+from stepwatch.units import Interval, interval_json
+
+ADVICE_SCHEMA = "stepwatch.advice/1"
+CARDS_SCHEMA = "stepwatch.gpus/1"
+
+
+def as_json(answer: Answer, language: str, *, iterations: bool = True, with_lines: bool = False) -> str:
+    document: dict[str, Any]
+    if isinstance(answer, Report):
+        runs = [_run(answer, run, language, iterations=iterations, with_lines=with_lines) for run in answer.runs]
+        document = {"schema": SCHEMA, "language": language, "runs": runs}
+    elif isinstance(answer, PlanReport):
+        said = {"language": language, "remarks": [say(remark, language) for remark in answer.remarks]}
+        document = {**plan_json(answer.plan), "advice": _advice_list(answer.advice, language), **said}
+    elif isinstance(answer, AdviceReport):
+        document = _advice(answer, language)
+    elif isinstance(answer, Comparison):
+        document = {**comparison_json(answer), "language": language, "text": say(headline(answer), language)}
+        for name in ("doubts", "reasons", "notes"):
+            document[name] = [say(message, language) for message in getattr(answer, name)]
+    elif isinstance(answer, Calibration):
+        document = calibration_json(answer)
+    else:
+        cards = [answer] if isinstance(answer, Gpu) else answer
+        document = {"schema": CARDS_SCHEMA, "gpus": [_card(gpu) for gpu in cards]}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _run(report: Report, run: RunReport, language: str, *, iterations: bool, with_lines: bool) -> dict[str, Any]:
+    analysis = run.analysis
+    texts: dict[str, list[dict[str, Any]]] = {
+        "findings": [
+            {"code": finding.code, "severity": finding.severity, "text": say(finding.message, language)}
+            for finding in (*report.remarks, *analysis.findings)
+        ],
+        "advice": _advice_list(run.advice, language),
+    }
+    if with_lines:
+        texts["unread"] = [{"line": unread.line + 1, "text": clean(unread.text)} for unread in analysis.run.unread]
+    return run_json(analysis, texts, iterations=iterations)
+
+
+def _advice(answer: AdviceReport, language: str) -> dict[str, Any]:
+    found, advised = answer.recommended, answer.advice
+    document: dict[str, Any] = {
+        "schema": ADVICE_SCHEMA,
+        "language": language,
+        "advice": _advice_list(advised, language),
+        "before": None,
+        "after": None,
+        "saves_s": None,
+        "recommended": None,
+        "plan": None,
+        "command": " ".join(command_of(answer)) or None,
+        "diff": [],
+        "missing": [],
+        "remarks": [say(remark, language) for remark in answer.remarks],
+    }
+    if advised is not None:
+        document |= {
+            "before": _simulated(advised.before, advised.vram_before),
+            "after": _simulated(advised.after, advised.vram_after),
+            "saves_s": interval_json(advised.saves_s),
+            "diff": config_diff(advised.change),
+            "missing": [say(message, language) for message in advised.missing],
+        }
+    if found is not None:
+        document |= {
+            "recommended": found.settings,
+            "plan": plan_json(found.plan),
+            "before": _planned(found.usual),
+            "after": _planned(found.plan),
+        }
+    return document
+
+
+def _advice_list(advised: AdviceList | None, language: str) -> list[dict[str, Any]]:
+    if advised is None:
+        return []
+    return [
+        {
+            "rule": advice.rule,
+            "change": {name: [old, new] for name, (old, new) in advice.change.items()},
+            "patch": advice.patch,
+            "saves_s": interval_json(advice.saves_s),
+            "basis": advice.basis,
+            "price": say(advice.price, language),
+            "text": " ".join(say(message, language) for message in (advice.what, advice.because)),
+            "together_s": interval_json(saved),
+            "chosen": chosen,
+        }
+        for advice, saved, chosen in zip(advised.advice, advised.together_s, advised.chosen, strict=True)
+    ]
+
+
+def _simulated(run: Simulated, vram: Interval | None) -> dict[str, Any]:
+    parts = {
+        "step": run.step_s,
+        "eval": run.eval_s,
+        "checkpoint": run.checkpoint_s,
+        "compile": run.start_s,
+        "stall": run.lost_s,
+    }
+    return {
+        "total_s": interval_json(run.total_s),
+        "parts_s": {name: interval_json(part) for name, part in parts.items()},
+        "vram_bytes": interval_json(vram),
+    }
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    return {
+        "total_s": interval_json(plan.total_s),
+        "step_s": interval_json(plan.estimate.step_s),
+        "vram_bytes": interval_json(plan.estimate.vram_bytes),
+        "fits": plan.fits,
+    }
+
+
+def _card(gpu: Gpu) -> dict[str, Any]:
+    peak = gpu.peak_flops()
+    known = {name: value for name, value in asdict(gpu).items() if name not in ("calibration", "remark")}
+    capability = ".".join(map(str, gpu.compute_capability)) if gpu.compute_capability else None
+    return known | {"compute_capability": capability, "peak_flops": peak.flops, "peak_dtype": peak.dtype}

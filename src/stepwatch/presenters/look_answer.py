@@ -1,0 +1,144 @@
+"""What is said of a run while it goes on: a screen that is drawn again and again, or one line at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import localtime, strftime
+
+from stepwatch.gpus.driver import Reading
+from stepwatch.i18n import clean, say
+from stepwatch.messages import Message
+from stepwatch.presenters.document import ALWAYS, Bullets, Document, Headline, Labelled, Progress, Text, word
+from stepwatch.presenters.run_sentences import forecast, slow_row, speed, step_known
+from stepwatch.units import MEGA, Interval
+from stepwatch.watch import Ahead, Look, Occurrence
+
+MOST_EVENTS = 5
+_SLOW_RATIO = 1.03
+
+
+def look_document(look: Look, card: Reading | None = None, *, most_events: int = MOST_EVENTS) -> Document:
+    left = _left(look)
+    started = look.last_iteration is not None
+    where = Progress(look.name, _where(look), _share(look)) if started else Headline(((_where(look),),))
+    events = look.events[len(look.events) - min(most_events, len(look.events)) :]
+    told = (
+        Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), priority=ALWAYS)
+        for event in events
+    )
+    return Document(
+        None,
+        (
+            where,
+            *((Headline(((left,),)),) if left is not None else ()),
+            Labelled(tuple(_rows(look, card)), ALWAYS),
+            Bullets(tuple(told)),
+        ),
+    )
+
+
+def progress_line(look: Look, language: str) -> str:
+    """Where the run is, as one line of text."""
+    texts = [text for text in (_where(look), _left(look)) if text is not None]
+    if look.ratio is not None:
+        texts.append(_speed(look))
+    return f"{_clock(look.now_s)} {' '.join(say(text, language) for text in texts)}"
+
+
+def event_line(event: Occurrence, language: str) -> str:
+    return f"{_clock(event.at_s)} {'!' if event.is_alarm else '·'} {say(event.message, language)}"
+
+
+def waiting(look: Look) -> Message:
+    """Why there is nothing to show yet."""
+    if look.missing:
+        return Message("Waiting for “{name:word}”, which is not there yet.", {"name": look.name})
+    return Message("No iteration is done yet.")
+
+
+def _where(look: Look) -> Message:
+    if look.last_iteration is None:
+        return waiting(look)
+    share = _share(look)
+    facts = {"last": look.last_iteration, "share": share}
+    if share is None or look.analysis is None:
+        return Message("Iteration {last:n}.", facts)
+    return Message("Iteration {last:n} of {end:n}, {share:pct}.", {**facts, "end": look.analysis.forecast.max_iters})
+
+
+def _share(look: Look) -> float | None:
+    """Of the iterations; one that was resumed begins where it was left."""
+    end = look.analysis.forecast.max_iters if look.analysis is not None else None
+    if not end or look.last_iteration is None:
+        return None
+    return min(look.last_iteration / end, 1.0)
+
+
+def _left(look: Look) -> Message | None:
+    a = look.analysis
+    if a is None:
+        return None
+    if look.done or not len(a.run.iterations):
+        return forecast(a)
+    if look.remaining_s is None:
+        return forecast(a) if step_known(a) else None
+    if not step_known(a) and a.forecast.basis == "log":
+        return Message("The log shows too little to tell how long the run will take.")
+    left = look.remaining_s
+    # Ends to three digits, so that they do not change with every breath.
+    steady = Interval(*sorted(float(f"{end:.3g}") for end in (left.low, left.mid, left.high)))
+    return Message("{left:time} left, {range:range} in nine of ten cases.", {"left": left.mid, "range": steady})
+
+
+def _rows(look: Look, card: Reading | None) -> Iterator[tuple[Message, tuple[Message, ...], bool]]:
+    """Label, text, and whether it is a warning."""
+    a = look.analysis
+    if look.late:
+        yield Message("Silence"), (Message("No line for {silence:time}.", {"silence": look.silence_s}),), True
+    if look.ratio is not None:
+        yield Message("Now"), (_speed(look),), look.slow
+    known = a is not None and step_known(a)
+    if a is not None and known and len(a.run.iterations):
+        yield Message("Speed"), speed(a, short=True), False
+    if look.evaluation is not None:
+        yield Message("Evaluation"), (_ahead(look.evaluation),), False
+    if look.checkpoint is not None:
+        yield Message("Checkpoint"), (_ahead(look.checkpoint),), False
+    if a is not None and known and look.slow_row is not None:
+        row = slow_row(a, look.slow_row)
+        took = Message("Iteration {at:n} took {time:time}:", {"at": row.iteration, "time": row.time_s})
+        plus = tuple(part for held in row.holds for part in (word("+"), held))
+        yield Message("Last slow"), (took, *plus[1:]), False
+    if card is not None:
+        state = tuple(part for figure in _state(card) for part in (word("·"), figure))
+        yield Message("Card"), (word(clean(card.name)), *state), False
+
+
+def _speed(look: Look) -> Message:
+    assert look.analysis is not None
+    facts = {"now": look.recent_step_s, "normal": look.analysis.costs.step_s.mid, "ratio": look.ratio}
+    if look.ratio is not None and (look.ratio > _SLOW_RATIO or look.ratio < 1 / _SLOW_RATIO):
+        return Message("{now:time} per iteration, {ratio:x} times the normal {normal:time}.", facts)
+    return Message("{now:time} per iteration, which is normal.", facts)
+
+
+def _ahead(ahead: Ahead) -> Message:
+    facts = {"time": float(f"{ahead.in_s:.2g}"), "at": ahead.at}
+    if ahead.certain:
+        return Message("in about {time:time}, at iteration {at:n}", facts)
+    return Message("in about {time:time} at the earliest, at iteration {at:n}", facts)
+
+
+def _state(card: Reading) -> Iterator[Message]:
+    if card.sm_clock_hz is not None:
+        yield Message("{clock:n} MHz", {"clock": card.sm_clock_hz / MEGA})
+    if card.temperature_c is not None:
+        yield Message("{heat:n} °C", {"heat": card.temperature_c})
+    if card.power_w is not None:
+        yield Message("{power:n} W", {"power": card.power_w})
+    if card.used_vram_bytes is not None and card.vram_bytes is not None:
+        yield Message("{used:size} of {all:size}", {"used": card.used_vram_bytes, "all": card.vram_bytes})
+
+
+def _clock(seconds: float) -> str:
+    return strftime("%H:%M:%S", localtime(seconds))

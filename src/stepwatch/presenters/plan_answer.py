@@ -1,0 +1,66 @@
+"""What is said of a run before it starts: the answer to `estimate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from stepwatch.estimator.plan import Plan
+from stepwatch.messages import Message
+from stepwatch.presenters import advice_answer, bar_charts
+from stepwatch.presenters import document as doc
+from stepwatch.presenters import plan_sentences as sentences
+from stepwatch.presenters.document import bullets, cells, sections, time_range
+from stepwatch.report import PlanReport
+
+
+def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
+    """With `why` also how the figures come about."""
+    plan = report.plan
+    rows = tuple(sentences.part_rows(plan))
+    head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
+    parts = doc.Table(head, "lrrr", cells(rows), doc.ALWAYS, strong=len(rows) - 1)
+    guesses = tuple(sentences.assumed(plan))
+    told = (
+        *(doc.Text((message,), "warning", priority=doc.PRESSING) for message in sentences.warnings(plan)),
+        *(doc.Text((message,), "notice", priority=doc.REMARK) for message in report.remarks),
+        *(doc.Text((message,), "notice", priority=doc.EXTRA) for message in sentences.notices(plan)),
+    )
+    ask = sentences.next_option(plan, why=why)
+    speed = doc.Text(sentences.speed(plan), label=Message("Speed"), priority=doc.MAIN)
+    memory = doc.Text(sentences.memory(plan), label=Message("Memory"), priority=doc.MAIN)
+    assumed = doc.Text((), label=Message("Assumed"), brief=guesses, priority=doc.ASSUMED)
+    time_chart = doc.Chart(name="parts", draw=partial(bar_charts.plan_parts, plan))
+    memory_chart = doc.Chart(name="memory", draw=partial(bar_charts.plan_memory, plan))
+    terms_head = (Message("Term"), Message("Time"), Message("Share"))
+    terms = doc.Table(terms_head, "lrr", cells(sentences.term_rows(plan)))
+    rests_on = doc.Labelled(tuple((label, said, False) for label, said in sentences.reckoning(plan)))
+    settings_head = (Message("Setting"), Message("Value"), Message("Origin"))
+    settings = doc.Table(settings_head, "lld", cells(sentences.known_settings(plan)))
+    changes = list(advice_answer.changes(report.advice))
+    changes[:1] = [replace(text, priority=doc.PRESSING) for text in changes[:1]]
+    answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
+    return doc.Document(
+        Message("How long this run will take"),
+        (doc.Headline(tuple(filter(None, answers))), doc.Figures(tuple(_figures(plan)))),
+        sections(
+            doc.Section("parts", Message("What it takes"), (parts, doc.Text((sentences.RANGES,)), time_chart)),
+            doc.Section("speed", Message("How fast it is"), (speed,)),
+            doc.Section("memory", Message("Whether it fits"), (memory, memory_chart)),
+            doc.Section("assumed", Message("What was assumed"), (assumed, bullets(guesses))),
+            doc.Section("noticed", Message("What else to know"), (doc.Bullets(told),)),
+            doc.Section("sum", Message("The sum behind one iteration"), (terms, rests_on) if why else ()),
+            doc.Section("settings", Message("Settings"), (settings,) if why else ()),
+            doc.Section("changes", Message("What to change"), (doc.Bullets(tuple(changes)),)),
+            doc.Section("next", Message("What to ask next"), (ask,) if ask is not None else ()),
+        ),
+    )
+
+
+def _figures(plan: Plan) -> Iterator[tuple[Message, Message]]:
+    need = plan.estimate.vram_bytes
+    yield Message("Whole run"), time_range(plan.total_s)
+    yield Message("Training step"), time_range(plan.estimate.step_s)
+    yield Message("Speed"), Message("{rate:rate}", {"rate": plan.tokens_per_s.mid})
+    yield Message("Memory"), Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})

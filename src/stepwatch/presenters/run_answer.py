@@ -1,0 +1,398 @@
+"""What is said of the runs in a log or a directory: the answer to `explain`."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stepwatch.advice import AdviceList
+from stepwatch.analysis import Analysis
+from stepwatch.analysis.findings import INFO, NOTICE, WARNING
+from stepwatch.analysis.phases import Phase
+from stepwatch.i18n import clean
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.presenters import advice_answer, plan_sentences, run_charts
+from stepwatch.presenters import document as doc
+from stepwatch.presenters import run_sentences as sentences
+from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
+from stepwatch.report import Report, RunReport, settings_json
+from stepwatch.settings import Origin
+
+MOST_SLOW_ROWS, MOST_SLOW_ROWS_IN_FULL = 12, 30
+MOST_RUNS = 8
+MOST_FINDINGS = 4
+MOST_RANKS = 64
+MOST_UNREAD = 20
+MOST_CHARTED_RUNS = 4
+"""The longest get charts; a page with those of fifty runs would help nobody."""
+SMALLEST_STALLS = 0.005
+
+# Findings that have a place of their own, by the section that they belong to.
+_ABOUT_SLOW = {"evaluation_spikes", "silent_evaluations"}
+_ABOUT_FIRST = {"first_iteration", "mfu_sentinel"}
+_ABOUT_SPEED = {"mfu_other_card", "mfu_smoothed", "impossible_figure", "unsynchronised", "busy_when_logging"}
+_ABOUT_RANKS = {"slow_rank", "rank_hiccup", "ranks_even", "rank_missing", "rank_ended"}
+# What the table, the headline and the legend of the first screen say already.
+_SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"}
+_RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
+_KINDS = {WARNING: "warning", NOTICE: "notice", INFO: "info"}
+
+UNKNOWN = sentences.UNKNOWN
+ORIGINS = {
+    **{origin.value: text for origin, text in plan_sentences.ORIGINS.items()},
+    "default": Message("default of the format"),
+    "inferred": Message("inferred from the log"),
+}
+LEGEND = {
+    doc.STEP: Message("step"),
+    "e": Message("evaluation"),
+    "c": Message("with checkpoint"),
+    "0": Message("first iteration"),
+    "!": Message("stall"),
+}
+_PLAIN_ARGUMENT = Pattern(r"[\w.+-]+(?: [\w.+-]+)*")
+_LONGEST_NAME = 60
+
+
+# --- the document -----------------------------------------------------------------------------------------------
+
+
+def report_document(report: Report, *, full: bool = False, with_lines: bool = False) -> doc.Document:
+    """One run is the document; of several each is a section, after a table of them."""
+    chosen = sentences.longest(report)
+    title = Message("Why some iterations are slow")
+    if report.analyses[chosen].phases.of(Phase.STEP).all():
+        title = Message("What an iteration takes")
+    ask = tuple(_next(report, report.runs[chosen], full=full))
+    end = (
+        *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
+        *(_unread(report.analyses) if with_lines else ()),
+    )
+    if report.count == 1 and not report.directory:
+        blocks, parts = _run(report, report.runs[0], full=full)
+        return doc.Document(title, blocks, (*parts, *end))
+    walls = [a.goodput.wall_s for a in report.analyses]
+    places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
+    runs = []
+    for row, run in enumerate(report.runs):
+        blocks, parts = _run(report, run, row + 1, full=full, place=places[row])
+        heading = Message("Run {number:n}", {"number": row + 1})
+        below = report.directory or row != chosen
+        runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
+    lead = _directory(report) if report.directory else _several(report, chosen)
+    return doc.Document(title, lead, (*runs, *end))
+
+
+def _run(
+    report: Report, run: RunReport, number: int = 0, *, full: bool, place: int = 0
+) -> tuple[tuple[doc.Block, ...], tuple[doc.Section, ...]]:
+    """What is said of one run, in order; `number` is 0 for the only one, `place` counts from the longest."""
+    a = run.analysis
+    sharing = 1 if not number else MOST_CHARTED_RUNS if place < MOST_CHARTED_RUNS else 0
+    found = _findings(report, run)
+    rows, left_out = sentences.slow_rows(a, MOST_SLOW_ROWS_IN_FULL if full else MOST_SLOW_ROWS)
+    said = _ABOUT_FIRST | _ABOUT_SPEED | (_ABOUT_SLOW if rows else set()) | (_ABOUT_RANKS if a.ranks else set())
+    if report.count > 1:
+        said |= {"several_runs"}
+
+    def about(codes: set[str]) -> Iterator[doc.Text]:
+        yield from (text for code, text in found if code in codes)
+
+    def chart(name: str, **more: Any) -> doc.Chart:
+        """With its number, and with so many points that those of all runs together are not too many."""
+        draw = partial(run_charts.plot, name, run, sharing) if sharing else None
+        return doc.Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
+
+    lead: list[doc.Block] = [doc.Headline(((sentences.headline(a),),))]
+    if a.run.source not in ("", "-"):
+        lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
+    lead.append(doc.Figures(tuple(_figures(a))))
+    slow_table = doc.Table(
+        (Message("Iteration"), Message("Time"), Message("What it includes")),
+        "rrl",
+        tuple(((count(row.iteration),), (time(row.time_s),), row.holds) for row in rows),
+        marks=tuple(row.mark for row in rows),
+    )
+    more = (doc.Text((Message("… and {count:n} more.", {"count": left_out}),)),) if left_out else ()
+    slow = (*about(_ABOUT_SLOW), slow_table, *more, chart("anatomy")) if rows else ()
+    in_short = sentences.speed(a, short=True)
+    fast = doc.Text(sentences.speed(a), label=Message("Speed"), brief=in_short, priority=doc.ALWAYS)
+    spent = doc.Text((sentences.time_spent(a),), label=Message("Time"), priority=doc.ALWAYS)
+    ahead = (sentences.forecast(a), *sentences.forecast_notes(a))
+    future = doc.Text(ahead, label=Message("Forecast"), brief=ahead[:1], priority=doc.ALWAYS)
+    times, by_part = chart("times", points=_points(a), priority=doc.MAIN), sentences.time_by_part(a)
+    ranks: tuple[doc.Block, ...] = (*about(_ABOUT_RANKS), _ranks(a)) if a.ranks is not None else ()
+    noticed = doc.Bullets(tuple(text for code, text in found if code not in said))
+    changes = doc.Bullets(tuple(_changes(run.advice)))
+    parts = sections(
+        doc.Section("normal", Message("What a training step takes"), (*_normal(a), times)),
+        doc.Section("slow", Message("Which iterations are slow, and why"), slow),
+        doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST))),
+        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput"))),
+        doc.Section("time", Message("Where the time went"), (spent, chart("parts", table=by_part))),
+        doc.Section("ranks", Message("The ranks beside each other"), ranks),
+        doc.Section("forecast", Message("How long it will take"), (future, chart("forecast"))),
+        doc.Section("noticed", Message("What else was noticed"), (noticed,)),
+        doc.Section("changes", Message("What to change"), (changes, chart("changes"))),
+        doc.Section("settings", Message("Settings"), (_settings(a),) if full else ()),
+    )
+    return tuple(lead), parts
+
+
+def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
+    """The runs of one log, of which the longest is explained on the first screen."""
+    rows = []
+    for number, a in enumerate(report.analyses, start=1):
+        reached = {"first": int(a.run.iterations.number[0]), "last": a.forecast.last_iteration}
+        rows.append(
+            (
+                count(number),
+                Message("{first:n}–{last:n}", reached),
+                sentences.step_time(a) or Message("unknown"),
+                time(a.goodput.wall_s),
+                sentences.run_state(a),
+            )
+        )
+    for number, run in enumerate(report.unstarted, start=len(rows) + 1):
+        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, _unstarted_state(bool(run.faults))))
+    shown = tuple(range(len(rows)))
+    if len(rows) > MOST_RUNS:
+        shown = (*shown[: MOST_RUNS - 1], max(chosen, MOST_RUNS - 1))
+    below = {"number": chosen + 1}
+    head = (Message("Run"), Message("Iterations"), Message("Normal iteration"), Message("Time"), Message("State"))
+    return (
+        doc.Text((Message("The input holds {count:n} runs.", {"count": report.count}),), "lead", priority=doc.ALWAYS),
+        doc.Table(head, "rrrrl", cells(rows), doc.ALWAYS, strong=chosen, shown=shown),
+        doc.Text((), "aside", brief=(Message("Below: run {number:n}, the longest.", below),), priority=doc.ALWAYS),
+    )
+
+
+# --- parts of a run ---------------------------------------------------------------------------------------------
+
+
+def _figures(a: Analysis) -> Iterator[tuple[Message, Message]]:
+    step = sentences.step_time(a)
+    if step is not None:
+        yield Message("Normal iteration"), step
+    if a.throughput.tokens_per_s is not None:
+        yield Message("Speed"), Message("{rate:rate}", {"rate": a.throughput.tokens_per_s})
+    if a.goodput.iterations:
+        yield Message("Time so far"), time(a.goodput.wall_s)
+    if a.forecast.done:
+        yield Message("State"), sentences.run_state(a)
+    elif a.forecast.remaining_s is not None:
+        yield Message("Time left"), time_range(a.forecast.remaining_s)
+
+
+def _normal(a: Analysis) -> Iterator[doc.Block]:
+    if sentences.step_known(a) and len(a.run.iterations):
+        facts = {"step": a.costs.step_s, "normal": int(a.phases.normal.sum()), "rows": len(a.run.iterations)}
+        said = Message("Of {rows:n} logged iterations {normal:n} did nothing but a training step, in {step:range}.")
+        yield doc.Text((said._replace(params=facts),))
+    if len(a.regimes.regimes) > 1:
+        yield bullets(
+            Message(
+                "Iterations {begin:n} to {end:n}: {step:time}",
+                {"begin": regime.from_iteration, "end": regime.to_iteration, "step": regime.step_s},
+            )
+            for regime in a.regimes.regimes
+        )
+    rows = (
+        (row.name, row.cost, row.how, count(row.count) if row.count else None, sentences.share_text(row.share))
+        for row in sentences.part_rows(a)
+    )
+    head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
+    yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS)
+    if a.costs.pair_s is not None and sentences.separable(a):
+        pair = {"pair": a.costs.pair_s}
+        yield doc.Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))
+
+
+def _points(a: Analysis) -> doc.Points | None:
+    """What a terminal draws of the times."""
+    times = a.run.iterations.time_s
+    if len(times) < 2 or not np.isfinite(times).all():
+        return None
+    marks = {mark: np.flatnonzero(a.phases.of(*phases)) for mark, phases in sentences.MARKS.items()}
+    return doc.Points(number=a.run.iterations.number, time_s=times, marks=marks, legend=LEGEND)
+
+
+def _ranks(a: Analysis) -> doc.Table:
+    """A row for each rank: its own time of a step, what it waited for others, and how often it was the slowest."""
+    assert a.ranks is not None
+    rows = (
+        (
+            count(row.rank),
+            time(row.own_s) if row.own_s is not None else UNKNOWN,
+            time(row.wait_s) if row.wait_s is not None else UNKNOWN,
+            Message("{share:pct}", {"share": row.slowest}),
+        )
+        for row in a.ranks.rows[:MOST_RANKS]
+    )
+    head = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Steps as the slowest"))
+    return doc.Table(head, "rrrr", cells(rows))
+
+
+def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
+    """All of them with their codes: warnings, then notices, then the rest; those that matter most with a priority."""
+    a = run.analysis
+    ranked = sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
+    candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
+    warnings = [finding for finding in candidates if finding.severity == WARNING]
+    others = [finding for finding in candidates if finding.severity != WARNING]
+    cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < SMALLEST_STALLS else set()
+    others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
+    spare = MOST_FINDINGS - len(warnings) - (_first_change(run.advice) is not None) - bool(others)
+    priorities = {id(finding): doc.PRESSING for finding in warnings}
+    priorities |= {id(finding): doc.REMARK for finding in others[:1]}
+    priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
+    printed = {"printed": a.throughput.reported_mfu}
+    against = Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", printed)
+    texts = []
+    for finding in ranked:
+        other_card = finding.code == "mfu_other_card" and a.throughput.reported_mfu is not None
+        brief = (against,) if other_card else ()  # the line on speed says the rest
+        kind, priority = _KINDS.get(finding.severity, "info"), priorities.get(id(finding))
+        texts.append((finding.code, doc.Text((finding.message,), kind, brief=brief, priority=priority)))
+    return texts
+
+
+def _first_change(advised: AdviceList | None) -> int | None:
+    """The position of the first change that can be made."""
+    found = advised.advice if advised is not None else ()
+    return next((place for place, advice in enumerate(found) if advice.remedy), None)
+
+
+def _changes(advised: AdviceList | None) -> Iterator[doc.Text]:
+    """A paragraph for each change that pays, or that there is nothing to gain."""
+    if advised is None or not advised.advice:
+        yield doc.Text((advice_answer.headline(advised), *advice_answer.nothing(advised)))
+        return
+    chosen = _first_change(advised)
+    for place, text in enumerate(advice_answer.changes(advised)):
+        yield replace(text, priority=doc.PRESSING) if place == chosen else text
+
+
+def _settings(a: Analysis) -> doc.Table:
+    """Never one that may name a person or a place."""
+    rows: list[tuple[Message, Message, Message]] = []
+    if len(a.run.iterations):
+        first = {"line": int(a.run.iterations.line.min()) + 1}
+        told = Message("told by its lines, the first of them line {line:n}", first)
+        rows.append((word("format"), word(a.run.format), told))
+    values, origins = settings_json(a)
+    for name, value in values.items():
+        if value is not None:
+            text = f"{value:.9g}" if isinstance(value, float) else clean(value)
+            rows.append((word(name), word(text), ORIGINS.get(origins.get(name, ""), ORIGINS["inferred"])))
+    return doc.Table((Message("Setting"), Message("Value"), Message("Origin")), "lld", cells(rows))
+
+
+def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
+    """Lines that no pattern understood, counted from 1; shown only where the reader asked for them."""
+    lines = [(unread.line + 1, clean(unread.text)) for a in analyses for unread in a.run.unread[:MOST_UNREAD]]
+    found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
+    return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)
+
+
+# --- the runs of a directory ------------------------------------------------------------------------------------
+
+
+def _directory(report: Report) -> tuple[doc.Block, ...]:
+    """All runs in one table, and what concerns more than one of them."""
+    rows: list[tuple[Message, ...]] = []
+    for number, a in enumerate(report.analyses, start=1):
+        t, rate, step = a.throughput, a.throughput.tokens_per_s, sentences.step_time(a)
+        known = rate is not None and math.isfinite(rate)
+        steps = {"share": sentences.share_of(a, "step")}
+        rows.append(
+            (
+                *(count(number), word(a.run.source), word(a.run.format)),
+                word(t.gpu.name) if t.gpu is not None else UNKNOWN,
+                count(a.goodput.iterations),
+                step or UNKNOWN,
+                Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
+                Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
+                Message("{share:pct}", steps) if step is not None else UNKNOWN,
+                sentences.run_state(a),
+            )
+        )
+    for number, run in enumerate(report.unstarted, start=len(rows) + 1):
+        state = _unstarted_state(bool(run.faults))
+        rows.append((count(number), word(run.source), word(run.format), *[UNKNOWN] * 6, state))
+    found = Message("One run was found.", {"count": report.count}, "{count:n} runs were found.", report.count)
+    head = (
+        *(Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step")),
+        *(Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State")),
+    )
+    fit = doc.Fit(left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
+    remarks = [finding for finding in report.remarks if finding.code not in {*_SAID_ABOVE, "unstarted"}]
+    return (
+        doc.Headline(((found,),)),
+        doc.Table(head, "rlllrrrrrl", cells(rows), doc.ALWAYS, fit=fit),
+        *(
+            doc.Text((), _KINDS.get(finding.severity, "info"), brief=(finding.message,), priority=doc.ALWAYS)
+            for finding in remarks
+        ),
+    )
+
+
+def _unstarted_state(failed: bool) -> Message:
+    return Message("ended before its first iteration") if failed else Message("no iteration yet")
+
+
+# --- what to ask next -------------------------------------------------------------------------------------------
+
+
+def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command]:
+    """The one command that would tell most more; nothing where there is nothing left to ask."""
+    a = run.analysis
+    names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
+    odd = len(names) > 3 or any(len(name) > _LONGEST_NAME or clean(name) != name for name in names)
+    start = (report.command, "LOG" if odd else " ".join(map(_quoted, names)), *_given(a))
+    if report.directory and not full:
+        why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
+        yield doc.Command((*start, f"--run {sentences.longest(report) + 1}"), why)
+    elif len(report.analyses) > 1 and not full:
+        yield doc.Command((*start, f"--run {1 if sentences.longest(report) else 2}"), Message("To see another run:"))
+    elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
+        why = Message("To see how much of your card is used, name it, for example:")
+        peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured
+        card = next((name for name, peak in peaks.items() if a.throughput.achieved_flops < peak), "b200")
+        if (a.run.settings.text("device") or "").startswith("cpu"):
+            card = "cpu"
+        yield doc.Command((*start, f"--gpu {card}"), why)
+    elif a.forecast.max_iters is None and sentences.step_known(a):
+        why = Message("To see when the run ends, give its length, for example:")
+        length = max(int(float(f"{2 * a.forecast.last_iteration:.0e}")), 1000)  # one digit: it is an example
+        yield doc.Command((*start, f"--set max_iters={length}"), why)
+    elif not full:
+        yield doc.Command((*start, "--full"), Message("To see everything:"))
+    elif run.advice is not None:
+        why = Message("To see what to change, with the lines to paste:")
+        yield doc.Command((report.command.replace("explain", "advise", 1), *start[1:]), why)
+
+
+def _given(a: Analysis) -> Iterator[str]:
+    """What the reader had given already, so that the next answer does not forget it."""
+    if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
+        yield f"--gpu {_quoted(clean(a.throughput.gpu.name))}"
+    for name, setting in a.run.settings.items():
+        if setting.origin is Origin.USER:
+            value = setting.value
+            whole = isinstance(value, float) and value == int(value)
+            yield f"--set {_quoted(f'{name}={int(value) if whole else value}')}"
+
+
+def _quoted(text: str) -> str:
+    # Double quotes where they are enough: they work in every shell, single ones do not in cmd.exe.
+    if " " in text and _PLAIN_ARGUMENT.fullmatch(text):
+        return f'"{text}"'
+    return text if text == "-" or _PLAIN_ARGUMENT.fullmatch(text) else shlex.quote(text)

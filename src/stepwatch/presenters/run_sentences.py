@@ -1,0 +1,443 @@
+"""The sentences and figures of a run: what its document, its charts and the live screen share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepwatch.analysis import Analysis
+from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.phases import Phase
+from stepwatch.messages import Message
+from stepwatch.presenters.document import STEP, Table, cells, time, time_range
+from stepwatch.report import Report
+from stepwatch.units import Interval
+
+WORTH_SAYING = 0.03
+"""Stalls below this share of the wall time do not make the headline."""
+SMALLEST_SHOWN = 0.0005
+SLOW_RATIO = 1.2
+
+PART_NAMES = {
+    "step": Message("Training step"),
+    "eval": Message("Evaluation"),
+    "checkpoint": Message("Checkpoint"),
+    "pair": Message("Evaluation and checkpoint"),
+    "compile": Message("Compilation, warm-up"),
+    "warm-up": Message("Warm-up"),
+    "stall": Message("Stalls"),
+    "unexplained": Message("Not explained"),
+}
+HOW = {
+    "measured": Message("measured"),
+    "modelled": Message("estimated"),
+    "combined": Message("partly estimated"),
+    NOT_SEPARABLE: Message("not separable"),
+}
+# The letters of the text chart, in the order in which they are drawn: what the log explains over all else.
+MARKS = {
+    "!": (Phase.STALL,),
+    STEP: (Phase.STEP,),
+    "e": (Phase.EVAL,),
+    "c": (Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT),
+    "0": (Phase.FIRST,),
+}
+UNKNOWN = Message("–")
+
+
+# --- what is known ----------------------------------------------------------------------------------------------
+
+
+def step_known(a: Analysis) -> bool:
+    return bool(a.costs.how.get("step_s") != NOT_SEPARABLE)
+
+
+def share_of(a: Analysis, *parts: str) -> float:
+    wall = a.goodput.wall_s
+    return sum(a.goodput.parts_s.get(part, 0.0) for part in parts) / wall if wall > 0 else 0.0
+
+
+def separable(a: Analysis) -> bool:
+    """Whether evaluation and checkpoint may be shown as two costs."""
+    return a.costs.pair_s is None or a.costs.how.get("eval_s") != NOT_SEPARABLE
+
+
+def longest(report: Report) -> int:
+    """The position of the run that took longest."""
+    walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in report.analyses]
+    return walls.index(max(walls))
+
+
+def run_state(a: Analysis) -> Message:
+    if a.forecast.done:
+        return Message("finished")
+    if a.forecast.max_iters is not None:
+        return Message("not finished")
+    return Message("length unknown")
+
+
+# --- the answer in one sentence ---------------------------------------------------------------------------------
+
+
+def headline(a: Analysis) -> Message:
+    facts: dict[str, Any] = {
+        "step": a.costs.step_s.mid,
+        "most": a.costs.step_s,
+        "interval": a.phases.eval_interval,
+        "period": a.phases.periodic,
+        "count": int(a.phases.of(Phase.STALL).sum()),
+        "lost": a.goodput.parts_s["stall"],
+        "share": share_of(a, "stall"),
+    }
+    codes = {finding.code for finding in a.findings}
+    alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    if a.expected is not None and a.throughput.gpu is not None and len(a.run.iterations) < 2:
+        facts |= {"step": a.expected.step_s, "gpu": a.throughput.gpu.name}
+        text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.")
+        if len(a.run.iterations):
+            text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.")
+    elif not step_known(a):
+        text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.")
+        if alone or saving:
+            text = Message(
+                "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}."
+            )
+        elif len(a.run.iterations) == 1:
+            text = Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
+    elif codes & {"late_data", "late_ranks"} and not codes & {"stall", "sleep", "periodic_slowness"}:
+        text = Message("A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.")
+    elif facts["share"] > WORTH_SAYING:
+        on_period_s = 0.0
+        if a.phases.periodic is not None:
+            rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
+            on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
+        text = Message(
+            "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
+        )
+        if 2 * on_period_s > facts["lost"]:
+            facts["share"] = on_period_s / a.goodput.wall_s
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why."
+            )
+    elif len(a.regimes.regimes) > 1:
+        levels = [regime.step_s for regime in a.regimes.regimes]
+        facts = {"fast": min(levels), "slow": max(levels)}
+        text = Message(
+            "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst."
+        )
+        if a.run.traits.schedules:
+            text = Message(
+                "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant."
+            )
+    elif (alone or saving) and not a.run.evaluations:
+        text = Message("A normal iteration takes {step:time}. The slow ones have the size of evaluations.")
+        if a.phases.eval_interval is not None:
+            text = Message(
+                "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
+            )
+    elif saving and alone:
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault."
+        )
+    elif saving:
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault."
+        )
+    elif alone:
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
+        )
+    elif a.phases.of(Phase.CHECKPOINT).any():
+        text = Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.")
+    elif a.phases.periodic is not None:
+        text = Message(
+            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
+        )
+    elif facts["count"]:
+        return Message(
+            "A normal iteration takes {step:time}. One was slow, and the log does not say why.",
+            facts,
+            "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
+            facts["count"],
+        )
+    elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > SLOW_RATIO * a.costs.step_s.mid).any():
+        text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
+    else:
+        text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
+    return text._replace(params=facts)
+
+
+# --- what each part costs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRow:
+    """One line of the table of parts; `seconds` and `share` are of the wall time."""
+
+    part: str
+    """The key of its name in PART_NAMES."""
+    cost: Message
+    how: Message | None
+    count: int
+    seconds: float
+    share: float
+
+    @property
+    def name(self) -> Message:
+        return PART_NAMES[self.part]
+
+
+def part_rows(a: Analysis) -> tuple[PartRow, ...]:
+    """Empty where no normal iteration was seen: then nothing can be told apart from it."""
+    if not step_known(a):
+        return ()
+    costs, parts_s = a.costs, a.goodput.parts_s
+    warm_up = a.run.settings.flag("compile") is False
+    priced: list[tuple[str, str, Interval | None, int]] = [("step", "step", costs.step_s, a.goodput.iterations)]
+    if separable(a):
+        priced.append(("eval", "eval", costs.eval_s, a.evaluations_done))
+        priced.append(("checkpoint", "checkpoint", costs.checkpoint_s, a.checkpoints_done))
+    priced.append(("compile", "warm-up" if warm_up else "compile", costs.compile_s, 1))
+    rows = []
+    for part, name, cost, count in priced:
+        if cost is None:
+            continue
+        how = costs.how.get(f"{part}_s", "")
+        # The time of rows that only their period makes evaluations is measured; that it is one's is not.
+        silent = part == "eval" and not a.run.evaluations and a.phases.eval_interval_inferred
+        known = cost.high > 0
+        rows.append(
+            PartRow(
+                part=name,
+                cost=time_range(cost) if known else Message("unknown"),
+                how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
+                count=count,
+                seconds=parts_s[part],
+                share=share_of(a, part) if known or how != NOT_SEPARABLE else math.nan,
+            )
+        )
+    if not separable(a):
+        assert costs.pair_s is not None
+        pair = PartRow(
+            part="pair",
+            cost=time_range(costs.pair_s),
+            how=HOW["measured"],
+            count=a.checkpoints_done,
+            seconds=parts_s["eval"] + parts_s["checkpoint"],
+            share=share_of(a, "eval", "checkpoint"),
+        )
+        rows.insert(1, pair)
+    for part, count in (("stall", int(a.phases.of(Phase.STALL).sum())), ("unexplained", 0)):
+        lost, share = parts_s[part], share_of(a, part)
+        if share >= SMALLEST_SHOWN:
+            cost_text = Message("{lost:time} in all", {"lost": lost})
+            rows.append(PartRow(part=part, cost=cost_text, how=None, count=count, seconds=lost, share=share))
+    return tuple(rows)
+
+
+def share_text(share: float) -> Message:
+    if math.isnan(share):
+        return UNKNOWN
+    if 0 < share < SMALLEST_SHOWN:
+        return Message("< {limit:pct}", {"limit": 2 * SMALLEST_SHOWN})
+    return Message("{share:pct}", {"share": share})
+
+
+def time_by_part(a: Analysis) -> Table:
+    """Without what nothing tells of, which has no share."""
+    rows = ((row.name, time(row.seconds), share_text(row.share)) for row in part_rows(a) if not math.isnan(row.share))
+    return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", cells(rows))
+
+
+# --- speed, time, forecast --------------------------------------------------------------------------------------
+
+
+def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
+    """`short` is for a line with a label in front, otherwise whole sentences."""
+    if not len(a.run.iterations):
+        return (Message("Nothing is measured yet."),)
+    said = [*_token_rates(a, short=short), *_compute(a, short=short)]
+    if short and any(finding.code == "speed_is_normal" for finding in a.findings):
+        said.append(Message("That is normal for this card."))  # slower is a warning of its own
+    unknown = Message(
+        "The log does not tell how many tokens an iteration holds: add --set tokens_per_iter=… for tokens per second."
+    )
+    return tuple(said) or (unknown,)
+
+
+def _token_rates(a: Analysis, *, short: bool) -> Iterator[Message]:
+    rates = {"normal": a.throughput.tokens_per_s, "overall": a.throughput.effective_tokens_per_s}
+    normal, overall = (rate is not None and math.isfinite(rate) for rate in rates.values())
+    if not overall:
+        return
+    if normal and short:
+        text = Message("{normal:rate} ({overall:rate} overall).")
+    elif normal:
+        text = Message("The normal iterations process {normal:rate}. With everything counted it is {overall:rate}.")
+    elif short:
+        text = Message("{overall:rate} overall.")
+    else:
+        text = Message("With everything counted the run processes {overall:rate}.")
+    yield text._replace(params=rates)
+
+
+def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
+    t = a.throughput
+    if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
+        return
+    believed = t.mfu is not None and t.possible and t.peak_flops is not None  # else a finding says that it cannot be
+    named = t.gpu is not None and t.mfu is None
+    facts = {
+        "achieved": t.achieved_flops,
+        "gpu": t.gpu.name if t.gpu is not None else None,
+        "peak": t.peak_flops,
+        "mfu": t.mfu,
+        "cards": t.cards,
+    }
+    if t.cards > 1 and not short:
+        yield Message("The work is shared by {cards:n} cards; the figures that follow are those of one.", facts)
+    if short and believed and t.cards > 1:
+        text = Message("{achieved:tflops} on each of {cards:n} cards: MFU {mfu:pct}, {gpu:word} (peak {peak:tflops}).")
+    elif short and believed:
+        text = Message("{achieved:tflops}, an MFU of {mfu:pct} on {gpu:word} (peak {peak:tflops}).")
+    elif short:
+        text = (
+            Message("{achieved:tflops} on each of {cards:n} cards.") if t.cards > 1 else Message("{achieved:tflops}.")
+        )
+    elif believed:
+        text = Message(
+            "The normal iterations compute at {achieved:tflops}, an MFU of {mfu:pct} on the {gpu:word} (peak {peak:tflops})."
+        )
+    elif named:
+        text = Message("The normal iterations compute at {achieved:tflops}. For the {gpu:word} no peak is known.")
+    else:
+        text = Message("The normal iterations compute at {achieved:tflops}.")
+    yield text._replace(params=facts)
+
+
+def time_spent(a: Analysis) -> Message:
+    iterations = a.goodput.iterations
+    if not iterations:
+        return Message("No iteration is done yet.")
+    facts = {"wall": a.goodput.wall_s, "count": iterations, "share": share_of(a, "step")}
+    if not step_known(a):
+        return Message(
+            "{wall:time} for {count:n} iteration.", facts, "{wall:time} for {count:n} iterations.", iterations
+        )
+    return Message("{wall:time} for {count:n} iteration; the training step took {share:pct} of it.", facts, "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", iterations)
+
+
+def forecast(a: Analysis) -> Message:
+    f = a.forecast
+    left = (f.max_iters or 0) - f.last_iteration
+    facts = {"end": f.max_iters, "total": f.total_s, "remaining": f.remaining_s, "left": left}
+    if f.done:
+        return Message("The run reached its last iteration, {end:n}.", facts)
+    if f.basis == "estimate" and f.total_s is not None:
+        return Message("The whole run should take {total:range}, as far as can be told before it runs.", facts)
+    if f.remaining_s is not None and f.total_s is not None:
+        return Message(
+            "{left:n} of {end:n} iterations is left: {remaining:range}; with the time in this log, {total:range}.",
+            facts,
+            "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",
+            left,
+        )
+    if f.per_thousand_s is None or not step_known(a):
+        return Message("The log shows too little to tell how long the run will take.")
+    return Message("{count:n} more iterations take {thousand:range}.", {"thousand": f.per_thousand_s, "count": 1000})
+
+
+def forecast_notes(a: Analysis) -> Iterator[Message]:
+    """What the forecast rests on."""
+    f = a.forecast
+    if f.done or not step_known(a):
+        return
+    yield Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")
+    if a.costs.eval_s is not None and not a.costs.eval_s.high > 0:
+        return  # a finding says that evaluations are left out
+    if f.assumed_no_evals:
+        yield Message("The log does not show how often the run evaluates, so the range is wide.")
+    elif f.remaining_s is None and a.evaluations_done:
+        yield Message("They include the evaluations, as often as in this log.")
+    elif f.evals_ahead:
+        ahead, facts = f.evals_ahead, {"count": f.evals_ahead}
+        yield Message(
+            "They include {count:n} evaluation to come.", facts, "They include {count:n} evaluations to come.", ahead
+        )
+
+
+# --- slow iterations --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRow:
+    iteration: int
+    time_s: float
+    mark: str
+    holds: tuple[Message, ...]
+
+
+def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
+    """The slow iterations in order, and how many were left out: the first ones and the slowest stay."""
+    if not step_known(a):
+        return (), 0  # no normal iteration: nothing divides them into parts
+    slow = np.flatnonzero(~a.phases.of(Phase.STEP))
+    kept = slow
+    if len(slow) > most:
+        head, rest = slow[: most - most // 3], slow[most - most // 3 :]
+        worst = rest[np.argsort(-a.run.iterations.time_s[rest], kind="stable")[: most // 3]]
+        kept = np.sort(np.concatenate((head, worst)))
+    return tuple(slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
+
+
+def slow_row(a: Analysis, row: int) -> SlowRow:
+    return SlowRow(
+        iteration=int(a.run.iterations.number[row]),
+        time_s=float(a.run.iterations.time_s[row]),
+        mark=next(mark for mark, phases in MARKS.items() if a.phases.phase[row] in phases),
+        holds=tuple(_HOLDS[part]._replace(params={"time": seconds}) for part, seconds in slow_parts(a, row).items()),
+    )
+
+
+_HOLDS = {
+    "step": Message("step {time:time}"),
+    "pair": Message("evaluation and checkpoint {time:time}"),
+    "eval": Message("evaluation {time:time}"),
+    "checkpoint": Message("checkpoint {time:time}"),
+    "compile": Message("compilation and warm-up {time:time}"),
+    "stall": Message("stall {time:time}"),
+    "unexplained": Message("not explained {time:time}"),
+}
+
+
+def slow_parts(a: Analysis, row: int) -> dict[str, float]:
+    """The parts of a slow iteration that are worth a word, in seconds."""
+    split = a.split
+    columns = {
+        "step": split.step_s,
+        "eval": split.eval_s,
+        "checkpoint": split.checkpoint_s,
+        "compile": split.compile_s,
+        "unexplained": split.unexplained_s,
+    }
+    values = {part: float(column[row]) for part, column in columns.items()}
+    if not separable(a) and values["checkpoint"] > 0:
+        values["pair"] = values.pop("eval") + values.pop("checkpoint")
+    if a.phases.phase[row] == Phase.STALL:
+        values["stall"] = values.pop("unexplained")
+    shown = SMALLEST_SHOWN * float(a.run.iterations.time_s[row])
+    return {part: values[part] for part in _HOLDS if values.get(part, 0.0) > shown}
+
+
+def rows_between(a: Analysis, first: int, last: int) -> Message:
+    """The iterations between two rows."""
+    begin, end = (int(a.run.iterations.number[row]) for row in (first, last))
+    return Message("{first:n}–{last:n}", {"first": begin, "last": end})
+
+
+def step_time(a: Analysis) -> Message | None:
+    return time(a.costs.step_s.mid) if step_known(a) else None

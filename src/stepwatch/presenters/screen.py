@@ -1,0 +1,238 @@
+"""Styled lines and plain tables, laid out here and painted by rich.
+
+The first screen is counted in lines before it is shown, so the layout is ours. rich paints it on a terminal; a pipe
+gets the plain text, and does not wait for rich to load.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from stepwatch.patterns import Pattern
+
+SCREEN_LINES = 25
+PIPE_WIDTH = 80
+WIDEST = 100
+WIDEST_TABLE = 200
+NARROWEST = 40
+GAP = "  "
+_NARROWEST_COLUMN, _NARROWEST_NAME = 6, 12
+_SHORTEST_NAME, _LONGEST_STATE, _WRAPPED_STATE = 16, 18, 14
+_UNKNOWN, _ELLIPSIS = "–", "…"
+# A figure stays with its unit at the end of a line, `3 min 15 s` stays whole, and so does an option of one of two runs.
+_HELD = Pattern(
+    r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
+    r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)|(?<=--(?:set|run)) (?=[AB]:)"
+)
+
+
+class Line:
+    """Pieces of text, each with a style that rich knows."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, text: str = "", style: str = "") -> None:
+        self.pieces: list[tuple[str, str]] = [(text, style)] if text else []
+
+    def append(self, text: str, style: str = "") -> Line:
+        self.pieces.append((text, style))
+        return self
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.pieces)
+
+    def indented(self, columns: int) -> Line:
+        line = Line(" " * columns)
+        line.pieces += self.pieces
+        return line
+
+    def cut(self, width: int) -> Line:
+        """The line up to a width."""
+        kept = Line()
+        for text, style in self.pieces:
+            kept.append(text[:width], style)
+            width = max(width - len(text), 0)
+        return kept
+
+
+Side = Literal["left", "right"]
+
+
+class Column(NamedTuple):
+    head: str
+    side: Side = "left"
+    style: str = ""
+
+
+class Row(NamedTuple):
+    cells: Sequence[str]
+    style: str = ""
+    mark_style: str = ""
+    """Of the last cell but one, where that is a letter of the chart."""
+
+
+def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int]) -> list[Line]:
+    """A head and rows, without lines around them; what is too long for its column is wrapped."""
+    head = Row([column.head for column in columns], "dim")
+    lines = []
+    for row in [head, *rows] if any(head.cells) else rows:
+        parts = [textwrap.wrap(text, max(width, 1)) or [""] for text, width in zip(row.cells, widths, strict=True)]
+        for number in range(max(map(len, parts))):
+            line = Line()
+            for place, (column, pieces, width) in enumerate(zip(columns, parts, widths, strict=True)):
+                text = pieces[number] if number < len(pieces) else ""
+                marked = row.mark_style if place == len(columns) - 2 else ""
+                line.append(GAP if line.pieces else "")
+                padded = text.rjust(width) if column.side == "right" else text.ljust(width)
+                line.append(padded, marked or row.style or column.style)
+            lines.append(line)
+    return lines
+
+
+def natural_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """As wide as the texts; where the width is short, names are wrapped before figures, then the widest column is."""
+    widths = [max(len(column.head), *(len(row.cells[i]) for row in rows)) for i, column in enumerate(columns)]
+    room = width - len(GAP) * (len(widths) - 1)
+    sides = [column.side for column in columns]
+    if sides[0] == "left" and "right" in sides and room - sum(widths[1:]) >= _NARROWEST_NAME:
+        widths[0] = min(widths[0], room - sum(widths[1:]))
+    while sum(widths) > room and max(widths) > _NARROWEST_COLUMN:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def rigid_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
+    """As wide as the rows, whatever there is room for; heads are wrapped."""
+    return [
+        max(*map(len, column.head.split()), *(len(row.cells[i]) for row in rows), 0) for i, column in enumerate(columns)
+    ]
+
+
+def fitted(
+    columns: Sequence[Column], rows: Sequence[Row], width: int, *, left_out: Sequence[int], name: int, state: int
+) -> tuple[list[Line], tuple[str, ...]]:
+    """As many columns as there is room for, and the heads of the others.
+
+    Those that tell nothing are left out first, then those that tell the same in all rows. What room is left is for the
+    names, which lose their middle, and for the states, which may be wrapped.
+    """
+
+    def least(column: int) -> int:
+        lengths = [len(row.cells[column]) for row in rows]
+        if column == name:
+            lengths = [min(max(lengths), _SHORTEST_NAME)]
+        if column == state:
+            lengths = [length if length <= _LONGEST_STATE else _WRAPPED_STATE for length in lengths]
+        return max(*lengths, *map(len, columns[column].head.split()))
+
+    def use(column: int) -> tuple[int, int]:
+        found = {row.cells[column] for row in rows}
+        return 0 if found == {_UNKNOWN} else 1 if len(found) == 1 else 2, left_out.index(column)
+
+    kept = list(range(len(columns)))
+    for column in sorted(left_out, key=use):
+        if sum(map(least, kept)) + len(GAP) * (len(kept) - 1) <= width:
+            break
+        kept.remove(column)
+    widths = {column: least(column) for column in kept}
+    for column, longest in (
+        (name, max(len(columns[name].head), *(len(row.cells[name]) for row in rows))),
+        (state, max(len(row.cells[state]) for row in rows)),
+    ):
+        room = width - sum(widths.values()) - len(GAP) * (len(kept) - 1)
+        widths[column] = min(widths[column] + max(room, 0), longest)
+    names = [row.cells[name] for row in rows]
+    short = dict(zip(names, shortened(names, widths[name]), strict=True))
+    shown_rows = [Row([short[row.cells[c]] if c == name else row.cells[c] for c in kept], row.style) for row in rows]
+    lines = table_lines([columns[c] for c in kept], shown_rows, list(widths.values()))
+    return lines, tuple(column.head for c, column in enumerate(columns) if c not in kept)
+
+
+def shortened(names: Sequence[str], most: int) -> list[str]:
+    """Names without their middle, so that those that differ still do; whole where that cannot be."""
+    kept = max(most - len(_ELLIPSIS), 2)
+    found = {name: name for name in names if len(name) <= most}
+    long = [name for name in dict.fromkeys(names) if name not in found]
+    for front in sorted(range(1, kept), key=lambda front: abs(front - kept // 3)):
+        short = {name: name[:front] + _ELLIPSIS + name[front - kept :] for name in long}
+        counts = Counter((*short.values(), *found.values()))
+        found |= {name: text for name, text in short.items() if counts[text] == 1}
+        long = [name for name in long if name not in found]
+    return [found.get(name, name) for name in names]
+
+
+def width_of_output(widest: int = WIDEST) -> int:
+    """The terminal's, within reason; 80 columns for a pipe."""
+    if not _on_terminal():
+        return PIPE_WIDTH
+    try:
+        width = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        width = PIPE_WIDTH
+    return max(NARROWEST, min(width, widest))
+
+
+def _on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def held(text: str) -> str:
+    """With a space that no line ends at between a figure and its unit."""
+    return _HELD.sub("\u00a0", text)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(held(text), max(width, 20), break_on_hyphens=False) or [""]
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def labelled(label: str, text: str, *, indent: int, width: int, style: str) -> list[Line]:
+    """A label in front of the first line of a text, the others indented."""
+    lines = wrapped(text, width - indent)
+    first = Line(label, style=style).append(" " * max(indent - len(label), 1) if label else " " * indent)
+    return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
+
+
+def shown(lines: list[Line], width: int, colour: bool | None) -> str:
+    """As text for the output: painted on a terminal, plain elsewhere; `colour` False or True decides otherwise."""
+    if not (_on_terminal() if colour is None else colour):
+        return printable("".join(line.text.rstrip() + "\n" for line in lines))
+    return printable(_painted(lines, width, colour="NO_COLOR" not in os.environ))
+
+
+def printable(text: str) -> str:
+    """Lone surrogates of an odd file name or setting cannot be written to any output."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _painted(lines: list[Line], width: int, *, colour: bool) -> str:
+    """The lines with rich's escape codes, in the colours that this terminal can show."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = StringIO()
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=True,
+        no_color=not colour,
+        force_jupyter=False,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+    )
+    for line in lines:
+        text = Text.assemble(*line.pieces)
+        text.rstrip()
+        console.print(text)
+    return stream.getvalue()

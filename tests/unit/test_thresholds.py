@@ -1,0 +1,329 @@
+"""Where the analysis decides, from both sides: a little less and a little more than each threshold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.builders import Truth, a_log
+from tests.recorded import Planted, several_ranks
+from tests.recorded import Record as Recorded
+
+from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.comparison import compare
+from stepwatch.analysis.phases import PHASE_NAMES
+from stepwatch.analysis.ranks import find_ranks
+from stepwatch.analysis.statistics import quantile, running_median, spread, standard_error, t_quantile
+from stepwatch.gpus import find_gpu
+from stepwatch.readers import read
+from stepwatch.run import Unread
+from stepwatch.settings import Origin, Settings, Value
+from stepwatch.sources import from_text
+
+
+def analysed(text: str, gpu: str | None = None, **settings: Value) -> Analysis:
+    run = read(from_text(text))[-1]
+    run = replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, settings)))
+    return analyse(run, find_gpu(gpu) if gpu else None)
+
+
+def lines(times_ms: list[float], first: int = 11, interval: int = 1) -> str:
+    return "".join(f"iter {first + i * interval}: loss 3.0, time {t:.2f}ms\n" for i, t in enumerate(times_ms))
+
+
+def with_slow(at: dict[int, float], count: int = 300, noise: float = 0.0, level: float = 100.0) -> str:
+    """Iterations 11, 12, … of a level, some of them so many times as long."""
+    times = level * np.exp(np.random.default_rng(0).normal(0, noise, count))
+    for number, ratio in at.items():
+        times[number - 11] = level * ratio
+    return lines(times.tolist())
+
+
+def phase_at(a: Analysis, number: int) -> str:
+    return PHASE_NAMES[int(a.phases.phase[int(np.searchsorted(a.run.iterations.number, number))])]
+
+
+def codes(a: Analysis) -> dict[str, str]:
+    return {finding.code: finding.severity for finding in a.findings}
+
+
+# --- statistics -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("degrees", "value"),
+    [(0.5, 6.314), (1, 6.314), (1.5, 3.847), (2, 2.920), (3, 2.353), (4, 2.132), (5, 2.015), (6, 1.943), (10, 1.812),
+     (30, 1.697), (1000, 1.646)],
+)  # fmt: skip
+def test_the_quantile_is_that_of_students_table(degrees: float, value: float) -> None:
+    assert t_quantile(degrees) == pytest.approx(value, abs=0.004)
+
+
+def test_a_spread_is_the_standard_deviation_of_normal_noise() -> None:
+    values = np.random.default_rng(0).normal(0, 1, 100_000)
+    assert spread(values) == pytest.approx(1, rel=0.01)
+    assert standard_error(values) == pytest.approx(math.sqrt(math.pi / 2 / 100_000), rel=0.25)
+
+
+def test_the_error_of_a_wandering_series_is_that_of_its_blocks() -> None:
+    wave = np.repeat([1.0, 2.0, 1.0, 2.0, 1.0, 2.0], 8)
+    assert standard_error(wave) == pytest.approx(math.sqrt(0.3) / math.sqrt(6))
+    assert standard_error(wave[:23]) == pytest.approx(1.2533 * spread(wave[:23]) / math.sqrt(23), rel=1e-3)
+    long = np.repeat(np.arange(240.0) % 2, 20)
+    assert standard_error(long) == pytest.approx(1.2533 * spread(long) / math.sqrt(len(long)), rel=1e-3)
+
+
+def test_a_running_median_of_a_long_series_has_a_few_steps() -> None:
+    assert len(np.unique(running_median(np.arange(20_000.0), 51))) == 1995
+    assert quantile(np.arange(10.0), 0.3) == 3
+
+
+# --- phases -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ratio", "phase"), [(1.45, "step"), (1.55, "stall")])
+def test_half_as_long_again_is_a_stall(ratio: float, phase: str) -> None:
+    assert phase_at(analysed(with_slow({87: ratio})), 87) == phase
+
+
+@pytest.mark.parametrize(("noises", "phase"), [(7.2, "step"), (8.8, "stall")])
+def test_in_noise_a_stall_is_eight_of_its_spreads(noises: float, phase: str) -> None:
+    noise = analysed(with_slow({}, noise=0.1, count=1000)).phases.baseline.noise  # type: ignore[union-attr]
+    a = analysed(with_slow({487: math.exp(noises * noise)}, noise=0.1, count=1000))
+    assert phase_at(a, 487) == phase
+
+
+@pytest.mark.parametrize(("ratio", "phase"), [(1.05, "step"), (1.07, "eval")])
+def test_six_per_cent_on_the_grid_is_an_evaluation(ratio: float, phase: str) -> None:
+    text = with_slow(dict.fromkeys(range(50, 300, 50), ratio))
+    assert phase_at(analysed(text, eval_interval=50), 150) == phase
+
+
+@pytest.mark.parametrize(("noises", "phase"), [(4.5, "step"), (5.5, "eval")])
+def test_in_noise_an_evaluation_is_five_of_its_spreads(noises: float, phase: str) -> None:
+    noise = analysed(with_slow({}, noise=0.05, count=1000)).phases.baseline.noise  # type: ignore[union-attr]
+    text = with_slow({500: math.exp(noises * noise)}, noise=0.05, count=1000)
+    assert phase_at(analysed(text, eval_interval=500), 500) == phase
+
+
+@pytest.mark.parametrize(
+    ("level_s", "ratio", "sleeps"), [(1, 290, False), (1, 310, True), (10, 45, False), (10, 55, True)]
+)
+def test_five_minutes_and_fifty_steps_are_a_sleep(level_s: float, ratio: float, sleeps: bool) -> None:
+    a = analysed(with_slow({87: ratio}, level=1000 * level_s))
+    assert ("sleep" in codes(a)) == sleeps
+
+
+@pytest.mark.parametrize(("ratio", "places", "artefact"), [
+    (5.5, 20, True), (6.5, 20, False), (3.0, 16, True), (3.0, 14, False), (3.0, 3, False),
+])  # fmt: skip
+def test_what_ddp_samples_is_every_hundredth_and_not_too_long(ratio: float, places: int, artefact: bool) -> None:
+    text = with_slow(dict.fromkeys(range(100, 100 * places + 1, 100), ratio), count=2000)
+    a = analysed("torch/distributed/run.py:793] *****\n" + text)
+    assert bool(a.phases.artefact.any()) == artefact
+
+
+@pytest.mark.parametrize(("count", "artefact"), [(220, False), (320, True)])
+def test_two_hundredths_are_no_artefact(count: int, artefact: bool) -> None:
+    text = with_slow(dict.fromkeys(range(100, count, 100), 3.0), count=count)
+    assert bool(analysed(text, eval_interval=10_000).phases.artefact.any()) == artefact
+
+
+@pytest.mark.parametrize(
+    ("at", "ratio", "noise", "phase"),
+    [
+        (150, 400.0, 0.0, "eval"),
+        (150, 600.0, 0.0, "stall"),
+        (155, 20.0, 0.0, "eval"),
+        (153, 20.0, 0.0, "stall"),
+        (150, 3.1, 0.1, "eval"),
+        (150, 2.6, 0.1, "stall"),
+    ],
+)
+def test_one_slow_iteration_is_an_evaluation_where_large_and_at_a_round_number(
+    at: int, ratio: float, noise: float, phase: str
+) -> None:
+    assert phase_at(analysed(with_slow({at: ratio}, noise=noise, count=250)), at) == phase
+
+
+@pytest.mark.parametrize(("missing", "interval"), [(4, 20), (6, None)])
+def test_a_period_is_slow_at_three_of_four_places(missing: int, interval: int | None) -> None:
+    places = range(20, 420, 20)
+    slow = {n: 30.0 for i, n in enumerate(places) if i % 3 != 1 or i // 3 >= missing}
+    slow |= dict.fromkeys((33, 71), 30.0)  # not the only slow ones
+    assert analysed(with_slow(slow, count=399)).phases.eval_interval == interval
+
+
+@pytest.mark.parametrize(("gap", "trailing"), [(9, True), (11, False)])
+def test_an_evaluation_long_after_the_last_line_does_not_end_the_log(gap: int, trailing: bool) -> None:
+    text = lines([100.0] * 60, first=0, interval=10) + f"step {590 + 10 * gap}: train loss 3, val loss 3\n"
+    assert (analysed(text, log_interval=10).phases.trailing is not None) == trailing
+
+
+def megatron(rows: list[tuple[int, float]], clock_s: list[float] | None = None) -> str:
+    text = "  log_interval .................................... 100\n"
+    for place, (number, ms) in enumerate(rows):
+        at = clock_s[place] if clock_s else None
+        stamp = f" [2024-05-04 09:{int(at) // 60:02}:{int(at) % 60:02}]" if at is not None else ""
+        text += (
+            f"{stamp} iteration {number:8d}/    5000 | consumed samples: {8 * number:12d} | elapsed time per iteration "
+            f"(ms): {ms:.1f} | learning rate: 1.0E-04 | global batch size:     8 | lm loss: 1.0E+00 |\n"
+        )
+    return text
+
+
+@pytest.mark.parametrize(("beyond", "covers"), [(0.90, 100), (0.92, 500)])
+def test_a_clock_bears_a_mean_out_within_a_tenth(beyond: float, covers: int) -> None:
+    rows = [(n, 1000.0) for n in range(100, 1100, 100)] + [(1500, 1000.0), (1600, 1000.0)]
+    stamps = [n for n, _ in rows[:10]] + [1000 + 500 * beyond, 1100 + 500 * beyond]
+    a = analysed(megatron(rows, [float(stamp) for stamp in stamps]))
+    assert int(a.phases.covers[10]) == covers
+
+
+# --- levels -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("change", "count"), [(1.09, 1), (1.12, 2)])
+def test_a_change_of_speed_is_a_tenth(change: float, count: int) -> None:
+    assert len(analysed(lines([100.0] * 150 + [100.0 * change] * 150)).regimes.regimes) == count
+
+
+@pytest.mark.parametrize(("change", "count"), [(1.20, 1), (1.24, 2)])
+def test_in_few_rows_a_change_is_a_fifth(change: float, count: int) -> None:
+    assert len(analysed(lines([100.0] * 10 + [100.0 * change] * 10)).regimes.regimes) == count
+
+
+@pytest.mark.parametrize(("rows", "count"), [(3, 1), (4, 2)])
+def test_a_level_has_four_rows(rows: int, count: int) -> None:
+    assert len(analysed(lines([100.0] * 10 + [150.0] * rows)).regimes.regimes) == count
+
+
+@pytest.mark.parametrize(
+    ("total", "rows", "drifts"), [(0.022, 400, False), (0.029, 400, True), (0.1, 49, False), (0.1, 51, True)]
+)
+def test_a_drift_is_two_per_cent_from_the_first_fifth_to_the_last(total: float, rows: int, drifts: bool) -> None:
+    times = np.linspace(100, 100 * (1 + total), rows)
+    assert (analysed(lines(times.tolist())).regimes.drift is not None) == drifts
+
+
+@pytest.mark.parametrize(("back", "drifts"), [(0.15, True), (0.30, False)])
+def test_a_drift_goes_one_way(back: float, drifts: bool) -> None:
+    fifths = [100.0, 102.0, 102.0 - 6 * back, 104.0, 106.0]
+    assert (analysed(lines(np.repeat(fifths, 40).tolist())).regimes.drift is not None) == drifts
+
+
+@pytest.mark.parametrize(
+    ("ratio", "count", "warms_up"), [(1.035, 60, False), (1.045, 60, True), (1.2, 7, False), (1.2, 9, True)]
+)
+def test_a_warm_up_is_four_per_cent(ratio: float, count: int, warms_up: bool) -> None:
+    times = [9000.0, *[100.0 * ratio] * (count // 4), *[100.0] * (count - count // 4)]
+    a = analysed(lines(times, first=0), eval_interval=10_000)
+    assert ("warm_up" in codes(a)) == warms_up
+
+
+# --- where the time went, what the figures mean -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("missing", "doubted"), [(18, False), (23, True)])
+def test_times_are_doubted_where_a_fifth_of_the_iterations_is_not_logged(missing: int, doubted: bool) -> None:
+    text = lines([100.0] * (99 - missing)) + lines([100.0], first=110)
+    run = replace(read(from_text(text))[-1], distributed=True)
+    assert ("unsynchronised" in codes(analyse(run))) == doubted
+
+
+@pytest.mark.parametrize(("count", "gap", "told"), [(3, 50, True), (4, 50, False), (3, 48, False)])
+def test_three_iterations_far_apart_are_few(count: int, gap: int, told: bool) -> None:
+    assert ("few_iterations" in codes(analysed(lines([100.0] * count, first=1000, interval=gap)))) == told
+
+
+@pytest.mark.parametrize(("factor", "told"), [(0.70, True), (0.80, False), (1.28, False), (1.40, True)])
+def test_work_that_differs_by_a_quarter_disagrees_with_the_mfu(factor: float, told: bool) -> None:
+    truth = Truth(max_iters=300)
+    stated = analysed(a_log(truth)).run.settings.number("n_params")
+    assert stated is not None
+    a = analysed(a_log(truth), n_params=stated + (factor - 1) * truth.shape.flops_per_token / 6)
+    assert ("figures_disagree" in codes(a)) == told
+
+
+@pytest.mark.parametrize(("unread", "severity"), [(3, "warning"), (2, "notice")])
+def test_one_line_of_a_hundred_without_a_time_is_a_warning(unread: int, severity: str) -> None:
+    run = read(from_text(lines([100.0] * 240)))[-1]
+    cut = tuple(Unread(line, f"iter {line}: loss 3.0, time") for line in range(unread))
+    assert codes(analyse(replace(run, unread=cut)))["lines_without_time"] == severity
+
+
+@pytest.mark.parametrize(("off", "expected"), [(1.025, True), (0.975, True), (1.036, False), (0.964, False)])
+def test_a_model_of_another_size_is_not_the_one_that_is_expected(off: float, expected: bool) -> None:
+    truth = Truth(max_iters=300)
+    stated = analysed(a_log(truth)).run.settings.number("n_params")
+    assert stated is not None
+    assert (analysed(a_log(truth), "4070", n_params=stated * off).expected is not None) == expected
+
+
+# --- recorders and ranks ------------------------------------------------------------------------------------------
+
+
+def recorded(**planted: object) -> dict[str, str]:
+    return codes(analysed(Recorded(Planted(noise=0.0, **planted)).text))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"), [(0.045, "info"), (0.055, "notice"), (0.19, "notice"), (0.21, "warning")]
+)
+def test_waiting_for_data_is_noticed_from_a_twentieth_on(share: float, severity: str) -> None:
+    assert recorded(data_s=0.2 * share)["data_wait"] == severity
+
+
+@pytest.mark.parametrize(("idle", "severity"), [(0.18, None), (0.22, "notice"), (0.48, "notice"), (0.52, "warning")])
+def test_an_idle_device_is_noticed_from_a_fifth_on(idle: float, severity: str | None) -> None:
+    assert recorded(device_s=0.2 * (1 - idle)).get("device_idle") == severity
+
+
+@pytest.mark.parametrize(("behind", "told"), [(1.017, False), (1.024, True)])
+def test_a_device_is_behind_its_host_from_two_per_cent_on(behind: float, told: bool) -> None:
+    assert ("asynchronous_loop" in recorded(device_s=0.2 * behind)) == told
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.045, False), (0.055, True)])
+def test_time_outside_of_all_phases_is_told_from_a_twentieth_on(share: float, told: bool) -> None:
+    inside = Recorded(Planted(noise=0.0, before_s=0.0, between_s=0.0)).wall_s
+    before = share / (1 - share) * inside
+    assert ("outside_phases" in recorded(before_s=before, between_s=0.0)) == told
+
+
+def ranks(slowest: float) -> dict[str, str]:
+    records = several_ranks([0.2, 0.2, 0.2, 0.2 * slowest], noise=0.0005)
+    return codes(analyse(read(from_text("".join(record.text for record in records)))[0]))
+
+
+@pytest.mark.parametrize(
+    ("slower", "severity"), [(1.018, None), (1.023, "notice"), (1.046, "notice"), (1.054, "warning")]
+)
+def test_a_rank_is_slow_from_two_per_cent_on(slower: float, severity: str | None) -> None:
+    assert ranks(slower).get("slow_rank") == severity
+
+
+@pytest.mark.parametrize(("longer", "count"), [(1.45, 0), (1.55, 1)])
+def test_a_hiccup_is_half_a_step(longer: float, count: int) -> None:
+    records = several_ranks([0.2, 0.2, 0.2, lambda n: 0.2 * longer if n == 30 else 0.2], noise=0.0005)
+    run = read(from_text("".join(record.text for record in records)))[0]
+    assert len(find_ranks(run).hiccups) == count
+
+
+# --- comparison ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stalls", "told"), [(1, False), (2, True)])
+def test_stalls_explain_a_difference_from_a_fiftieth_on(stalls: int, told: bool) -> None:
+    a, b = analysed(with_slow({})), analysed(with_slow({87 + 50 * i: 5.0 for i in range(stalls)}))
+    assert any("stalls" in reason.key for reason in compare(a, b, names=("a", "b")).reasons) == told
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.003, "same"), (1.008, "slower"), (1 / 1.003, "same"), (1 / 1.008, "faster")]
+)
+def test_runs_differ_by_half_a_per_cent_anyway(factor: float, verdict: str) -> None:
+    a, b = analysed(lines([1000.0] * 300)), analysed(lines([1000.0 * factor] * 300))
+    assert compare(a, b, names=("a", "b")).verdict == verdict

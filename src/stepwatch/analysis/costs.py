@@ -17,9 +17,10 @@ from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.statistics import median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
+from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run
 from stepwatch.settings import Origin
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
 
@@ -29,7 +30,6 @@ PRIOR_DEGREES = 1.5
 _SHARED_WEIGHT = 3.0  # how many evaluations the noise shared by both kinds counts for in each
 _GRID = 400
 _TOO_WIDE = 20.0  # a checkpoint known to no better than this factor is not separable
-_Z90 = 1.6449
 _STEP_Z = 1.1  # less than 1.645: the interval spans the median and the mean, and each has its error on one side only
 _COOL_CARD = 0.15  # a first evaluation may be faster than later ones by this much
 _WARM_UP_S, _LONGEST_WARM_UP_S = 1.0, 8.0  # without compilation, as seen in published logs
@@ -263,13 +263,14 @@ def _beliefs(run: Run, step_s: float) -> _Beliefs:
     settings = run.settings
     accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
     micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
-    usual = evaluation_prior(step_s, batches or 200, micro_steps or 1.0)
+    compiled = settings.flag("compile")
+    usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
     # What --set says, else what the log counts, else what it prints.
     n_params, given = settings.number("n_params"), settings.get("n_params")
     if given is None or given.origin is not Origin.USER:
         n_params = run.saved_params or n_params
     return _Beliefs(
-        evaluation_prior(step_s, batches, micro_steps),
+        evaluation_prior(step_s, batches, micro_steps, compiled),
         checkpoint_prior(n_params),
         usual.median_s if usual is not None else 0.0,
     )
@@ -278,7 +279,7 @@ def _beliefs(run: Run, step_s: float) -> _Beliefs:
 def _believed(belief: Belief | None) -> _Cost | None:
     if belief is None:
         return None
-    return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-_Z90, 0.0, _Z90))), MODELLED)
+    return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-Z90, 0.0, Z90))), MODELLED)
 
 
 def _nothing_but_evaluations(run: Run, phases: Phases) -> tuple[_Cost | None, _Cost | None, Interval | None]:
@@ -362,7 +363,7 @@ def _compilation(
     if excess <= 0:
         return _Cost(Interval(0.0, 0.0, max(noise.step_s, PRINTED_STEP_S) * 2), MEASURED)
     if evaluation is None:
-        return _Cost(Interval.around(excess, _Z90 * noise.step_s), MEASURED)
+        return _Cost(Interval.around(excess, Z90 * noise.step_s), MEASURED)
     inside = evaluation.seconds.scaled(level.at_first).widened(down=level.doubt_at_first, up=level.doubt_at_first)
     if saved is not None:
         inside = inside + saved
@@ -383,7 +384,7 @@ def _first_alone(excess: float, beliefs: _Beliefs) -> tuple[_Cost, _Cost]:
     if belief is None or belief.median_s * math.exp(-2 * belief.spread) > excess:
         likely, how = Interval(0.0, min(excess, beliefs.usual_evaluation_s), excess), NOT_SEPARABLE
     else:
-        ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-_Z90, 0.0, _Z90))
+        ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
         likely, how = Interval(*ends), MODELLED
     rest = Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
     return _Cost(likely, how), _Cost(rest, how)

@@ -15,7 +15,7 @@ from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import Floats, Run
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
@@ -91,7 +91,7 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
         unexplained = goodput.parts_s["unexplained"] - goodput.before_s
         beyond = 1 + unexplained / goodput.parts_s["step"]
     mid = median(times[-RECENT_ROWS:]) * costs.mean_ratio * max(beyond, costs.device_ratio)
-    statistical = 1.6449 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
+    statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
     slack = math.hypot(_wander(times), statistical)
     down, up = math.hypot(FASTER_DOUBT, slack), math.hypot(SLOWER_DOUBT, slack)
     if goodput.wall_s > 0:

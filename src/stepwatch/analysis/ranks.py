@@ -18,7 +18,7 @@ from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, Rule
 from stepwatch.analysis.statistics import median, spread, standard_error
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints, Run
-from stepwatch.units import Interval, interval_json, plain_json
+from stepwatch.units import Z90, Interval, interval_json, plain_json
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
@@ -29,7 +29,6 @@ HICCUP_STEPS = 0.5  # of a normal step: what one rank lost at once
 HICCUP_NOISES = 8.0
 LATE_STEPS = 2  # lines of running ranks that may not have been written yet
 MOST_HICCUPS = 200
-_Z90 = 1.6449
 _MOST_CELLS = 20_000_000
 
 
@@ -119,7 +118,7 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
     place = int(usual.argmax())
     relative = beyond[place] / np.maximum(others[place], 1e-9)
     skew, error = max(median(relative), 0.0), standard_error(relative)
-    by_chance = error * (_Z90 + math.sqrt(2 * math.log(len(own))))  # one of many equals is always the slowest
+    by_chance = error * (Z90 + math.sqrt(2 * math.log(len(own))))  # one of many equals is always the slowest
     of_all = max(row.steps for row in ranks.rows) / len(steps)
 
     # Steps in which a rank took much longer than the others, and than it usually does; the worst ones.
@@ -134,7 +133,7 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
     return replace(
         ranks,
         slowest=numbers[place],
-        skew=Interval.around(skew, _Z90 * error),
+        skew=Interval.around(skew, Z90 * error),
         chronic=skew - by_chance > SMALLEST_SKEW,
         per_step_s=max(float(usual[place]), 0.0),
         lost_s=float(np.maximum(beyond[place], 0.0).sum()) * of_all,

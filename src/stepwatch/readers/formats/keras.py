@@ -105,8 +105,9 @@ class _Keras(LineFormat):
                 break
         val_loss = np.where(np.isnan(found["val_loss"]), np.inf, found["val_loss"]) if "val_loss" in found else unknown
         fits = (found["n"] == total) & (total > 0) & (time <= LONGEST_TIME_S)
-        finals = _Finals(lines, total, elapsed, time, unit, found["loss"], val_loss, found.get("stamp_s", unknown))
-        records.keep(_FINALS, *(column[fits] for column in finals))
+        if fits.any():
+            finals = _Finals(lines, total, elapsed, time, unit, found["loss"], val_loss, found.get("stamp_s", unknown))
+            records.keep(_FINALS, *(column[fits] for column in finals))
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         header, save, samples = (line.find(rest) for line in (_EPOCH, _SAVE, _SAMPLES))
@@ -227,10 +228,12 @@ def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
 
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
-    for row in np.flatnonzero(~np.isnan(finals.val_loss)).tolist():
-        stamp = None if np.isnan(finals.stamp_s[row]) else float(finals.stamp_s[row])
-        loss = float(finals.val_loss[row])
-        records.events.append(Evaluation(int(finals.line[row]), int(at[row]), val_loss=loss, stamp_s=stamp))
+    known = ~np.isnan(finals.val_loss)
+    columns = (finals.line[known].astype(np.int64), at[known], finals.val_loss[known], finals.stamp_s[known])
+    records.events += [
+        Evaluation(line, number, val_loss=loss, stamp_s=None if stamp != stamp else stamp)
+        for line, number, loss, stamp in zip(*(column.tolist() for column in columns), strict=True)
+    ]
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
     saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)

@@ -35,12 +35,12 @@ from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_file, from_text
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 import itertools
 
 from tests.builders import Truth, a_log
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}</script>"
 CUT = Truth(max_iters=2000, eval_interval=500, log_interval=10, kept=0.5, stall_share=0.02)
 MIB = 2**20

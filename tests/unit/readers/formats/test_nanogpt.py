@@ -13,7 +13,7 @@ from stepwatch.readers import detect, read
 from stepwatch.run import Run, Timing
 from stepwatch.sources import Source, from_text, normalise
 
-SEEDS = Path(__file__).resolve().parents[3] / "shared" / "seeds"
+SEEDS = Path(__file__).resolve().parents[5] / "shared" / "seeds"
 LINE = "iter 100: loss 4.2000, time 168.60ms, mfu 3.21%"
 
 

@@ -13,7 +13,7 @@ import re
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -259,12 +259,12 @@ class Rate:
 # --- what is there ----------------------------------------------------------------------------------------------
 
 
-def samples(place: Path) -> Iterator[Sample]:
+def samples(place: Path, names: Collection[str] = READERS.keys()) -> Iterator[Sample]:
     """The files that hold iterations by their pattern, or are of a format that is no log."""
     taken: set[Path] = set()
-    for kind in KINDS:
+    for kind in (kind for kind in KINDS if kind.name in names):
         for path in sorted({path for glob in kind.files for path in place.glob(glob)} - taken):
-            if kind.name in READERS and path.stat().st_size <= LARGEST_FILE:
+            if path.stat().st_size <= LARGEST_FILE:
                 sample = _sample(path, kind)
                 if sample is not None:
                     taken.add(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepwatch.estimator.plan import MODEL_NAMES
+from stepwatch.estimator.workload import MODELS
 from stepwatch.i18n import LANGUAGES
 from stepwatch.sources import LARGEST_EXPANSION_BYTES
 
@@ -100,7 +100,7 @@ _ALL = (
     ),
     Option(
         name="model",
-        choices=MODEL_NAMES,
+        choices=tuple(MODELS),
         help="The shape of a model by its name.",
         api="The shape of a model by its name.",
     ),

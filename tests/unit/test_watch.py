@@ -11,8 +11,7 @@ from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
 
 from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
-from stepwatch.presenters.look_answer import event_line, progress_line
-from stepwatch.presenters.terminal import live_lines
+from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
 from stepwatch.watch import (
     DONE,
     LINES_AGAIN,

@@ -15,8 +15,14 @@ _ENOUGH = 200_000  # values that show a median or a spread to a fraction of a pe
 
 
 def median(values: Floats) -> float:
+    """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
     values = np.asarray(values, dtype=np.float64)
-    return float(np.median(values[:: max(1, len(values) // _ENOUGH)])) if len(values) else math.nan
+    values = values[:: max(1, len(values) // _ENOUGH)]
+    if not len(values):
+        return math.nan
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    ordered = np.partition(values, (low, high, len(values) - 1))  # NaN comes last
+    return math.nan if np.isnan(ordered[-1]) else float((ordered[low] + ordered[high]) / 2)
 
 
 def quantile(values: Floats, share: float) -> float:

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import AdviseRequest, advise
+from stepwatch.answers import AdviseRequest
+from stepwatch.answers.from_plans import advise
 from stepwatch.cli.commands import ask_for_paste, check_output, deliver, format_options, options_of, speaking
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError

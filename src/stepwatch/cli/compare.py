@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from stepwatch.answers import CompareRequest, ExplainRequest, compare
+from stepwatch.answers import CompareRequest, ExplainRequest
+from stepwatch.answers.from_logs import compare
 from stepwatch.cli.commands import ask_for_paste, deliver, format_options, options_of, speaking
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import EstimateRequest, estimate
+from stepwatch.answers import EstimateRequest
+from stepwatch.answers.from_plans import estimate
 from stepwatch.cli.commands import chart_option, check_output, deliver, format_options, options_of, speaking
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import ExplainRequest, explain
+from stepwatch.answers import ExplainRequest
+from stepwatch.answers.from_logs import explain
 from stepwatch.cli.commands import (
     ask_for_paste,
     chart_option,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwatch.answers import Known, explain_runs, shown
+from stepwatch.answers import shown
+from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, speaking
 from stepwatch.errors import NoIterations, UnknownGpu
@@ -22,8 +23,7 @@ from stepwatch.gpus.driver import Sensors
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, render, screen
-from stepwatch.presenters.look_answer import event_line, progress_line, waiting
-from stepwatch.presenters.terminal import live_lines
+from stepwatch.presenters.look_answer import event_line, live_lines, progress_line, waiting
 from stepwatch.watch import DONE, Live, Look, Occurrence, open_log
 
 if TYPE_CHECKING:

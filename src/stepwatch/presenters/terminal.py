@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.look_answer import MOST_EVENTS, look_document
 from stepwatch.presenters.screen import (
     SCREEN_LINES,
     WIDEST_TABLE,
@@ -29,7 +27,6 @@ from stepwatch.presenters.screen import (
     wrapped,
 )
 from stepwatch.presenters.text_chart import MARK_STYLES, text_chart
-from stepwatch.watch import Look
 
 FULL_CHART_HEIGHT, LEAST_CHART_HEIGHT, CHART_HEIGHT = 7, 3, 5
 _MARKS = {
@@ -49,16 +46,6 @@ def on_terminal(document: doc.Document, language: str, *, whole: bool, colour: b
     wide = width_of_output(WIDEST_TABLE)
     writer = TerminalWriter(language, width_of_output(), wide)
     return shown(writer.whole(document) if whole else writer.screen(document), wide, colour)
-
-
-def live_lines(look: Look, language: str, *, width: int, height: int, card: Reading | None = None) -> list[Line]:
-    """A run while it goes on, in at most so many lines: the oldest events are left out first."""
-    writer = TerminalWriter(language, width, width)
-    for most in range(MOST_EVENTS, -1, -1):
-        lines = writer.screen(look_document(look, card, most_events=most))
-        if len(lines) <= height:
-            break
-    return lines[:height]
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ from stepwatch.estimator.measured import interpolated, measured_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
-from stepwatch.gpus.choice import as_card, card_of_this_machine, named_card
+from stepwatch.gpus.choice import named_card
+from stepwatch.gpus.this_machine import as_card, card_of_this_machine
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render
 

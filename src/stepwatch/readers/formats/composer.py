@@ -18,9 +18,9 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.reader import CHECKPOINT
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat, lines_behind
+from stepwatch.readers.text.line_format import LineFormat, lines_behind
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing
 
 _KEYS = (

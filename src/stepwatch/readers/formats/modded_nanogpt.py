@@ -16,9 +16,9 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing, Traits
 

@@ -19,20 +19,11 @@ from stepwatch.analysis.statistics import median, running_median, spread, standa
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.run import Floats, Run
 from stepwatch.settings import Origin
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
 
-# Evaluations within one run are regular: max/min is mostly below 1.05, so about 1 % before anything was seen.
-PRIOR_NOISE = 0.013
-PRIOR_DEGREES = 1.5
-_SHARED_WEIGHT = 3.0  # how many evaluations the noise shared by both kinds counts for in each
-_GRID = 400
-_TOO_WIDE = 20.0  # a checkpoint known to no better than this factor is not separable
-_Z90 = 1.6449
-_STEP_Z = 1.1  # less than 1.645: the interval spans the median and the mean, and each has its error on one side only
-_COOL_CARD = 0.15  # a first evaluation may be faster than later ones by this much
-_WARM_UP_S, _LONGEST_WARM_UP_S = 1.0, 8.0  # without compilation, as seen in published logs
+_GRID = 400  # points of a numerical integral
 _STEADY = 0.004  # how far single steps at one speed lie apart
 
 
@@ -71,7 +62,11 @@ class _Noise:
 
     relative: float
     degrees: float
-    step_s: float
+    step_s: float = 0.0
+
+
+# Evaluations within one run are regular: max/min is mostly below 1.05, so about 1 % before anything was seen.
+_PRIOR = _Noise(relative=0.013, degrees=1.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +190,8 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     mean_ratio = max(1.0, float(np.mean(np.minimum(times / usual, heaviest))))
     middles = median(times), float(np.mean(np.minimum(times, usual * heaviest)))
     if len(times) > 4:
-        error = _STEP_Z * standard_error(times)
+        # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
+        error = 1.1 * standard_error(times)
     elif len(times) > 1:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
@@ -234,7 +230,7 @@ def _level(run: Run, phases: Phases) -> _Level:
 def _noise(phases: Phases, alone: Floats, saving: Floats) -> _Noise:
     groups = [group for group in (alone, saving) if len(group) > 1]
     degrees = float(sum(len(group) - 1 for group in groups))
-    weight = PRIOR_DEGREES * PRIOR_NOISE**2
+    weight = _PRIOR.degrees * _PRIOR.relative**2
     if groups:
         together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
         # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
@@ -242,7 +238,7 @@ def _noise(phases: Phases, alone: Floats, saving: Floats) -> _Noise:
         if len(together) < 6:
             own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
         weight += degrees * (own * math.sqrt(len(together) / degrees)) ** 2
-    degrees += PRIOR_DEGREES
+    degrees += _PRIOR.degrees
     baseline = phases.baseline
     step_s = baseline.noise * median(baseline.time_s * phases.covers) if baseline is not None else 0.0
     return _Noise(math.sqrt(weight / degrees), degrees, step_s)
@@ -252,9 +248,9 @@ def _typical(values: Floats, noise: _Noise) -> _Typical:
     mid = max(median(values), 0.0)
     single, degrees = math.hypot(noise.relative * mid, noise.step_s), noise.degrees
     if len(values) >= 4:  # a save has a noise of its own, so the group's spread counts once there is one
-        own = len(values) - 1.0
-        single = math.sqrt((_SHARED_WEIGHT * single**2 + own * spread(values) ** 2) / (_SHARED_WEIGHT + own))
-        degrees = min(degrees, _SHARED_WEIGHT + own)
+        own, shared = len(values) - 1.0, 3.0  # how many evaluations the noise shared by both kinds counts for
+        single = math.sqrt((shared * single**2 + own * spread(values) ** 2) / (shared + own))
+        degrees = min(degrees, shared + own)
     efficiency = 1.0 if len(values) < 3 else 1.2  # a median's, against a mean
     return _Typical(mid, efficiency * single / math.sqrt(len(values)), degrees)
 
@@ -278,7 +274,7 @@ def _beliefs(run: Run, step_s: float) -> _Beliefs:
 def _believed(belief: Belief | None) -> _Cost | None:
     if belief is None:
         return None
-    return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-_Z90, 0.0, _Z90))), MODELLED)
+    return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-Z90, 0.0, Z90))), MODELLED)
 
 
 def _nothing_but_evaluations(run: Run, phases: Phases) -> tuple[_Cost | None, _Cost | None, Interval | None]:
@@ -324,6 +320,8 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
 def _divided(pair: _Typical, beliefs: _Beliefs, longest: float | None) -> tuple[_Cost, _Cost]:
     """Every evaluation saves: only the sum is measured. Beliefs divide it, and how long an evaluation is at most."""
     total, slack = pair.mid, pair.half_width
+    cool_card = 0.15  # a first evaluation may be faster than later ones by this much
+    too_wide = 20.0  # a checkpoint known to no better than this factor is not separable
     if total > 0 and (beliefs.evaluation is not None or beliefs.checkpoint is not None):
         share = 1 / (1 + np.exp(-np.linspace(-7, 7, _GRID)))  # of the checkpoint in the sum, fine at both ends
         weight = np.zeros(_GRID)
@@ -332,17 +330,18 @@ def _divided(pair: _Typical, beliefs: _Beliefs, longest: float | None) -> tuple[
         if beliefs.checkpoint is not None:
             weight += _log_density(beliefs.checkpoint, total * share)
         if longest is not None and longest > 0:
-            weight -= 0.5 * (np.maximum(total * (1 - share) / longest - 1, 0.0) / _COOL_CARD) ** 2
+            weight -= 0.5 * (np.maximum(total * (1 - share) / longest - 1, 0.0) / cool_card) ** 2
         part = _quantiles(share, weight)
         rest = Interval(1 - part.high, 1 - part.mid, 1 - part.low)
         evaluation, checkpoint = (of.scaled(total).widened(down=slack / total, up=slack / total) for of in (rest, part))
-        if checkpoint.high > _TOO_WIDE * max(checkpoint.low, 1e-12):
+        if checkpoint.high > too_wide * max(checkpoint.low, 1e-12):
             unknown = _Cost(Interval(0.0, checkpoint.mid, checkpoint.high), NOT_SEPARABLE)
             return _Cost(evaluation, MODELLED), unknown
         return _Cost(evaluation, MODELLED), _Cost(checkpoint, MODELLED)
-    if longest is not None and 0 < longest < (1 - 2 / _TOO_WIDE) * total:
-        low, mid = max(longest - _LONGEST_WARM_UP_S, 0.2 * longest), max(longest - _WARM_UP_S, 0.6 * longest)
-        high = longest * (1 + _COOL_CARD)
+    if longest is not None and 0 < longest < (1 - 2 / too_wide) * total:
+        # A warm-up without compilation takes 1 s and at most 8 s in published logs.
+        low, mid = max(longest - 8.0, 0.2 * longest), max(longest - 1.0, 0.6 * longest)
+        high = longest * (1 + cool_card)
         checkpoint = Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
         return _Cost(Interval(low, mid, high), COMBINED), _Cost(checkpoint, COMBINED)
     whole = max(total + slack, 1e-9)
@@ -362,7 +361,7 @@ def _compilation(
     if excess <= 0:
         return _Cost(Interval(0.0, 0.0, max(noise.step_s, PRINTED_STEP_S) * 2), MEASURED)
     if evaluation is None:
-        return _Cost(Interval.around(excess, _Z90 * noise.step_s), MEASURED)
+        return _Cost(Interval.around(excess, Z90 * noise.step_s), MEASURED)
     inside = evaluation.seconds.scaled(level.at_first).widened(down=level.doubt_at_first, up=level.doubt_at_first)
     if saved is not None:
         inside = inside + saved
@@ -383,7 +382,7 @@ def _first_alone(excess: float, beliefs: _Beliefs) -> tuple[_Cost, _Cost]:
     if belief is None or belief.median_s * math.exp(-2 * belief.spread) > excess:
         likely, how = Interval(0.0, min(excess, beliefs.usual_evaluation_s), excess), NOT_SEPARABLE
     else:
-        ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-_Z90, 0.0, _Z90))
+        ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
         likely, how = Interval(*ends), MODELLED
     rest = Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
     return _Cost(likely, how), _Cost(rest, how)

@@ -10,7 +10,7 @@ from stepwatch.analysis.costs import MODELLED, Costs
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
 
 _SHAPE = ("n_layer", "n_head", "n_embd")
-_SAME_SIZE = 0.03
-_Z90 = 1.6449
-# How far the first normal iterations of a log may be from the later ones: a card is not warm, a compiler not done.
-EARLY_DOUBT = 0.10
-ENOUGH_ROWS = 20
-_CONTRADICTION = 2.0  # standard deviations
 
 
 def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
@@ -84,20 +78,21 @@ def _agrees(run: Run, workload: Workload) -> bool:
     if not stated:
         return True
     counted = replace(workload, stated_params=None).n_params - workload.block_size * workload.n_embd
-    return abs(counted / stated - 1) < _SAME_SIZE
+    return abs(counted / stated - 1) < 0.03
 
 
 def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
     """A step seen on few rows and the estimator's, weighed by how well each is known (both as log-normal)."""
-    own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / _Z90
-    seen = math.hypot(own, EARLY_DOUBT / rows**0.7)
-    believed = math.log(expected.high / expected.low) / 2 / _Z90
+    own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / Z90
+    # The first normal iterations may be a tenth from the later ones: a card is not warm, a compiler not done.
+    seen = math.hypot(own, 0.10 / rows**0.7)
+    believed = math.log(expected.high / expected.low) / 2 / Z90
     apart = abs(math.log(max(measured.mid, 1e-12) / expected.mid))
-    if apart > _CONTRADICTION * math.hypot(seen, believed):  # what was seen is not what was expected: the log wins
-        return Interval(*(measured.mid * math.exp(z * _Z90 * seen) for z in (-1, 0, 1)))
+    if apart > 2 * math.hypot(seen, believed):  # what was seen is not what was expected: the log wins
+        return Interval(*(measured.mid * math.exp(z * Z90 * seen) for z in (-1, 0, 1)))
     weight = seen**-2 / (seen**-2 + believed**-2)
     mid = math.exp(weight * math.log(max(measured.mid, 1e-12)) + (1 - weight) * math.log(expected.mid))
-    spread = _Z90 * (seen**-2 + believed**-2) ** -0.5
+    spread = Z90 * (seen**-2 + believed**-2) ** -0.5
     return Interval(mid * math.exp(-spread), mid, mid * math.exp(spread))
 
 

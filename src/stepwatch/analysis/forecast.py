@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.expected import ENOUGH_ROWS, combined
+from stepwatch.analysis.expected import combined
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import Floats, Run
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
 
-# What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their length.
-# Things get slower more often than faster.
-FASTER_DOUBT, SLOWER_DOUBT = 0.025, 0.035
-LATER_EVALUATIONS = 0.02
-RECENT_ROWS = 200
-MANY_STALLS = 5
 # Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
 
@@ -52,7 +46,7 @@ def find_forecast(
     last, end = int(run.iterations.number[-1]), run.settings.count("max_iters")
     rows = int(phases.normal.sum())
     step, basis = _future_step(run, phases, costs, goodput), "log"
-    if expected is not None and rows < ENOUGH_ROWS:
+    if expected is not None and rows < 20:
         # The log outweighs the model as soon as it has shown a few normal iterations.
         step = combined(step, rows, expected.step_s) if rows else expected.step_s
         basis = "both" if rows else "estimate"
@@ -90,10 +84,13 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
         # What the clock of the lines shows beyond the printed times goes on as well.
         unexplained = goodput.parts_s["unexplained"] - goodput.before_s
         beyond = 1 + unexplained / goodput.parts_s["step"]
-    mid = median(times[-RECENT_ROWS:]) * costs.mean_ratio * max(beyond, costs.device_ratio)
-    statistical = 1.6449 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
+    recent = times[-200:]
+    mid = median(recent) * costs.mean_ratio * max(beyond, costs.device_ratio)
+    statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))
     slack = math.hypot(_wander(times), statistical)
-    down, up = math.hypot(FASTER_DOUBT, slack), math.hypot(SLOWER_DOUBT, slack)
+    # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their
+    # length; things get slower more often than faster.
+    down, up = math.hypot(0.025, slack), math.hypot(0.035, slack)
     if goodput.wall_s > 0:
         down += max((goodput.wall_s - goodput.interval_s.low) / goodput.wall_s - BASE_DOUBT, 0.0)
         up += max((goodput.interval_s.high - goodput.wall_s) / goodput.wall_s - BASE_DOUBT, 0.0)
@@ -146,14 +143,14 @@ def _stalls_ahead(run: Run, phases: Phases, iterations: int) -> Interval:
     excess = phases.excess_s(run, phases.of(Phase.STALL))
     awake = excess[excess < SLEEP_S]
     rate = float(awake.sum()) / run.logged * iterations
-    return Interval(0.0, rate if len(awake) >= MANY_STALLS else 0.0, 1.5 * rate)
+    return Interval(0.0, rate if len(awake) >= 5 else 0.0, 1.5 * rate)
 
 
 def _prices_ahead(costs: Costs, step: Interval) -> Prices:
     """What a coming evaluation costs, alone and with its checkpoint."""
     if costs.eval_s is None:
         return Prices(step)
-    alone, slack = costs.eval_s, LATER_EVALUATIONS
+    alone, slack = costs.eval_s, 0.02  # how far later ones are from those that were seen
     if costs.checkpoint_s is None:
         return Prices(step, alone.widened(down=slack, up=slack))
     both = costs.pair_s or alone + costs.checkpoint_s

@@ -22,9 +22,6 @@ SPIKE_NOISES = 5.0
 SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
-_MOST_STEPS = 0.8
-_FEW_STEPS = 0.1
-_CLOCK_DOUBT = 0.1
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
 
 
@@ -148,7 +145,7 @@ def _covers(run: Run) -> Ints:
         for shift in range(3):
             longer[shift : shift + len(inner)] &= ~inner
     elapsed = np.diff(run.iterations.stamp_s, prepend=np.nan)  # a clock may bear the mean out
-    longer &= ~(run.iterations.time_s * gaps <= elapsed * (1 + _CLOCK_DOUBT))
+    longer &= ~(run.iterations.time_s * gaps <= elapsed * 1.1)
     return np.where(longer, usual, gaps)
 
 
@@ -229,7 +226,7 @@ class _Marks:
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
         covers = self.covers
-        return self.run.timing in AVERAGES and bool(covers[rows].sum() > _MOST_STEPS * covers.sum())
+        return self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum())
 
     def mark_events(self) -> None:
         """What the lines of the log say."""
@@ -262,7 +259,7 @@ class _Marks:
         normal = (self.phase == Phase.STEP) & ~self.artefact
         if self.run.timing in AVERAGES:  # one step told apart from the many of an average says nothing of them
             several = self.covers[self.covers > 1]
-            normal &= self.covers >= _FEW_STEPS * np.median(several if len(several) else self.covers)
+            normal &= self.covers >= 0.1 * np.median(several if len(several) else self.covers)
         if self.first is not None:
             normal[self.first] = False
         if self._normal is None or not np.array_equal(self._normal, normal):

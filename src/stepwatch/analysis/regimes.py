@@ -14,11 +14,7 @@ from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, s
 from stepwatch.run import Floats, Run
 
 SMALLEST_CHANGE = 0.10
-SMALLEST_DRIFT = 0.02
-_MOST_BLOCKS = 200
 _ROWS_PER_BLOCK = 15
-_CLEAR_CHANGE = 0.2  # of few rows
-_CLEAR_ERRORS = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +66,11 @@ def _bounds(times: Floats) -> list[int]:
             error = MEDIAN_ERROR * row_noise * math.sqrt(1 / len(before) + 1 / len(after))
             overlap = max(before.min(), after.min()) <= min(before.max(), after.max())
             change = abs(median(after) - median(before))
-            return change > max(_CLEAR_CHANGE, _CLEAR_ERRORS * error) and not overlap
+            return change > max(0.2, 6 * error) and not overlap
 
         return _merged(times, [0, *_cuts(levels, 4, clearly_apart), len(times)])
 
-    blocks = min(_MOST_BLOCKS, len(times) // _ROWS_PER_BLOCK)
+    blocks = min(200, len(times) // _ROWS_PER_BLOCK)
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
     levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
     noise = spread(np.diff(levels)) / math.sqrt(2) if blocks > 3 else 0.0
@@ -144,6 +140,6 @@ def _drift(times: Floats) -> float | None:
     change = float(fifths[-1] / fifths[0] - 1)
     moves = np.diff(fifths) * np.sign(change)
     noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])
-    if abs(change) < max(SMALLEST_DRIFT, 5 * noise) or (moves < -0.2 * abs(fifths[-1] - fifths[0])).any():
+    if abs(change) < max(0.02, 5 * noise) or (moves < -0.2 * abs(fifths[-1] - fifths[0])).any():
         return None
     return change

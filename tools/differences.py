@@ -12,8 +12,8 @@ options, are asked about the examples and every sixteenth log.
 Each version runs in processes of its own, in which stepwatch is imported once and called in process. The answers of the
 old version are kept in a cache, by the content of its source and of the log: a second run asks only the new one. So
 that the same input gives the same bytes, logs are copied to a temporary directory with a fixed modification time, and
-the clock stands still; only short pipes are watched. The drawing engine is replaced, since it takes four seconds a page:
-a page holds a digest of each specification where its picture would be.
+the clock stands still; only short pipes are watched. The drawing engine is replaced, since it takes four seconds a
+page: a page holds a digest of each specification where its picture would be.
 
 The exit code is 1 where something differs.
 """

@@ -76,9 +76,6 @@ class Report:
         """Some of the input could not be read."""
         return any(notice.is_failure for notice in self.notices)
 
-    def advice_of(self, analysis: Analysis) -> AdviceList | None:
-        return next(run.advice for run in self.runs if run.analysis is analysis)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:

@@ -115,7 +115,7 @@ def test_an_event_file_cut_anywhere_is_read_as_far_as_it_goes(path: Path) -> Non
 @pytest.mark.parametrize("path", logs("tensorboard"), ids=lambda path: path.name)
 def test_times_of_event_files_add_up_to_the_runtime_that_is_told(path: Path) -> None:
     """Hugging Face logs the runtime of the whole: the steps, the first one and the saves make it up."""
-    from stepwatch.readers.events import decode
+    from stepwatch.readers.formats.event_files import decode
 
     scalars, _, _, _ = decode(path.read_bytes())
     runtime = float(scalars.value[scalars.tag == scalars.tags.index("train/train_runtime")][0])

@@ -152,7 +152,7 @@ def test_columns_and_patterns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     text = of_epochs("Epoch: [{e}][{n:4d}/500]\tTime  0.3{n:02d} ( 1.512)\t{{x}} took 0:12", 2, range(10, 100, 10))
     example = text.splitlines()[3]
     fast = the_run(text, example).iterations
-    monkeypatch.setattr("stepwatch.readers.formats.like._templates", lambda *_: ())
+    monkeypatch.setattr("stepwatch.readers.text.line_format.alike", lambda *_, **__: ())
     slow = the_run(text, example).iterations
     for name in ("number", "time_s", "line"):
         assert getattr(fast, name).tolist() == getattr(slow, name).tolist()

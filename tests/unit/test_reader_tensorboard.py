@@ -11,7 +11,7 @@ from tests.event_files import arguments, hyperparameters, scalar, start, tensor_
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.readers import detect, read
-from stepwatch.readers.events import decode
+from stepwatch.readers.formats.event_files import decode
 from stepwatch.run import Run
 from stepwatch.sources import Source, is_event_file, normalise
 

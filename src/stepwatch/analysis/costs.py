@@ -17,6 +17,7 @@ from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.statistics import median, running_median, spread, standard_error, t_quantile
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
+from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run
 from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
@@ -259,13 +260,14 @@ def _beliefs(run: Run, step_s: float) -> _Beliefs:
     settings = run.settings
     accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
     micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
-    usual = evaluation_prior(step_s, batches or 200, micro_steps or 1.0)
+    compiled = settings.flag("compile")
+    usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
     # What --set says, else what the log counts, else what it prints.
     n_params, given = settings.number("n_params"), settings.get("n_params")
     if given is None or given.origin is not Origin.USER:
         n_params = run.saved_params or n_params
     return _Beliefs(
-        evaluation_prior(step_s, batches, micro_steps),
+        evaluation_prior(step_s, batches, micro_steps, compiled),
         checkpoint_prior(n_params),
         usual.median_s if usual is not None else 0.0,
     )

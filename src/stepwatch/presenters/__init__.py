@@ -107,10 +107,8 @@ def _picture(answer: Answer, name: str | None, language: str) -> bytes:
 
     known: tuple[str, ...] = PLAN_CHARTS
     if isinstance(answer, Report):
-        from stepwatch.presenters.run_sentences import longest
-
         known = CHARTS
-        answer = replace(answer, runs=(answer.runs[longest(answer)],), unstarted=(), directory=False)
+        answer = replace(answer, runs=(answer.runs[answer.longest],), unstarted=(), directory=False)
     document = document_of(answer)
     charts = ((key, chart.draw) for key, chart in document.charts().items() if key in known)
     plots = {key: draw(language, False) for key, draw in charts if draw is not None}

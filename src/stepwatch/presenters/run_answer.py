@@ -66,7 +66,7 @@ _LONGEST_NAME = 60
 
 def report_document(report: Report, *, full: bool = False, with_lines: bool = False) -> doc.Document:
     """One run is the document; of several each is a section, after a table of them."""
-    chosen = sentences.longest(report)
+    chosen = report.longest
     title = Message("Why some iterations are slow")
     if report.analyses[chosen].phases.of(Phase.STEP).all():
         title = Message("What an iteration takes")
@@ -359,9 +359,9 @@ def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command
     start = (report.command, "LOG" if odd else " ".join(map(_quoted, names)), *_given(a))
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
-        yield doc.Command((*start, f"--run {sentences.longest(report) + 1}"), why)
+        yield doc.Command((*start, f"--run {report.longest + 1}"), why)
     elif len(report.analyses) > 1 and not full:
-        yield doc.Command((*start, f"--run {1 if sentences.longest(report) else 2}"), Message("To see another run:"))
+        yield doc.Command((*start, f"--run {1 if report.longest else 2}"), Message("To see another run:"))
     elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         why = Message("To see how much of your card is used, name it, for example:")
         peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured

@@ -14,7 +14,6 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Table, cells, time, time_range
-from stepwatch.report import Report
 from stepwatch.units import Interval
 
 WORTH_SAYING = 0.03
@@ -64,12 +63,6 @@ def share_of(a: Analysis, *parts: str) -> float:
 def separable(a: Analysis) -> bool:
     """Whether evaluation and checkpoint may be shown as two costs."""
     return a.costs.pair_s is None or a.costs.how.get("eval_s") != NOT_SEPARABLE
-
-
-def longest(report: Report) -> int:
-    """The position of the run that took longest."""
-    walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in report.analyses]
-    return walls.index(max(walls))
 
 
 def run_state(a: Analysis) -> Message:

@@ -59,7 +59,7 @@ _TIMES = (
     ("micro", Line(r"[\[Rank {int}\] ][rank={int} ]time (ms) | " + _TIMERS.format("_microstep"))),
 )
 _INNER = {"parameters", "ppl", "eval_loss", "micro_steps"}
-_TURNS = "turn"
+_TURNS, _MICRO_STEPS = "turn", "micro-steps of a step"
 _TURN_LINES = (
     Line("epoch: {epoch:int}|step: {step:int}|ppo"),
     Line("Epoch: {epoch:int} | Step: {step:int} | PPO"),
@@ -79,10 +79,9 @@ class _DeepSpeed(LineFormat):
             found["tokens_per_s"] = found["tokens_per_s_on_average"]
             records.events.append(Fact(int(lines[0]), "running", True))
         super().add(records, lines, found)
-        first = np.flatnonzero((found["epoch"] == 0) & (found["number"] > 0)) if "epoch" in found else ()
-        if len(first):  # later epochs count their micro-steps anew
-            ratio = float(found["micro"][first[-1]] / found["number"][first[-1]])
-            records.events.append(Fact(int(lines[first[-1]]), "micro_steps", float(round(ratio))))
+        if "epoch" in found:
+            first = (found["epoch"] == 0) & (found["number"] > 0)  # later epochs count their micro-steps anew
+            records.keep(_MICRO_STEPS, lines[first], found["micro"][first] / found["number"][first])
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         timed = _keep_time(rest, number, records)
@@ -95,6 +94,8 @@ class _DeepSpeed(LineFormat):
         return found_some or super().read_event(rest, prefix, number, records)
 
     def finish(self, first_line: int, records: Records) -> None:
+        for line, ratio in records.take_table(_MICRO_STEPS, 2)[-1:].tolist():
+            records.events.append(Fact(int(line), "micro_steps", float(round(ratio))))
         events = records.sorted_events()
         facts = [event for event in events if isinstance(event, Fact)]
         times = _Times.of(records)

@@ -105,8 +105,9 @@ class _Keras(LineFormat):
                 break
         val_loss = np.where(np.isnan(found["val_loss"]), np.inf, found["val_loss"]) if "val_loss" in found else unknown
         fits = (found["n"] == total) & (total > 0) & (time <= LONGEST_TIME_S)
-        finals = _Finals(lines, total, elapsed, time, unit, found["loss"], val_loss, found.get("stamp_s", unknown))
-        records.keep(_FINALS, *(column[fits] for column in finals))
+        if fits.any():
+            finals = _Finals(lines, total, elapsed, time, unit, found["loss"], val_loss, found.get("stamp_s", unknown))
+            records.keep(_FINALS, *(column[fits] for column in finals))
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         header, save, samples = (line.find(rest) for line in (_EPOCH, _SAVE, _SAMPLES))

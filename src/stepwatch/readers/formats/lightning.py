@@ -30,11 +30,10 @@ _LOSSES = (
     " loss=", "train_loss_step=", "train_loss=", "train/loss_step=", "train/loss=", "loss_step=",
     "{pad}loss=",  # of any name
 )  # fmt: skip
-_BAR = Line(
-    "Epoch {epoch:int}:" + _COUNTS, *(f"{name}{{loss_{place}:float}}" for place, name in enumerate(_LOSSES))
-)
+_BAR = Line("Epoch {epoch:int}:" + _COUNTS, *(f"{name}{{loss_{place}:float}}" for place, name in enumerate(_LOSSES)))
 _RICH = Line(
-    "Epoch {epoch:int}/{end_epoch:decimal}  {any} {number}/<{last};-->  {elapsed:clock}  •  {word}  {it_per_s:decimal}it/s"
+    "Epoch {epoch:int}/{end_epoch:decimal}  {any} {number}/<{last};-->  {elapsed:clock}  •  {word}  "
+    "{it_per_s:decimal}it/s"
 )
 _VALIDATIONS = (Line("Validation[ DataLoader {int}]:" + _COUNTS), Line("Validating[ DataLoader {int}]:" + _COUNTS))
 _EPOCHS = "epochs"

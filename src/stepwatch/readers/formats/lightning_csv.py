@@ -10,10 +10,11 @@ from itertools import islice
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, read_floats
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.figures import read_floats
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
 _HEADER = Pattern(
@@ -112,7 +113,7 @@ def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, 
     try:
         for place in wanted:
             rows = filled[:, place]
-            table[rows, place] = read_floats(text, block, begins[rows, place], ends[rows, place])
+            table[rows, place] = read_floats(block, begins[rows, place], ends[rows, place])
     except ValueError:
         return None
     return np.arange(len(table)), table

@@ -19,12 +19,12 @@ import numpy as np
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Template
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
-from stepwatch.readers.lines import LOSS, LineFormat
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.readers.text.line import FLOAT, Line
+from stepwatch.readers.text.line_format import LineFormat, at_of
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Iterations, Timing
 
 NAME = "like"
@@ -74,13 +74,13 @@ _EPOCH_BEFORE = re.compile(r"(?i)(?:\b|_)(?:epochs?|ep)_?\W{0,4}$")
 _LOSS_BEFORE = re.compile(r"(?i)(?:(?P<own>\b)|_)loss\W{0,4}$")
 _VAL_BEFORE = re.compile(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\w{0,12}\W{0,4}$")
 
-_VALIDATION = rf"\b(?:val|valid|validation|eval|test)[ _]loss\W{{1,4}}(?P<val_loss>{LOSS})"
+_VALIDATION = rf"\b(?:val|valid|validation|eval|test)[ _]loss\W{{1,4}}(?P<val_loss>{FLOAT})"
 _EVALUATIONS = tuple(
     Pattern(rf"(?i){at}{{0,120}}?{_VALIDATION}")
     for at in (rf"[^\d]{{0,40}}\b{_COUNT}\W{{1,4}}(?P<at>\d+)\b[^\n]", r"[^\n]")
 )
-_SAVES = (Pattern(r"(?i)(?:sav(?:ing|ed)|writing|wrote)\b[^\n]{0,40}\b(?:checkpoint|ckpt)"),)
-_EVENT_WORDS = (b"loss", b"Loss", b"checkpoint", b"Checkpoint", b"ckpt")
+_SAVE = Pattern(r"(?i)(?:sav(?:ing|ed)|writing|wrote)\b[^\n]{0,40}\b(?:checkpoint|ckpt)")
+_EVENTS = tuple(Line("{any}{pad}" + word) for word in ("loss", "Loss", "checkpoint", "Checkpoint", "ckpt"))
 
 _LONGEST = 400
 _PLACES = "like"
@@ -261,36 +261,44 @@ def _is_running(line: str, pieces: Sequence[_Piece], names: Mapping[int, str]) -
 def _format(
     example: str, pieces: Sequence[_Piece], names: Mapping[int, str], *, running: bool, prefixes: bool
 ) -> LineFormat:
-    literals = [piece.text for piece in pieces if piece.kind in ("word", "other")]
     return _Like(
         name=NAME,
         timing=Timing.SPANS_ITERATION,
         holds=BOTH,
         about=Message("As the example line shows; it is taken to be one iteration, with all that ran in it."),
         example=example,
-        mark=max(literals, key=len, default="").encode(),
-        iteration=Pattern(_pattern(pieces, names)),
-        templates=_templates(pieces, names),
-        evaluations=_EVALUATIONS,
-        checkpoints=_SAVES,
-        words=_EVENT_WORDS,
+        iterations=(Line(_statement(pieces, names)),),
+        own=_EVENTS,
         prefixes=prefixes,
         running=running,
     )
 
 
-def _pattern(pieces: Sequence[_Piece], names: Mapping[int, str]) -> str:
+def _statement(pieces: Sequence[_Piece], names: Mapping[int, str]) -> str:
     """Columns of figures are padded: spaces may come and go before a number, but not between it and a word."""
-    pattern, before = "", ""
+    statement, before = "", ""
     for place, piece in enumerate(pieces):
         if piece.kind == "space":
-            pattern += r"\s*" if _is_padding(pieces, place) else r"\s+"
-        else:
-            padded = piece.kind in ("number", "clock") and before not in ("", "space")
+            statement += "{pad}" if _is_padding(pieces, place) else "{gap}"
+        elif piece.kind in ("number", "clock"):
+            name = names.get(place)
             following = pieces[place + 1].text if place + 1 < len(pieces) else ""
-            pattern += (r"\s*" if padded else "") + _group(piece, names.get(place), following)
+            kind = "clock" if piece.kind == "clock" else _kind(name, following)
+            statement += ("{pad}" if before not in ("", "space") else "") + f"{{{name}:{kind}}}".replace("None:", "")
+        else:
+            varies = piece.kind == "word" and _varies(piece.text)
+            statement += "{name}" if varies else Line.literally(piece.text)
         before = piece.kind
-    return pattern
+    return statement
+
+
+def _kind(name: str | None, following: str) -> str:
+    """Of a number: a comma that the example has behind it is not of it."""
+    if name in ("number", "last", "epoch", "epochs"):
+        return "int" if following == "," else "whole"
+    if following == ",":
+        return "cell"
+    return "float" if name in (None, "loss") else "decimal"
 
 
 def _is_padding(pieces: Sequence[_Piece], place: int) -> bool:
@@ -299,46 +307,9 @@ def _is_padding(pieces: Sequence[_Piece], place: int) -> bool:
     return len(around) == 3 and around[0].kind == "other" and around[2].kind in ("number", "clock")
 
 
-def _group(piece: _Piece, name: str | None, following: str) -> str:
-    if piece.kind not in ("number", "clock"):
-        return r"\w+" if piece.kind == "word" and _varies(piece.text) else re.escape(piece.text)
-    number = _CLOCK if piece.kind == "clock" else _number(name, following)
-    return rf"(?P<{name}>{number})" if name else number
-
-
-def _number(name: str | None, following: str) -> str:
-    """Any such number, in one piece: a comma or point that the example has behind it is not of it."""
-    whole = r"\d+" if following == "," else r"\d+(?:,\d{3}(?!\d))*"
-    if name in ("number", "last", "epoch", "epochs"):
-        return rf"(?>{whole})"
-    decimals = r"\.\d+" if following == "." else r"\.\d*"
-    number = rf"[-+]?(?:{whole}(?:{decimals})?|\.\d+)(?:[eE][-+]?\d+)?"
-    return rf"(?>{number}|[-+]?(?:nan|inf|NaN|Infinity))" if name in (None, "loss") else rf"(?>{number})"
-
-
 def _varies(word: str) -> bool:
     """Letters and digits mixed are an identity or an amount, and another in each line."""
     return any(c.isdigit() for c in word) and any(c.isalpha() for c in word)
-
-
-def _templates(pieces: Sequence[_Piece], names: Mapping[int, str]) -> tuple[Template, ...]:
-    """The same line for the fast path, where its pieces allow it."""
-    if any(piece.kind == "word" and _varies(piece.text) for piece in pieces):
-        return ()
-    return (Template("".join(_shape(pieces, place, names.get(place, f"_{place}")) for place in range(len(pieces)))),)
-
-
-def _shape(pieces: Sequence[_Piece], place: int, name: str) -> str:
-    piece = pieces[place]
-    if piece.kind == "space":
-        padding = "{ }" if _is_padding(pieces, place) else " { }"
-        return piece.text if "\t" in piece.text else padding
-    if piece.kind == "clock":
-        return "{" + name.replace("time_clock", "time_s") + ":}"
-    if piece.kind == "number":
-        commas = "," in piece.text or name == "tokens_per_s"
-        return "{" + name + ("?" if name == "loss" else "," if commas else "") + "}"
-    return piece.text.replace("{", "{{")
 
 
 # --- what all lines tell ----------------------------------------------------------------------------------------------
@@ -351,34 +322,35 @@ class _Like(LineFormat):
     running: bool
     """The example calls its time one that has passed since some start."""
 
-    def _add_columns(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        possible = found["number"] <= LARGEST_KEPT
-        lines, found = lines[possible], {name: column[possible] for name, column in found.items()}
-        super()._add_columns(records, lines, found)
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        found["time_s"] = found.get("time_clock", found.get("time_s", np.full(len(lines), np.nan)))
+        if "time_clock" not in found and np.isnan(found["time_s"]).all():
+            del found["time_s"]
+        super().add(records, lines, found)
         unknown = np.full(len(lines), np.nan)
         records.keep(_PLACES, lines, *(found.get(name, unknown) for name in ("epoch", "last", "epochs")))
 
-    def _add_row(self, groups: Mapping[str, str | None], prefix: str, number: int, records: Records) -> bool:
-        if groups.get("time_clock"):
-            groups = {**groups, "time_s": str(_seconds(groups["time_clock"] or ""))}
-        if not super()._add_row(groups, prefix, number, records):
-            return False
-        told = (groups.get(name) for name in ("epoch", "last", "epochs"))
-        records.keep_row(_PLACES, number, *(float((text or "nan").replace(",", "")) for text in told))
-        return True
-
-    def _tell_last(self, records: Records, line: int, last: float) -> None:
+    def add_last(self, records: Records, line: int, last: float) -> None:
         """Not before it is clear whether it is an epoch's."""
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        found = next((found for pattern in _EVALUATIONS if (found := pattern.match(rest))), None)
+        if found is not None:
+            at = at_of({"at": float(found.groupdict().get("at") or "nan")})
+            loss = float(found["val_loss"].replace(",", ""))
+            evaluation = Evaluation(line=number, at=at or 0, val_loss=loss, stamp_s=stamp_of(prefix))
+            (records.events if at is not None else records.unplaced).append(evaluation)
+        elif _SAVE.match(rest):
+            records.unplaced.append(Checkpoint(line=number, at=None, stamp_s=stamp_of(prefix)))
+        return found is not None or _SAVE.match(rest) is not None
 
     def finish(self, first_line: int, records: Records) -> None:
         rows = records.iterations()
         if len(rows):
-            places = records.table(_PLACES, 4)
+            places = records.take_table(_PLACES, 4)
             _, epoch, last, epochs = places[np.searchsorted(places[:, 0], rows.line)].T
             rows = self._counted(rows, records, epoch, last, epochs)
             records.replace_rows(self._timed(rows, records, epoch))
-        for tables in (records.tables, records.table_rows):
-            tables.pop(_PLACES, None)
         super().finish(first_line, records)
 
     def _counted(self, rows: Iterations, records: Records, epoch: Floats, last: Floats, epochs: Floats) -> Iterations:
@@ -395,7 +367,7 @@ class _Like(LineFormat):
             end *= epochs[-1]
         elif np.isfinite(epoch[-1]) and not (step > 0).any():
             end = end if epochs[-1] == 1 else np.nan  # of the only epoch there is, or of each
-        super()._tell_last(records, int(rows.line[0]), float(end))
+        super().add_last(records, int(rows.line[0]), float(end))
         return rows
 
     def _timed(self, rows: Iterations, records: Records, epoch: Floats) -> Iterations:
@@ -433,10 +405,3 @@ def _differences(number: Ints, elapsed_s: Floats) -> Floats:
     error = np.full(len(number), WHOLE_SECONDS if bool((elapsed_s % 1 == 0).all()) else 0.0)
     done = int(number[0]) if number[0] <= number[1] - number[0] else 0
     return step_times(Clock(number, elapsed_s, error, np.full(len(number), np.nan), done), ())[0]
-
-
-def _seconds(clock: str) -> float:
-    seconds = 0.0
-    for part in clock.split(":"):
-        seconds = 60 * seconds + float(part)
-    return seconds

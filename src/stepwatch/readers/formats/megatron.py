@@ -212,7 +212,10 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
         Line("Total number of parameters in billions:  {billions:decimal}", scale=1e9),
         Line("[time (ms) | ]save-checkpoint[ ]{dots}: [(][{decimal}, ]{save_ms:decimal}"),
         Line("[time (ms) | ]evaluate[ ]{dots}: [(][{decimal}, ]{evaluate_ms:decimal}"),
-        *(Line(f"{name} ..{{dots}}[ ]{{{setting}:int}}[....{{dots}}{{name}}]{{end}}") for name, setting in _SETTINGS.items()),
+        *(
+            Line(f"{name} ..{{dots}}[ ]{{{setting}:int}}[....{{dots}}{{name}}]{{end}}")
+            for name, setting in _SETTINGS.items()
+        ),
     ),
     own=(_SHARD,),
     events_first=False,

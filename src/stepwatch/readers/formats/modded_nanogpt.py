@@ -60,7 +60,8 @@ step:251/1390 train_time:8153ms step_avg:32.48ms
 step:252/1390 train_time:8186ms step_avg:32.48ms""",
     iterations=(
         Line(
-            "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
+            "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]"
+            "train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
         ),
     ),
     settings=(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import islice
 
 import numpy as np
 
@@ -102,17 +103,20 @@ _OWN_SETTINGS = frozenset({"seed", "eval_batch_size", "eval_splits", "checkpoint
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
+_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
+_MOST_SNIFFED = 60
 # Traces of a log whose lines a terminal copy has broken, before their time or even before their number.
 _TRACES = (
     (0.6, (Pattern(rb"tokens per iteration will be"), Pattern(rb"step \d{1,12}: train loss"))),
-    (0.3, (Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:"),)),
+    (0.3, (_NUMBERED,)),
     (0.1, (Pattern(rb"mfu -?\d"), Pattern(rb"time \d[\d.]{0,12}ms\b"))),
 )
 
 
 def sniff(head: bytes) -> float:
     """How many iteration lines with nanoGPT's grammar; below 1 where there are only traces of it."""
-    lines = lines_behind(head, (b"iter ", b"iteration "))
+    begins = [found.start() for found in islice(_NUMBERED.finditer(head), _MOST_SNIFFED)]
+    lines = [head[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode("utf-8", "replace") for begin in begins]
     hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
     hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, _BARE_ITERATION.marks))
     traces = (weight for weight, patterns in _TRACES if any(pattern.search(head) for pattern in patterns))

@@ -15,21 +15,26 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.columns import Block, Template, numbers_after
 from stepwatch.readers.formats.recorder_run import complete
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
 from stepwatch.readers.text.arguments import settings_from
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.shape import alike
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 from stepwatch.units import TERA
 
-STEP = Template('{{"step":{number},"s":{s},"t":{t@}{data_s&}{wait_s&}{loss&}{tokens&}{>}')
-DEVICE = Template('{{"device":{number},"s":{s}{>}')
+STEP = Line(
+    r'\{"step":{number},"s":{s:decimal},"t":{t:decimal}',
+    *(f',"{name}":{{{name}:decimal}}' for name in ("data_s", "wait_s", "loss", "tokens", "flops")),
+)
+DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
 
 _SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)')
 _MOST_SNIFFED = 60
 _HEADER = b'{"stepwatch":'
-_FLOPS = b'"flops":'
+_NO_NUMBERS = (b"NaN", b"Infinity")
 _LONGEST_LINE, _MOST_SHOWN = 1_000_000, 300
 _LONGEST_S, _LARGEST_NUMBER, _LARGEST_FLOPS = 1e9, 1e12, 1e23
 _LARGEST_WHOLE = 10**300  # a larger one is no float
@@ -49,12 +54,19 @@ def sniff(head: bytes) -> float:
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
     torn = _torn(text, block)
-    left = _without(np.flatnonzero(block.ends > block.starts), torn)
-    left = _without(left, _read_steps(text, block, left, first_line, records))
-    left = _without(left, _read_devices(block, left, first_line, records))
+    left = block.without(block.filled, torn)
+    for statement, lines, found in alike(block, left, (STEP, DEVICE), prefixes=False):
+        fits = (found["s"] <= _LONGEST_S) & (found["s"] >= 0) & (found["number"] <= _LARGEST_NUMBER)
+        line = block.line(int(lines[0]))
+        if statement is STEP:
+            fits &= (found["t"] >= _EARLIEST_S) & (found["t"] <= _LATEST_S)
+        if not line.endswith(b"}") or any(word in line for word in _NO_NUMBERS) or not fits.all():
+            continue
+        (_add_steps if statement is STEP else _add_devices)(lines + first_line, found, records)
+        left = block.without(left, lines)
     whole = text.endswith(b"\n")
     for index in np.union1d(left, torn).tolist():
-        line = text[block.starts[index] : block.ends[index]]
+        line = block.line(index)
         known = _read_line(line, index + first_line, records)
         if not known and (whole or index + 1 < len(block.starts)) and b'"step":' in line:
             records.add_unread(index + first_line, line[:_MOST_SHOWN].decode("utf-8", "replace"))
@@ -63,10 +75,6 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     """Nothing is held back."""
-
-
-def _without(lines: np.ndarray, taken: np.ndarray) -> np.ndarray:
-    return lines[~np.isin(lines, taken)] if len(taken) else lines
 
 
 def _torn(text: bytes, block: Block) -> np.ndarray:
@@ -83,35 +91,22 @@ def _torn(text: bytes, block: Block) -> np.ndarray:
 # --- many lines at once -----------------------------------------------------------------------------------------
 
 
-def _read_steps(text: bytes, block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:
-    """The lines of steps that were read."""
-    lines, found = STEP.match(block, left)
-    fits = (found["number"] >= 0) & (found["number"] % 1 == 0) & (found["s"] >= 0)
-    if not fits.all():
-        lines, found = lines[fits], {name: column[fits] for name, column in found.items()}
-    if len(lines):
-        tokens = found["tokens"]
-        rate = {} if np.isnan(tokens).all() else {"reported_tokens_per_s": tokens / np.maximum(found["s"], 1e-9)}
-        records.add_rows(
-            number=found["number"].astype(np.int64), time_s=found["s"], loss=found["loss"], stamp_s=found["t"],
-            line=lines + first_line, **rate,
-        )  # fmt: skip
-        inside = [np.clip(found[name], 0.0, found["s"]) for name in ("data_s", "wait_s")]
-        if not all(np.isnan(column).all() for column in inside):
-            records.keep(INSIDE, lines + first_line, *inside)
-        if _FLOPS in text:
-            rows, flops = numbers_after(block, text, _FLOPS)
-            taken = np.isin(rows, lines) & (flops > 0) & (flops < _LARGEST_FLOPS)
-            records.keep(WORK, rows[taken] + first_line, flops[taken] / TERA)
-    return lines
+def _add_steps(lines: Ints, found: dict[str, Floats], records: Records) -> None:
+    rate = {"reported_tokens_per_s": found["tokens"] / np.maximum(found["s"], 1e-9)} if "tokens" in found else {}
+    rate |= {"loss": found["loss"]} if "loss" in found else {}
+    number = found["number"].astype(np.int64)
+    records.add_rows(number=number, time_s=found["s"], stamp_s=found["t"], line=lines, **rate)
+    unknown = np.full(len(lines), np.nan)
+    if "data_s" in found or "wait_s" in found:
+        inside = (np.clip(found.get(name, unknown), 0.0, found["s"]) for name in ("data_s", "wait_s"))
+        records.keep(INSIDE, lines, *inside)
+    if "flops" in found:
+        known = (found["flops"] >= 1) & (found["flops"] < _LARGEST_FLOPS)
+        records.keep(WORK, lines[known], found["flops"][known] / TERA)
 
 
-def _read_devices(block: Block, left: np.ndarray, first_line: int, records: Records) -> np.ndarray:
-    lines, found = DEVICE.match(block, left)
-    fits = (found["number"] >= 0) & (found["number"] % 1 == 0) & (found["s"] >= 0)
-    if len(lines):
-        records.keep(DEVICES, lines[fits] + first_line, found["number"][fits], found["s"][fits])
-    return lines
+def _add_devices(lines: Ints, found: dict[str, Floats], records: Records) -> None:
+    records.keep(DEVICES, lines, found["number"], found["s"])
 
 
 # --- line by line -----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.events import Scalars, Text, decode, fields, joined
+from stepwatch.readers.formats.event_files import Scalars, Text, decode, fields, joined
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.arguments import settings_from

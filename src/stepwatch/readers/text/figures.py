@@ -68,10 +68,21 @@ def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = Fal
     return fits, at, value
 
 
-def read_int(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
-    """One to fifteen digits."""
+def read_int(block: Block, at: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
+    """One to fifteen digits, with `commas` between thousands or without."""
     value, count = _read_digits(block, at)
-    return (count > 0) & (count <= 15), at + count, value.astype(np.float64)
+    end = at + count
+    if commas:
+        value, count, end = _read_thousands(block, at, value, count, end)
+    return (count > 0) & (count <= 15), end, value.astype(np.float64)
+
+
+def read_floats(block: Block, begins: Ints, ends: Ints) -> Floats:
+    """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
+    fits, stops, values = read_number(block, begins)
+    for row in np.flatnonzero(~fits | (stops != ends)).tolist():
+        values[row] = float(block.text[begins[row] : ends[row]])
+    return values
 
 
 def goes_on(block: Block, at: Ints) -> Mask:
@@ -91,7 +102,12 @@ def read_clock(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
         part = (block.octets[at] == ord(":")) & fits & (two == 2)
         seconds = np.where(part, seconds * 60 + more, seconds)
         at, parts = at + 3 * part, parts + part
-    return fits & (parts > 0), at, seconds.astype(np.float64)
+    point = (block.octets[at] == ord(".")) & (block.octets[at + 1] - np.uint8(ord("0")) < 10)
+    if not point.any():
+        return fits & (parts > 0), at, seconds.astype(np.float64)
+    fraction, places = eight_digits(block, at + 1)
+    fits &= ~point | (places < 8)
+    return fits & (parts > 0), at + point * (1 + places), seconds + point * fraction / _TENS[places]
 
 
 def read_duration(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:

@@ -14,15 +14,17 @@ from typing import NamedTuple
 
 # Commas stand between thousands. As a decimal point a comma would make of 0,34 s a hundred times as much.
 NUMBER = r"[-+]?(?:(?:[1-9]\d?\d?(?:,\d\d\d)+|\d+)(?:\.\d*)?|\.\d+)(?!,?\d)(?:[eE][-+]?\d+)?"
-FLOAT = rf"(?:{NUMBER}|[-+]?(?:nan|inf))"
+FLOAT = rf"(?:{NUMBER}|[-+]?(?:nan|NaN|inf|Infinity))"
 KINDS: Mapping[str, str] = {
     "int": r"\d{1,15}",
     "decimal": NUMBER,
+    "cell": r"(?>[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity))",  # a comma ends it
     "figure": r"[\d.]{1,12}",  # with two points it is none, and the line is not understood
     "float": FLOAT,  # which may be nan or inf
+    "whole": r"(?>\d+(?:,\d{3}(?!\d))*)",  # perhaps with commas between thousands
     "count": r"\d[\d,]*",
     "amount": r"\d[\d.,]*\s?[KMBkmb]?",
-    "clock": r"\d{1,6}(?::\d\d){1,2}(?![\d:])",
+    "clock": r"\d{1,6}(?::\d\d){1,2}(?:\.\d{1,9})?(?![\d:])",
     "duration": r"\d{1,7}[dhms](?: \d{1,7}[dhms]){0,3}",
     "word": r"\S+",
     "name": r"\w+",
@@ -171,10 +173,12 @@ class _Pattern:
             if bracket == "[" or bracket == "<":
                 if opened and (tokens[at + 1]["plain"] or " ")[0].isalpha():
                     source += _WORD_BEGINS
+                before = len(self.fields)
                 inner, at = self._sequence(tokens, at + 1, depth + 1)
                 source += f"(?:{inner})?" if bracket == "[" else f"(?:{inner})"
                 if depth == 0:
-                    self._items.append("")
+                    times = (field for field in self.fields[before:] if field.name.startswith(_TIMES))
+                    self._items.append(next(times, ""))
             elif bracket == ";" and depth:
                 source += "|"
             elif bracket in ("]", ">") and depth:
@@ -247,7 +251,7 @@ def value_of(text: str, kind: str) -> float:
         value = float(plain.rstrip("KMBkmb ") if kind == "amount" else plain) * scale
     except ValueError:
         return math.nan
-    return math.nan if math.isinf(value) and kind != "float" else value
+    return math.nan if math.isinf(value) and kind not in ("float", "cell") else value
 
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

@@ -32,6 +32,7 @@ LONGEST_LINE = 4000  # bytes of a line that are looked at: no trainer's line is 
 _MOST_SHAPES = 40  # of one block
 _MOST_MODELS = 40  # lines that are tried for one shape
 _FEW_LINES, _MOST_POOR = 4, 3  # shapes that only so few lines have are not worth it
+_CHECKED = 16  # lines of a shape that are read by the pattern too
 _WIDEST = 150  # words of eight bytes that a word or the drawing of a bar may have
 
 
@@ -124,9 +125,11 @@ class End:
 
 _FIGURES: dict[str, Callable[[Block, Ints], tuple[Mask, Ints, Floats]]] = {
     "int": read_int,
+    "whole": lambda block, at: read_int(block, at, commas=True),
     "figure": read_number,
+    "cell": lambda block, at: read_number(block, at, nan=True),
     "decimal": lambda block, at: read_number(block, at, commas=True),
-    "count": lambda block, at: read_number(block, at, commas=True),
+    "count": lambda block, at: read_int(block, at, commas=True),
     "float": lambda block, at: read_number(block, at, commas=True, nan=True),
     "clock": read_clock,
     "duration": read_duration,
@@ -197,28 +200,31 @@ class _Steps:
     def add(self, step: Step) -> None:
         letters, self._letters = self._letters.encode(), ""
         if self._steps and isinstance(self._steps[-1], Figure):
-            self._steps[-1].guarded = not letters or letters[:1] in b"0123456789.,eE"
+            follows = letters[:1]
+            ends = follows == b"," and self._steps[-1].kind == "cell"
+            self._steps[-1].guarded = not ends and (not follows or follows in b"0123456789.,eE")
         self._steps += [Literal(letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
         self._steps.append(step)
 
     def add_text(self, text: str, fixed: int) -> None:
-        """Letters of the statement, as many as are fixed; of the others those words that have no digit."""
+        """Letters of the statement, as many as are fixed; of the others all but the figures."""
         fixed = max(min(fixed, len(text)), 0)
         self._letters += text[:fixed]
         for token in _TOKENS.finditer(text, fixed):
-            if token["figure"]:
+            self._letters += token["letters"] or token["key"] or (" " if token["space"] else "")
+            if token["space"]:
+                self.add(Spaces())
+            elif token["figure"]:
                 self.add(Until(ord(" ")))
-            else:
-                self._letters += token["space"][:1] if token["space"] else token[0]
-                if token["space"]:
-                    self.add(Spaces())
 
     def finished(self) -> list[Step]:
         self.add(Spaces())
         return [*self._steps, End()]
 
 
-_TOKENS = re.compile(r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<figure>[^ ]*\d[^ ]*)|[^ ]+| ")
+_TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
+    r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ ]*[=:])?(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
+)
 
 
 def alike(
@@ -228,20 +234,39 @@ def alike(
     poor = 0
     for _ in range(_MOST_SHAPES):
         model = _model(block, lines, statements, prefixes)
-        if model is None:
+        if model is None or poor > _MOST_POOR:
             return
-        statement, shape = model
-        fits, found = shape.match(block, lines)
-        if len(fits):
-            yield statement, fits, found
-            lines = block.without(lines, fits)
+        fits, found = model.shape.match(block, lines)
         poor += len(fits) < _FEW_LINES
-        if poor > _MOST_POOR:
-            return
+        if len(fits) and _holds(block, fits, model, prefixes):
+            yield model.statement, fits, found
+            lines = block.without(lines, fits)
+        else:
+            lines = lines[lines != lines[model.row]]
 
 
-def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool) -> tuple[Line, Shape] | None:
-    """The first line that one of the statements fits, as a shape."""
+class _Model(NamedTuple):
+    """A line that shows the shape of others."""
+
+    row: int
+    """Among the lines that were looked through."""
+    statement: Line
+    fields: frozenset[str]
+    shape: Shape
+
+
+def _holds(block: Block, lines: Ints, model: _Model, prefixes: bool) -> bool:
+    """Whether the pattern finds the same fields in some of the lines as in the one that showed their shape."""
+    for line in lines[np.linspace(0, len(lines) - 1, _CHECKED).astype(np.int64)].tolist():
+        text = block.line(line).decode("utf-8", "replace")
+        found = model.statement.find(strip_prefix(text)[0] if prefixes else text)
+        if found is None or found.texts.keys() != model.fields:
+            return False
+    return True
+
+
+def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool) -> _Model | None:
+    """The first line that one of the statements fits."""
     letters = block.letters(lines)
     tried = 0
     for mark in dict.fromkeys(mark for statement in statements for mark in statement.marks):
@@ -249,13 +274,12 @@ def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool
         while at >= 0 and tried < _MOST_MODELS:
             tried += 1
             begin, end = letters.rfind(b"\n", 0, at) + 1, letters.find(b"\n", at)
-            raw = letters[begin : end if end >= 0 else len(letters)]
-            for statement in statements if len(raw) <= LONGEST_LINE else ():
-                line = raw.decode("utf-8", "replace")
-                rest, prefix = strip_prefix(line) if prefixes else (line, "")
+            line = letters[begin : end if end >= 0 else len(letters)].decode("utf-8", "replace")
+            rest, prefix = strip_prefix(line) if prefixes else (line, "")
+            for statement in statements if len(line) <= LONGEST_LINE and "\ufffd" not in line else ():
                 found = statement.find(rest)
-                shape = Shape.of(rest, found, prefix) if found is not None and "\ufffd" not in line else None
-                if shape is not None:
-                    return statement, shape
+                shape = Shape.of(rest, found, prefix) if found is not None else None
+                if found is not None and shape is not None:
+                    return _Model(letters.count(b"\n", 0, begin), statement, frozenset(found.texts), shape)
             at = letters.find(mark, end) if end >= 0 else -1
     return None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.readers.columns import Bytes, Floats, Ints
+from stepwatch.readers.text.block import Bytes, Floats, Ints
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -65,9 +65,24 @@ class _Noise:
     degrees: float
     step_s: float = 0.0
 
-
-# Evaluations within one run are regular: max/min is mostly below 1.05, so about 1 % before anything was seen.
-_PRIOR = _Noise(relative=0.013, degrees=1.5)
+    @classmethod
+    def of(cls, phases: Phases, alone: Floats, saving: Floats) -> _Noise:
+        groups = [group for group in (alone, saving) if len(group) > 1]
+        degrees = float(sum(len(group) - 1 for group in groups))
+        # They are regular within one run: max/min is mostly below 1.05, so about 1 % before anything was seen.
+        prior = cls(relative=0.013, degrees=1.5)
+        weight = prior.degrees * prior.relative**2
+        if groups:
+            together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
+            # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
+            own = spread(together)
+            if len(together) < 6:
+                own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
+            weight += degrees * (own * math.sqrt(len(together) / degrees)) ** 2
+        degrees += prior.degrees
+        baseline = phases.baseline
+        step_s = baseline.noise * median(baseline.time_s * phases.covers) if baseline is not None else 0.0
+        return cls(math.sqrt(weight / degrees), degrees, step_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +115,29 @@ class _Level:
     def at(self, rows: npt.NDArray[np.int64]) -> Floats:
         return np.asarray(np.interp(rows, self.places, self.values))
 
+    @classmethod
+    def of(cls, run: Run, phases: Phases) -> _Level:
+        normal = phases.normal
+        if phases.baseline is None or not normal.any():
+            return cls(np.zeros(1, np.int64), np.ones(1))
+        # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
+        noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
+        window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
+        local = np.maximum(running_median(run.iterations.time_s[normal], window), PRINTED_STEP_S / 2)
+        local = local / float(np.mean(local))
+        # What varies no more than the noise of the medians is no change of speed.
+        kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
+        local = 1 + kept * (local - 1)
+        # At the first iteration on a line through the first two windows, since a drift is steepest there.
+        half = window // 2
+        start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
+
+        level = cls(np.flatnonzero(normal), local)
+        levels = level.at(np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))).tolist() or [1.0]
+        levels += level.at(np.searchsorted(run.iterations.number, phases.unlogged_evals)).tolist()
+        mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
+        return cls(level.places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
+
 
 @dataclass(frozen=True, slots=True)
 class _Beliefs:
@@ -108,23 +146,44 @@ class _Beliefs:
     usual_evaluation_s: float
     """With nanoGPT's default of 200 batches and no accumulation: the middle where nothing is known."""
 
+    @classmethod
+    def of(cls, run: Run, step_s: float) -> _Beliefs:
+        settings = run.settings
+        accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
+        micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
+        compiled = settings.flag("compile")
+        usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
+        # What --set says, else what the log counts, else what it prints.
+        n_params, given = settings.number("n_params"), settings.get("n_params")
+        if given is None or given.origin is not Origin.USER:
+            n_params = run.saved_params or n_params
+        return cls(
+            evaluation_prior(step_s, batches, micro_steps, compiled),
+            checkpoint_prior(n_params),
+            usual.median_s if usual is not None else 0.0,
+        )
+
 
 def find_costs(run: Run, phases: Phases) -> Costs:
     step, mean_ratio = _step(run, phases)
-    beliefs = _beliefs(run, step.seconds.mid)
-    level = _level(run, phases)
+    beliefs = _Beliefs.of(run, step.seconds.mid)
+    level = _Level.of(run, phases)
 
     # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
     rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     alone = phases.excess_s(run, rows, mean_ratio) / level.at(rows)
     saving = phases.excess_s(run, both, mean_ratio)
     saving = saving - median(alone) * (level.at(both) - 1) if len(alone) else saving / level.at(both)
-    noise = _noise(phases, alone, saving)
+    noise = _Noise.of(phases, alone, saving)
 
     first = phases.excess_s(run, phases.of(Phase.FIRST), mean_ratio)
     evaluation, checkpoint, compilation, pair_s = None, None, None, None
-    if phases.baseline is None:
-        evaluation, checkpoint, pair_s = _nothing_but_evaluations(run, phases)
+    if phases.baseline is None and len(rows) + len(both):
+        # No normal iteration to compare with: of each row only the sum of its parts is known.
+        most = median((run.iterations.time_s * phases.covers)[phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)])
+        evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
+        if len(both):
+            checkpoint, pair_s = _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE), Interval(0.0, 0.625 * most, most)
     elif len(saving):
         pair = _typical(saving, noise)
         pair_s = pair.interval
@@ -202,47 +261,7 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     return _Cost(Interval(max(low - error, 0.0), (low + high) / 2, high + error), MEASURED), mean_ratio
 
 
-def _level(run: Run, phases: Phases) -> _Level:
-    normal = phases.normal
-    if phases.baseline is None or not normal.any():
-        return _Level(np.zeros(1, np.int64), np.ones(1))
-    # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
-    noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
-    window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
-    local = np.maximum(running_median(run.iterations.time_s[normal], window), PRINTED_STEP_S / 2)
-    local = local / float(np.mean(local))
-    # What varies no more than the noise of the medians is no change of speed.
-    kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
-    local = 1 + kept * (local - 1)
-    # At the first iteration on a line through the first two windows, since a drift is steepest there.
-    half = window // 2
-    start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
-
-    level = _Level(np.flatnonzero(normal), local)
-    levels = level.at(np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))).tolist() or [1.0]
-    levels += level.at(np.searchsorted(run.iterations.number, phases.unlogged_evals)).tolist()
-    mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
-    return _Level(level.places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
-
-
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------
-
-
-def _noise(phases: Phases, alone: Floats, saving: Floats) -> _Noise:
-    groups = [group for group in (alone, saving) if len(group) > 1]
-    degrees = float(sum(len(group) - 1 for group in groups))
-    weight = _PRIOR.degrees * _PRIOR.relative**2
-    if groups:
-        together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
-        # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
-        own = spread(together)
-        if len(together) < 6:
-            own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
-        weight += degrees * (own * math.sqrt(len(together) / degrees)) ** 2
-    degrees += _PRIOR.degrees
-    baseline = phases.baseline
-    step_s = baseline.noise * median(baseline.time_s * phases.covers) if baseline is not None else 0.0
-    return _Noise(math.sqrt(weight / degrees), degrees, step_s)
 
 
 def _typical(values: Floats, noise: _Noise) -> _Typical:
@@ -256,39 +275,10 @@ def _typical(values: Floats, noise: _Noise) -> _Typical:
     return _Typical(mid, efficiency * single / math.sqrt(len(values)), degrees)
 
 
-def _beliefs(run: Run, step_s: float) -> _Beliefs:
-    settings = run.settings
-    accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
-    micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
-    compiled = settings.flag("compile")
-    usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
-    # What --set says, else what the log counts, else what it prints.
-    n_params, given = settings.number("n_params"), settings.get("n_params")
-    if given is None or given.origin is not Origin.USER:
-        n_params = run.saved_params or n_params
-    return _Beliefs(
-        evaluation_prior(step_s, batches, micro_steps, compiled),
-        checkpoint_prior(n_params),
-        usual.median_s if usual is not None else 0.0,
-    )
-
-
 def _believed(belief: Belief | None) -> _Cost | None:
     if belief is None:
         return None
     return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-Z90, 0.0, Z90))), MODELLED)
-
-
-def _nothing_but_evaluations(run: Run, phases: Phases) -> tuple[_Cost | None, _Cost | None, Interval | None]:
-    """No normal iteration to compare with: of each row only the sum of its parts is known."""
-    rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
-    if not rows.any():
-        return None, None, None
-    most = median((run.iterations.time_s * phases.covers)[rows])
-    evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
-    if not phases.of(Phase.EVAL_CHECKPOINT).any():
-        return evaluation, None, None
-    return evaluation, _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE), Interval(0.0, 0.625 * most, most)
 
 
 def _with_and_without(alone: _Typical, saving: _Typical, belief: Belief | None) -> tuple[_Cost, _Cost]:

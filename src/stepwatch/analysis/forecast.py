@@ -14,7 +14,7 @@ from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median
 from stepwatch.estimator.simulate import Loop, Prices, simulate
-from stepwatch.run import Floats, Run
+from stepwatch.run import Run
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
@@ -87,7 +87,11 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
     recent = times[-200:]
     mid = median(recent) * costs.mean_ratio * max(beyond, costs.device_ratio)
     statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))
-    slack = math.hypot(_wander(times), statistical)
+    wander, parts = 0.0, min(12, len(times) // 8)  # of the level between parts of the run
+    if parts > 1:
+        blocks = block_medians(times, parts)
+        wander = float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
+    slack = math.hypot(wander, statistical)
     # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their
     # length; things get slower more often than faster.
     down, up = math.hypot(0.025, slack), math.hypot(0.035, slack)
@@ -97,22 +101,17 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
     return Interval(mid * max(1 - down, 0.0), mid, mid * (1 + up))
 
 
-def _wander(times: Floats) -> float:
-    """Relative spread of the level between parts of the run."""
-    count = min(12, len(times) // 8)
-    if count < 2:
-        return 0.0
-    blocks = block_medians(times, count)
-    return float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
-
-
 def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> tuple[Interval, int, float]:
     """What is left to iteration `end` inclusive (nanoGPT runs the last one too), its evaluations and its saves."""
     last, interval = int(run.iterations.number[-1]), phases.eval_interval
     ahead = end - last
     if phases.trailing is not None:
         last, ahead = phases.trailing, max(end - phases.trailing + 1, 0)
-    loop = Loop(ahead, lost_s=_stalls_ahead(run, phases, max(end - last, 0)))
+    # Stalls that keep coming go on coming; a few may have been the only ones. A machine asleep does not count.
+    stalls = phases.excess_s(run, phases.of(Phase.STALL))
+    awake = stalls[stalls < SLEEP_S]
+    lost_s = float(awake.sum()) / run.logged * max(end - last, 0)
+    loop = Loop(ahead, lost_s=Interval(0.0, lost_s if len(awake) >= 5 else 0.0, 1.5 * lost_s))
     evaluates = (
         bool(run.evaluations)
         or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
@@ -129,21 +128,16 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         return left, 0, 0.0
     evals = end // interval - last // interval
     prices = _prices_ahead(costs, step)
-    apart = _saves_apart(run, last, end)
-    if apart is not None:
+    saves = sorted({save.at for save in run.checkpoints if save.at})
+    with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
+    if len(saves) > 1 and not with_evaluations:  # they have an interval of their own
+        own = int(np.gcd.reduce(np.diff(saves)))
+        apart = Interval.exactly(float(end // own - last // own))
         loop = loop._replace(evaluations=evals, apart=apart)
         return simulate(loop, prices._replace(pair_s=None)).total_s, evals, apart.mid
     share = _share_that_saves(run, phases)
     saving = share if prices.checkpoint_s is not None else Interval.exactly(0.0)
     return simulate(loop._replace(evaluations=evals, share=saving), prices).total_s, evals, evals * share.mid
-
-
-def _stalls_ahead(run: Run, phases: Phases, iterations: int) -> Interval:
-    """Stalls that keep coming go on coming; a few may have been the only ones. A machine asleep does not count."""
-    excess = phases.excess_s(run, phases.of(Phase.STALL))
-    awake = excess[excess < SLEEP_S]
-    rate = float(awake.sum()) / run.logged * iterations
-    return Interval(0.0, rate if len(awake) >= 5 else 0.0, 1.5 * rate)
 
 
 def _prices_ahead(costs: Costs, step: Interval) -> Prices:
@@ -159,17 +153,6 @@ def _prices_ahead(costs: Costs, step: Interval) -> Prices:
         alone = Interval(max(alone.low, least), max(alone.mid, least), max(alone.high, least))
     alone, both = alone.widened(down=slack, up=slack), both.widened(down=slack, up=slack)
     return Prices(step, alone, costs.checkpoint_s, both)
-
-
-def _saves_apart(run: Run, last: int, end: int) -> Interval | None:
-    """Checkpoints to come where they have an interval of their own; None where they go by the evaluations."""
-    if "checkpoint" in run.holds and run.traits.saves_with_evaluations:
-        return None
-    numbers = sorted({save.at for save in run.checkpoints if save.at})
-    if len(numbers) < 2:
-        return None
-    interval = int(np.gcd.reduce(np.diff(numbers)))
-    return Interval.exactly(float(end // interval - last // interval))
 
 
 def _share_that_saves(run: Run, phases: Phases) -> Interval:

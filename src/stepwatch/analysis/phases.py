@@ -97,7 +97,7 @@ def find_phases(run: Run) -> Phases:
     periodic = marks.mark_stalls()
     marks.find_baseline()
 
-    first_evaluates, first_saves = _first_holds(run, marks, interval)
+    first_evaluates, first_saves = marks.first_holds(interval)
     if marks.first is not None:
         marks.mark(marks.first, Phase.FIRST, Certainty.SEEN)
     if run.span is not None:  # a recorder timed the step alone, whatever it was doing
@@ -178,24 +178,6 @@ def _first_row(run: Run) -> int | None:
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None
-
-
-def _first_holds(run: Run, marks: _Marks, interval: int | None) -> tuple[bool, bool]:
-    """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
-    if marks.first is None or "eval" not in run.holds:
-        return False, False
-    number = int(run.iterations.number[marks.first])
-    if run.timing in AVERAGES:
-        if marks.hold_most(np.isin(run.iterations.number, [e.at for e in run.evaluations])):
-            return False, False
-        return any(e.at <= number for e in run.evaluations), False
-    told = any(e.at == number for e in run.evaluations)
-    if number == 0 and run.traits.evaluates_at_zero:
-        # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
-        evaluates = told or not (run.has_header and run.evaluations)
-    else:
-        evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
-    return evaluates, number > 0 and marks.phase[marks.first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
 
 
 # --- row by row -------------------------------------------------------------------------------------------------
@@ -347,6 +329,24 @@ class _Marks:
         self.mark(slow, Phase.STALL, Certainty.DEDUCED)
         repeated = period is not None and int((slow & (numbers % period == 0)).sum()) >= 3
         return period if repeated else None
+
+    def first_holds(self, interval: int | None) -> tuple[bool, bool]:
+        """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
+        run = self.run
+        if self.first is None or "eval" not in run.holds:
+            return False, False
+        number = int(run.iterations.number[self.first])
+        if run.timing in AVERAGES:
+            if self.hold_most(np.isin(run.iterations.number, [e.at for e in run.evaluations])):
+                return False, False
+            return any(e.at <= number for e in run.evaluations), False
+        told = any(e.at == number for e in run.evaluations)
+        if number == 0 and run.traits.evaluates_at_zero:
+            # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
+            evaluates = told or not (run.has_header and run.evaluations)
+        else:
+            evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
+        return evaluates, number > 0 and self.phase[self.first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
 
 
 # --- what was not logged ----------------------------------------------------------------------------------------

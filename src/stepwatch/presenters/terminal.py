@@ -62,6 +62,8 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class TerminalWriter:
+    """Writes any document as lines."""
+
     language: str
     width: int
     wide: int
@@ -269,7 +271,7 @@ class TerminalWriter:
         return lines if table.head else [line.indented(2) for line in lines]
 
     def _chart(self, points: doc.Points, height: int) -> list[Line]:
-        from stepwatch.presenters.text_chart import text_chart  # with numpy, which the answers on plans and cards do without
+        from stepwatch.presenters.text_chart import text_chart  # and numpy: answers on plans and cards need none
 
         return text_chart(points, self.language, self.width, height)
 

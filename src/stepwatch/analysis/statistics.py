@@ -9,7 +9,6 @@ import numpy as np
 
 from stepwatch.run import Floats
 
-MAD_TO_SD = 1.4826  # of a normal distribution
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
 _ENOUGH = 200_000  # values that show a median or a spread to a fraction of a per cent
 
@@ -36,7 +35,7 @@ def spread(values: Floats) -> float:
     if len(values) < 2:
         return 0.0
     values = values[:: max(1, len(values) // _ENOUGH)]
-    return MAD_TO_SD * median(np.abs(values - median(values)))
+    return 1.4826 * median(np.abs(values - median(values)))  # as of a normal distribution
 
 
 def t_quantile(degrees: float) -> float:

@@ -28,8 +28,8 @@ from stepwatch.run import (
     Timing,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
+from stepwatch.units import DAY_S
 
-DAY_S = 86400.0
 _ROWS_FOR_INTERVAL = 5000
 _NO_LOSS = -1.0  # nan is equal to nothing
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own

@@ -17,8 +17,8 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import BOTH, NOTHING, Reader
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Found, Line
 from stepwatch.readers.text.line_format import lines_behind
@@ -55,7 +55,6 @@ _WHOLE_EVALUATION = Pattern(
 )
 _END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
-_LONGEST_TIME_S = 1e9
 
 _FAULTS = (
     (Pattern(r"\bKeyboardInterrupt\b|^stopped by (?:SIG|another rank)"), "interrupted"),
@@ -104,7 +103,6 @@ _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 _NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
-_MOST_SNIFFED = 60
 # Traces of a log whose lines a terminal copy has broken, before their time or even before their number.
 _TRACES = (
     (0.6, (Pattern(rb"tokens per iteration will be"), Pattern(rb"step \d{1,12}: train loss"))),
@@ -115,7 +113,7 @@ _TRACES = (
 
 def sniff(head: bytes) -> float:
     """How many iteration lines with nanoGPT's grammar; below 1 where there are only traces of it."""
-    begins = [found.start() for found in islice(_NUMBERED.finditer(head), _MOST_SNIFFED)]
+    begins = [found.start() for found in islice(_NUMBERED.finditer(head), MOST_SNIFFED)]
     lines = [head[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode("utf-8", "replace") for begin in begins]
     hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
     hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, _BARE_ITERATION.marks))
@@ -131,7 +129,7 @@ def _seconds(found: Found, line: str) -> float | None:
         return None
     begin = next(begin for begin, _, field in found.spans if field.name == name)
     seconds = values[name] / _UNITS[name]
-    return seconds if 0 <= seconds <= _LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
+    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
 
 
 _TOTAL = Pattern(r"\btotal time:?\s*$")
@@ -161,7 +159,7 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
         time = next((found[name] / unit for name, unit in _UNITS.items() if name in found), None)
         if time is None:
             continue
-        fits = (time >= 0) & (time <= _LONGEST_TIME_S) & (found["number"] <= LARGEST_KEPT) & _is_whole(block, lines)
+        fits = (time >= 0) & (time <= LONGEST_TIME_S) & (found["number"] <= LARGEST_KEPT) & _is_whole(block, lines)
         lines, found, time = lines[fits], {name: column[fits] for name, column in found.items()}, time[fits]
         if len(lines):
             _add_rows(records, lines + first_line, time, found)

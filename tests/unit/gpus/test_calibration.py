@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.calibrations import a_calibration, attention_s, figure, head_s, layer_s
-from tests.unit.test_driver import Device, Driver
+from tests.unit.gpus.test_driver import Device, Driver
 
 from stepwatch.cli import main
 from stepwatch.errors import InputError, UnknownGpu

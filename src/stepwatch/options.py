@@ -12,8 +12,10 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES
 SIDES = ("A", "B")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Option:
+    """What click, the API and its document need to know of an option."""
+
     name: str
     """As the requests in `answers` call it."""
     help: str | Mapping[str, str] = ""

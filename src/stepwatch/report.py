@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepwatch.run import Run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunReport:
     """One run: what was measured, and what to change."""
 
@@ -26,7 +26,7 @@ class RunReport:
     """None where the log does not even show what a normal iteration takes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The answer to `explain`: one entry per run found, in order, and what is to be said about all of them."""
 
@@ -64,7 +64,7 @@ class Report:
         return any(notice.is_failure for notice in self.notices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanReport:
     """The answer to `estimate`."""
 
@@ -74,7 +74,7 @@ class PlanReport:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdviceReport:
     """The answer to `advise`: what to change in a run, or recommended settings where there is no run."""
 

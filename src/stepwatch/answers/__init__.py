@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # --- what can be asked ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
     """The names of the fields are those of the options in `stepwatch.options`."""
 
@@ -51,8 +51,10 @@ class ExplainRequest:
     max_size: int = LARGEST_EXPANSION_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EstimateRequest:
+    """Of a config, or of nanoGPT's defaults where there is none."""
+
     config: str | Source | None = None
     """A config, or a log whose header has the settings."""
     settings: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ class EstimateRequest:
     """The size of a dataset's vocabulary, where its data are on this machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdviseRequest(EstimateRequest):
     """Of a log, else of a config before its run; with neither, a config is recommended."""
 
@@ -75,8 +77,10 @@ class AdviseRequest(EstimateRequest):
     log_format: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CompareRequest:
+    """Of two logs, each with options of its own."""
+
     before: ExplainRequest
     after: ExplainRequest
     fail_over: str | None = None

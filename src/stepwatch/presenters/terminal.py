@@ -11,6 +11,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.screen import (
+    MARK_STYLES,
     SCREEN_LINES,
     WIDEST_TABLE,
     Column,
@@ -26,7 +27,6 @@ from stepwatch.presenters.screen import (
     width_of_output,
     wrapped,
 )
-from stepwatch.presenters.text_chart import MARK_STYLES, text_chart
 
 FULL_CHART_HEIGHT, LEAST_CHART_HEIGHT, CHART_HEIGHT = 7, 3, 5
 _MARKS = {
@@ -62,6 +62,8 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class TerminalWriter:
+    """Writes any document as lines."""
+
     language: str
     width: int
     wide: int
@@ -99,7 +101,7 @@ class TerminalWriter:
         for place, item in enumerate(items):
             lines += [Line()] if place in gaps else []
             if isinstance(item.block, doc.Chart) and item.block.points is not None:
-                lines += text_chart(item.block.points, self.language, self.width, height)
+                lines += self._chart(item.block.points, height)
                 lines += item.lines[LEAST_CHART_HEIGHT + 2 :]
             else:
                 lines += item.lines
@@ -204,7 +206,7 @@ class TerminalWriter:
                 ]
             case doc.Chart():
                 if block.points is not None:
-                    return text_chart(block.points, self.language, self.width, FULL_CHART_HEIGHT)
+                    return self._chart(block.points, FULL_CHART_HEIGHT)
                 return self._table(block.table) if block.table is not None else []
             case doc.Progress():
                 return list(self._progress(block))
@@ -267,6 +269,11 @@ class TerminalWriter:
             return table_lines(columns, rows, natural_widths(columns, rows, self.width))
         lines = table_lines(columns, rows, rigid_widths(columns, rows))
         return lines if table.head else [line.indented(2) for line in lines]
+
+    def _chart(self, points: doc.Points, height: int) -> list[Line]:
+        from stepwatch.presenters.text_chart import text_chart  # and numpy: answers on plans and cards need none
+
+        return text_chart(points, self.language, self.width, height)
 
     def _progress(self, progress: doc.Progress) -> Iterator[Line]:
         where = self._said([progress.where])

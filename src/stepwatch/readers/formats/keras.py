@@ -136,7 +136,15 @@ class _Keras(LineFormat):
             rows, epoch = _one_of_each(finals, epochs)
             finals = _Finals(*(column[rows] for column in finals))
             finals = _in_steps(finals, epochs, records)
-            _add_facts(finals, epochs, records)
+            # A header that does not count on from the one before it begins a fit.
+            begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
+            lines = epochs.line[begins]
+            total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
+            told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
+            records.events += [
+                Fact(line=line, name="max_iters", value=value, header=header)
+                for line, value, header in zip(*(column.tolist() for column in told), strict=True)
+            ]
             _add_events(finals, epoch, records)
             with_first = _add_rows(finals, epoch, records)
             # A fit of one row is told how many steps that row is about: no distance to another shows it.
@@ -210,18 +218,6 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
     begins = np.flatnonzero(np.diff(_fits(finals, epochs), prepend=-1))
     rows = np.minimum.reduceat(np.where(known, np.arange(len(line)), len(line)), begins)
     return np.repeat(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
-
-
-def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
-    """A header that does not count on from the one before it begins a fit."""
-    begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
-    lines = epochs.line[begins]
-    total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
-    told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
-    records.events += [
-        Fact(line=line, name="max_iters", value=value, header=header)
-        for line, value, header in zip(*(column.tolist() for column in told), strict=True)
-    ]
 
 
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:

@@ -30,8 +30,6 @@ from stepwatch.run import (
 from stepwatch.settings import KINDS, Origin, Settings, Value
 from stepwatch.units import DAY_S
 
-_ROWS_FOR_INTERVAL = 5000
-_NO_LOSS = -1.0  # nan is equal to nothing
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
 
@@ -74,7 +72,13 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     if not len(iterations):
         return [0.0]
     starts = _header_starts(iterations, facts)
-    rows = _sentinel_rows(iterations) | _zero_rows(iterations) | _begun_again(iterations)
+    rows = _sentinel_rows(iterations) | _begun_again(iterations)
+    seen: set[float] = set()
+    for row in np.flatnonzero(iterations.number == 0).tolist():
+        time = float(iterations.time_s[row])
+        if seen and time not in seen and iterations.number[row - 1] > 0:  # no iteration 0 before it had this time
+            rows.add(row)
+        seen.add(time)
     lines = list(map(LINE_OF, events)) if rows else []
     for row in rows:
         # The line of the row, or of the evaluation or the header just above that belongs to it.
@@ -125,7 +129,7 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
 
 
 def _comparable(loss: Floats) -> Floats:
-    return np.where(np.isnan(loss), _NO_LOSS, loss)
+    return np.where(np.isnan(loss), -1.0, loss)  # nan is equal to nothing
 
 
 def _goes_on(iterations: Iterations, row: int) -> bool:
@@ -151,18 +155,6 @@ def _sentinel_rows(iterations: Iterations) -> set[int]:
         if tuple(identity) not in seen:
             starts.add(row)
             seen.add(tuple(identity))
-    return starts
-
-
-def _zero_rows(iterations: Iterations) -> set[int]:
-    """Iteration 0 after higher ones, with a time that no iteration 0 before it had."""
-    starts = set()
-    seen: set[float] = set()
-    for row in np.flatnonzero(iterations.number == 0).tolist():
-        time = float(iterations.time_s[row])
-        if seen and time not in seen and iterations.number[row - 1] > 0:
-            starts.add(row)
-        seen.add(time)
     return starts
 
 
@@ -323,7 +315,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
         inferred["world_size"] = ranks
     if "log_interval" not in values and len(iterations) > 1:
         # The usual distance between logged iterations; the start of a long log tells it as well as all of it.
-        gaps = Counter(np.diff(np.sort(iterations.number[:_ROWS_FOR_INTERVAL])).tolist())
+        gaps = Counter(np.diff(np.sort(iterations.number[:5000])).tolist())
         gaps.pop(0, None)
         if gaps:
             inferred["log_interval"] = max(gaps, key=lambda gap: (gaps[gap], -gap))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import LINE_OF, Records
+from stepwatch.readers.records import DATED_S, LINE_OF, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -205,7 +205,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         timing=timing,
         holds=named.get("holds", reader.holds),
         traits=replace(reader.traits, schedules=bool(named.get("schedules", reader.traits.schedules))),
-        iterations=replace(in_order, stamp_s=_unwrapped(in_order.stamp_s)),
+        iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
         faults=tuple(kinds.faults),
@@ -226,25 +226,19 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each number once: excerpts repeat and re-order lines, ranks print them twice."""
-    if len(iterations) < 2 or bool((iterations.number[1:] > iterations.number[:-1]).all()):
-        return iterations, False
-    order = np.argsort(iterations.number, kind="stable")
-    numbers = iterations.number[order]
-    first = order[np.concatenate(([True], numbers[1:] > numbers[:-1]))]
     reordered = bool((np.diff(iterations.number) < 0).any())
-    return iterations.take(first), reordered
-
-
-def _unwrapped(stamps: np.ndarray) -> np.ndarray:
-    """Clocks without a date start again at midnight."""
-    known = ~np.isnan(stamps)
-    if known.sum() < 2 or float(np.nanmax(stamps)) > 946684800.0 + 2 * DAY_S:  # a real date, not the year-2000 stand-in
-        return stamps
-    values = stamps[known]
+    if not bool((np.diff(iterations.number) > 0).all()):
+        order = np.argsort(iterations.number, kind="stable")
+        iterations = iterations.take(order[np.diff(iterations.number[order], prepend=-np.inf) > 0])
+    # Clocks without a date start again at midnight.
+    known = ~np.isnan(iterations.stamp_s)
+    values = iterations.stamp_s[known]
+    if len(values) < 2 or float(values.max()) > DATED_S:
+        return iterations, reordered
     days = np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
-    whole = stamps.copy()
+    whole = iterations.stamp_s.copy()
     whole[known] = values + days * DAY_S
-    return whole
+    return replace(iterations, stamp_s=whole), reordered
 
 
 def _evaluations(found: Sequence[Evaluation]) -> tuple[Evaluation, ...]:

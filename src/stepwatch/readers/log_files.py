@@ -12,6 +12,7 @@ from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.messages import Message
 from stepwatch.readers.detection import detect
 from stepwatch.readers.reading import read
+from stepwatch.readers.records import DATED_S
 from stepwatch.run import Run
 from stepwatch.settings import Origin
 from stepwatch.sources import (
@@ -28,7 +29,6 @@ from stepwatch.sources.recordings import is_continued
 from stepwatch.sources.rotation import Name, groups_of
 
 NEAR = 3  # lines: as many may be lost where a log is cut in two
-_DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
 
 
 class Wanted(NamedTuple):
@@ -183,7 +183,7 @@ def _missing(before: _Piece, after: _Piece) -> int | None:
     gone = is_numbered and abs((before.name.number or 0) - (after.name.number or 0)) > 1
     last, first = int(one.iterations.number[-1]), int(other.iterations.number[0])
     stamps = float(one.iterations.stamp_s[-1]), float(other.iterations.stamp_s[0])
-    elapsed_s = stamps[1] - stamps[0] if min(stamps) > _DATED_S else None
+    elapsed_s = stamps[1] - stamps[0] if min(stamps) > DATED_S else None
     usual, usual_s = spacing(one.iterations.number), spacing(one.iterations.stamp_s)
     if first == last and len(one.iterations) > 1:
         return 0  # a progress bar is drawn again

@@ -241,7 +241,15 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     first = elapsed - time * (total - 1)
     doubt = WHOLE_SECONDS + unit / 2 * (total - 1)
     slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > 10 * time)
-    time = np.where(slow, time, _means(finals))
+    # The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
+    # The time per step may leave out the first step, of which only is known that it took no less than nothing.
+    mean, half = elapsed / total, WHOLE_SECONDS / total
+    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
+    finer = np.where(unit / 2 < half, time, mean)
+    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
+    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
+    later = np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
+    time = np.where(slow, time, later)
     slow = np.flatnonzero(slow)
     columns = [finals.line.astype(np.int64), (epoch * total).astype(np.int64), time, finals.loss, finals.stamp_s]
     if len(slow):  # a first step stands before its epoch
@@ -256,20 +264,6 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
         del named["stamp_s"]
     records.add_rows(**named)
     return slow
-
-
-def _means(finals: _Finals) -> np.ndarray:
-    """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
-
-    The time per step may leave out the first step, of which only is known that it took no less than nothing.
-    """
-    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
-    mean, half = elapsed / total, WHOLE_SECONDS / total
-    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
-    finer = np.where(unit / 2 < half, time, mean)
-    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
-    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
-    return np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
 
 
 FORMAT = _Keras(

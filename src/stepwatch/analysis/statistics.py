@@ -10,12 +10,10 @@ import numpy as np
 from stepwatch.run import Floats
 
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
-_ENOUGH = 200_000  # values that show a median or a spread to a fraction of a per cent
 
 
 def median(values: Floats) -> float:
-    values = np.asarray(values, dtype=np.float64)
-    return float(np.median(values[:: max(1, len(values) // _ENOUGH)])) if len(values) else math.nan
+    return float(np.median(values)) if len(values) else math.nan
 
 
 def quantile(values: Floats, share: float) -> float:
@@ -28,7 +26,6 @@ def spread(values: Floats) -> float:
     """Standard deviation from the median absolute deviation: a few stalls do not move it."""
     if len(values) < 2:
         return 0.0
-    values = values[:: max(1, len(values) // _ENOUGH)]
     return 1.4826 * median(np.abs(values - median(values)))  # as of a normal distribution
 
 

@@ -13,7 +13,13 @@ MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a no
 
 
 def median(values: Floats) -> float:
-    return float(np.median(values)) if len(values) else math.nan
+    """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
+    values = np.asarray(values, dtype=np.float64)
+    if not len(values):
+        return math.nan
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    ordered = np.partition(values, (low, high, len(values) - 1))  # NaN comes last
+    return math.nan if np.isnan(ordered[-1]) else float((ordered[low] + ordered[high]) / 2)
 
 
 def quantile(values: Floats, share: float) -> float:
@@ -49,7 +55,9 @@ def running_median(values: Floats, window: int, most_points: int = 2_000) -> Flo
         return np.full(count, median(values))
     half = window // 2
     stride = max(1, count // most_points)
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, window)[::stride], axis=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]
+    ordered = np.partition(windows, (half, window - 1), axis=-1)  # as in median
+    medians = np.where(np.isnan(ordered[:, -1]), np.nan, ordered[:, half])
     inner = np.repeat(medians, stride)[: count - 2 * half]
     return np.concatenate((np.full(half, medians[0]), inner, np.full(half, medians[-1])))
 

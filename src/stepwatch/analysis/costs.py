@@ -37,7 +37,7 @@ class Costs:
     checkpoint_s: Interval | None = None
     compile_s: Interval | None = None
     how: dict[str, str] = field(default_factory=dict)
-    mean_ratio: float = 1.0
+    mean_ratio: float
     """Mean over median of the normal rows: sums need the mean."""
     pair_s: Interval | None = None
     """Evaluation and checkpoint together, as measured where every evaluation saves."""
@@ -109,8 +109,8 @@ class _Level:
     places: npt.NDArray[np.int64]
     """Rows at which it is known; between them it is on a straight line."""
     values: Floats
-    at_first: float = 1.0
-    doubt_at_first: float = 0.0
+    at_first: float
+    doubt_at_first: float
 
     def at(self, rows: npt.NDArray[np.int64]) -> Floats:
         return np.asarray(np.interp(rows, self.places, self.values))
@@ -119,7 +119,7 @@ class _Level:
     def of(cls, run: Run, phases: Phases) -> _Level:
         normal = phases.normal
         if phases.baseline is None or not normal.any():
-            return cls(np.zeros(1, np.int64), np.ones(1))
+            return cls(np.zeros(1, np.int64), np.ones(1), 1.0, 0.0)
         # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
         noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
         window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
@@ -132,11 +132,11 @@ class _Level:
         half = window // 2
         start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
 
-        level = cls(np.flatnonzero(normal), local)
-        levels = level.at(np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))).tolist() or [1.0]
-        levels += level.at(np.searchsorted(run.iterations.number, phases.unlogged_evals)).tolist()
+        places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
+        levels = np.interp(logged, places, local).tolist() or [1.0]
+        levels += np.interp(np.searchsorted(run.iterations.number, phases.unlogged_evals), places, local).tolist()
         mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
-        return cls(level.places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
+        return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +206,22 @@ def find_costs(run: Run, phases: Phases) -> Costs:
             if evaluation is None and phases.first_evaluates:
                 evaluation = compilation
         elif evaluation is None and phases.first_evaluates and first[0] > 0:
-            evaluation, compilation = _first_alone(float(first[0]), beliefs)
+            # The only evaluation is the one in the first iteration: a belief divides it, or nothing does.
+            excess, belief = float(first[0]), beliefs.evaluation
+            likely, how = Interval(0.0, min(excess, beliefs.usual_evaluation_s), excess), NOT_SEPARABLE
+            if belief is not None and belief.median_s * math.exp(-2 * belief.spread) <= excess:
+                ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
+                likely, how = Interval(*ends), MODELLED
+            rest = Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
+            evaluation, compilation = _Cost(likely, how), _Cost(rest, how)
         else:
             saved = checkpoint.seconds if phases.first_saves and checkpoint is not None else None
             inside = evaluation if phases.first_evaluates else None
             compilation = _compilation(float(first[0]), inside, saved, level, noise)
         # A noise larger than the first iteration makes no part of it longer than all of it.
-        ends = (compilation.seconds.low, compilation.seconds.mid, compilation.seconds.high)
-        compilation = _Cost(Interval(*(min(end, whole) for end in ends)), compilation.how)
+        seconds = compilation.seconds
+        seconds = Interval(min(seconds.low, whole), min(seconds.mid, whole), min(seconds.high, whole))
+        compilation = _Cost(seconds, compilation.how)
 
     # On iterations that were not logged: the model's figure, if it has one.
     if evaluation is None and (phases.unlogged_evals or phases.trailing):
@@ -223,12 +231,11 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         checkpoint = _believed(beliefs.checkpoint) or _Cost(Interval(0.0, 0.0, most), NOT_SEPARABLE)
     found = {"step_s": step, "eval_s": evaluation, "checkpoint_s": checkpoint, "compile_s": compilation}
     known = {name: cost for name, cost in found.items() if cost is not None}
-    seconds = {name: cost.seconds for name, cost in known.items()}
     return Costs(
         step_s=step.seconds,
-        eval_s=seconds.get("eval_s"),
-        checkpoint_s=seconds.get("checkpoint_s"),
-        compile_s=seconds.get("compile_s"),
+        eval_s=evaluation.seconds if evaluation is not None else None,
+        checkpoint_s=checkpoint.seconds if checkpoint is not None else None,
+        compile_s=compilation.seconds if compilation is not None else None,
         how={name: cost.how for name, cost in known.items()},
         mean_ratio=mean_ratio,
         pair_s=pair_s,
@@ -366,15 +373,3 @@ def _compilation(
     high = mid + math.hypot(inside.mid - inside.low, single)
     how = COMBINED if evaluation.how == MODELLED else MEASURED
     return _Cost(Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single)), how)
-
-
-def _first_alone(excess: float, beliefs: _Beliefs) -> tuple[_Cost, _Cost]:
-    """The only evaluation is the one in the first iteration: a belief divides it, or nothing does."""
-    belief = beliefs.evaluation
-    if belief is None or belief.median_s * math.exp(-2 * belief.spread) > excess:
-        likely, how = Interval(0.0, min(excess, beliefs.usual_evaluation_s), excess), NOT_SEPARABLE
-    else:
-        ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
-        likely, how = Interval(*ends), MODELLED
-    rest = Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
-    return _Cost(likely, how), _Cost(rest, how)

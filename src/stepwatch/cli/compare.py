@@ -30,11 +30,11 @@ def command(
 ) -> None:
     """Compare two runs: A, the older, with B.
 
-    Tells whether the difference of their step times is more than noise, what changed in settings, card and parts, and
-    why as far as the logs tell. Runs of different batch sizes are compared by the time per token. With --fail-over it
+    Shows whether the difference of their step times is more than noise, what changed in settings, card and parts, and
+    why, as far as the logs show. Runs of different batch sizes are compared by the time per token. With --fail-over it
     serves in CI: exit code 3 if B is surely slower, and by more than that.
 
-    The first five options count for both runs, or for one: --gpu A:4070 --gpu B:4090, --run B:2.
+    The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2.
     """
     with speaking(lang) as language:
         if len(logs) != len(SIDES):

@@ -38,9 +38,9 @@ def command(
     """Estimate what a config will take on a card, before the run.
 
     Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether it fits: each
-    as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose header tells the settings; what
-    is missing is nanoGPT's default, and said to be. Settings may be given as train.py takes them: --batch_size=8.
-    With --claim it tells whether a promised figure is possible; exit code 3 when it is not.
+    as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose header shows the settings.
+    Missing settings are nanoGPT's defaults, and the answer names them. Settings may be given as train.py takes them:
+    --batch_size=8. --claim checks whether a promised figure is possible; exit code 3 if it is not.
     """
     with speaking(lang) as language:
         check_output(form, output, chart)

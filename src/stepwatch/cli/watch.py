@@ -1,4 +1,4 @@
-"""`stepwatch watch`: a run while it goes on."""
+"""`stepwatch watch`: a run in progress."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(
     once: bool,
     **given: Any,
 ) -> None:
-    """Watch a run while it goes on.
+    """Watch a run in progress.
 
     Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows how far the run is and when it
     ends, how fast it is against its normal speed and the card, when the next evaluation comes, and stalls as they

@@ -27,7 +27,6 @@ from stepwatch.sources.rotation import groups_of
 
 MOST_FILES = 20_000
 _NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted
-_HEAD_BYTES = 1 << 16
 # Text that may quote a log without being one.
 _SOURCE_CODE = Pattern(r"\.(?:py|c|h|cu|cpp|js|ts|css|html|svg|toml|lock)")
 # Of files with these endings, of which there may be many large ones, only the beginning is looked at.
@@ -141,7 +140,12 @@ class _Search:
 
     def logs(self) -> Iterator[Log]:
         sniffs = sniffs_of(self.wanted)
-        for place, names in places_below(self.top, self._no_entry):
+
+        def no_entry(error: OSError) -> None:
+            path = str(error.filename or self.top)
+            self.failed.append(Failure(self.name(path), unreadable(path, error)))
+
+        for place, names in places_below(self.top, no_entry):
             if wandb_files(place) is not None or event_files(place):
                 yield Log((place,))
                 continue
@@ -168,10 +172,6 @@ class _Search:
             self.failed.append(Failure(self.name(path), error))
         return None
 
-    def _no_entry(self, error: OSError) -> None:
-        path = str(error.filename or self.top)
-        self.failed.append(Failure(self.name(path), unreadable(path, error)))
-
 
 def sniffs_of(wanted: Wanted) -> list[Sniff]:
     readers = READERS.values() if wanted.like is None else (reader_like(wanted.like),)
@@ -184,7 +184,7 @@ def looks_like_log(path: str, sniffs: Sequence[Sniff]) -> bool:
     ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
     if _SOURCE_CODE.fullmatch(ending):
         return False
-    for number, sample in enumerate(samples_of(path, _HEAD_BYTES)):
+    for number, sample in enumerate(samples_of(path, 1 << 16)):
         if (number == 0 or _NUMBERED.search(sample)) and any(sniff(sample) > 0 for sniff in sniffs):
             return True
         if _BINARY.fullmatch(ending):

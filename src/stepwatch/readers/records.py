@@ -16,6 +16,7 @@ LONGEST_LINE_KEPT = 300
 LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
 LARGEST_KEPT = 1e12  # no step and no second is beyond it
 LONGEST_TIME_S = 1e9  # no iteration takes longer
+DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
 INSIDE, DEVICES, WORK = "inside", "device", "work"
 BESIDE = (INSIDE, DEVICES, WORK)
 """Tables that go with the rows: line, data and waiting; line, step and device time; line and TFLOP."""

@@ -220,26 +220,21 @@ def _value(data: bytes, begin: int, end: int) -> tuple[str, float | None, bytes]
             tag = data[place : place + value].decode("utf-8", "replace")
         elif field == 2:
             number = float(_NUMBER(data, place)[0])
-        elif field == 8:
-            number, text = _tensor(data, place, place + value)
+        elif field == 8:  # a tensor of one number, or of a text
+            number, text, kind = None, b"", 0
+            for part, size, at in fields(data, place, place + value):
+                if part == 1:
+                    kind = size
+                elif part in (4, 5) and kind == 1 and size == 4:
+                    number = float(_NUMBER(data, at)[0])
+                elif part in (4, 6) and kind == 2 and size == 8:
+                    number = float(_WALL(data, at)[0])
+                elif part == 8:
+                    text += data[at : at + size]
             content = text or content
         elif field == 9 and tag.startswith("_hparams_"):
             content = data[place : place + value]
     return tag, number, content
-
-
-def _tensor(data: bytes, begin: int, end: int) -> tuple[float | None, bytes]:
-    number, text, kind = None, b"", 0
-    for field, value, place in fields(data, begin, end):
-        if field == 1:
-            kind = value
-        elif field in (4, 5) and kind == 1 and value == 4:
-            number = float(_NUMBER(data, place)[0])
-        elif field in (4, 6) and kind == 2 and value == 8:
-            number = float(_WALL(data, place)[0])
-        elif field == 8:
-            text += data[place : place + value]
-    return number, text
 
 
 def fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

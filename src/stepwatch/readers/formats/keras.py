@@ -136,7 +136,15 @@ class _Keras(LineFormat):
             rows, epoch = _one_of_each(finals, epochs)
             finals = _Finals(*(column[rows] for column in finals))
             finals = _in_steps(finals, epochs, records)
-            _add_facts(finals, epochs, records)
+            # A header that does not count on from the one before it begins a fit.
+            begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
+            lines = epochs.line[begins]
+            total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
+            told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
+            records.events += [
+                Fact(line=line, name="max_iters", value=value, header=header)
+                for line, value, header in zip(*(column.tolist() for column in told), strict=True)
+            ]
             _add_events(finals, epoch, records)
             with_first = _add_rows(finals, epoch, records)
             # A fit of one row is told how many steps that row is about: no distance to another shows it.
@@ -212,18 +220,6 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
     return np.repeat(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
 
 
-def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
-    """A header that does not count on from the one before it begins a fit."""
-    begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
-    lines = epochs.line[begins]
-    total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
-    told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
-    records.events += [
-        Fact(line=line, name="max_iters", value=value, header=header)
-        for line, value, header in zip(*(column.tolist() for column in told), strict=True)
-    ]
-
-
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
     known = ~np.isnan(finals.val_loss)
@@ -247,7 +243,15 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     first = elapsed - time * (total - 1)
     doubt = WHOLE_SECONDS + unit / 2 * (total - 1)
     slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > 10 * time)
-    time = np.where(slow, time, _means(finals))
+    # The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
+    # The time per step may leave out the first step, of which only is known that it took no less than nothing.
+    mean, half = elapsed / total, WHOLE_SECONDS / total
+    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
+    finer = np.where(unit / 2 < half, time, mean)
+    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
+    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
+    later = np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
+    time = np.where(slow, time, later)
     slow = np.flatnonzero(slow)
     columns = [finals.line.astype(np.int64), (epoch * total).astype(np.int64), time, finals.loss, finals.stamp_s]
     if len(slow):  # a first step stands before its epoch
@@ -262,20 +266,6 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
         del named["stamp_s"]
     records.add_rows(**named)
     return slow
-
-
-def _means(finals: _Finals) -> np.ndarray:
-    """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
-
-    The time per step may leave out the first step, of which only is known that it took no less than nothing.
-    """
-    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
-    mean, half = elapsed / total, WHOLE_SECONDS / total
-    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
-    finer = np.where(unit / 2 < half, time, mean)
-    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
-    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
-    return np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
 
 
 FORMAT = _Keras(

@@ -170,7 +170,19 @@ class _BarRows:
                 last = np.append(np.flatnonzero(rises), len(rises))
                 losses = losses[last[np.concatenate(([0], np.cumsum(rises)))[rows]]]
             self._tell_rows(epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, losses)
-        self._tell_saves_and_end()
+        whole = self.records.iterations()
+        saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
+        places = np.searchsorted(whole.line, [save.line for save in saves]) - 1
+        numbers = whole.number[np.maximum(places, 0)].tolist() if len(whole) else []
+        told = zip(saves, numbers, (places >= 0).tolist(), strict=False)
+        # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
+        self.records.events += [
+            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, placed in told if placed
+        ]
+        self.records.unplaced.clear()
+        # A run that says that it stopped has reached its last batch.
+        if len(whole) and any(isinstance(event, Fact) and event.name == "stopped" for event in self.records.events):
+            self.records.events.append(Fact(line=int(whole.line[-1]), name="max_iters", value=int(whole.number[-1])))
 
     def _tell_rows(
         self, epochs: _Epochs, in_epoch: Ints, rows: Ints, number: Ints, per_epoch: Floats, losses: Floats
@@ -255,21 +267,6 @@ class _BarRows:
                 row = int(np.searchsorted(rows, end, side="right")) - 1
                 found[row] = (float(self.line[end]), row, seconds)
         return list(found.values())
-
-    def _tell_saves_and_end(self) -> None:
-        rows = self.records.iterations()
-        saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
-        places = np.searchsorted(rows.line, [save.line for save in saves]) - 1
-        numbers = rows.number[np.maximum(places, 0)].tolist() if len(rows) else []
-        told = zip(saves, numbers, (places >= 0).tolist(), strict=False)
-        # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
-        self.records.events += [
-            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, placed in told if placed
-        ]
-        self.records.unplaced.clear()
-        # A run that says that it stopped has reached its last batch.
-        if len(rows) and any(isinstance(event, Fact) and event.name == "stopped" for event in self.records.events):
-            self.records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=int(rows.number[-1])))
 
 
 FORMAT = LightningFormat(

@@ -82,15 +82,22 @@ def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
     while begin < len(text):
         end = text.find(b"\n", begin + (_PIECE if line >= skip else 0)) + 1 or len(text)
         if line >= skip:
-            rows = _whole_piece(text[begin:end], width, wanted or range(width))
-            lines, table = rows if rows is not None else _line_by_line(text[begin:end], width)
-            numbers.append(lines + line)
+            table = _whole_piece(text[begin:end], width, wanted or range(width))
+            if table is not None:
+                numbers.append(np.arange(len(table)) + line)
+            else:  # line by line
+                split = [row.strip() for row in text[begin:end].split(b"\n")]
+                fits = [row.count(b",") + 1 == width and _ROW.fullmatch(row) is not None for row in split]
+                rows = [row.split(b",") for row, whole in zip(split, fits, strict=True) if whole]
+                table = np.array([[float(cell) if cell else math.nan for cell in row] for row in rows])
+                table = table.reshape(len(rows), width)
+                numbers.append(np.flatnonzero(fits) + line)
             tables.append(np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan))
         begin, line = end, line + text.count(b"\n", begin, end)
     return np.concatenate(numbers), np.concatenate(tables)
 
 
-def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, Floats] | None:
+def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> Floats | None:
     """All lines at once, where each has so many cells, numbers or nothing; 0 for numbers that are not wanted."""
     text = text.rstrip(b"\n")
     if width < 3 or text.translate(None, _LETTERS_OF_NUMBERS):
@@ -110,18 +117,7 @@ def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, 
             table[rows, place] = read_floats(block, begins[rows, place], ends[rows, place])
     except ValueError:
         return None
-    return np.arange(len(table)), table
-
-
-def _line_by_line(text: bytes, width: int) -> tuple[Ints, Floats]:
-    rows: list[list[float]] = []
-    numbers: list[int] = []
-    for number, line in enumerate(text.split(b"\n")):
-        cells = line.strip().split(b",")
-        if len(cells) == width and _ROW.fullmatch(line.strip()) is not None:
-            rows.append([float(cell) if cell else math.nan for cell in cells])
-            numbers.append(number)
-    return np.array(numbers, np.int64), np.array(rows).reshape(len(rows), width)
+    return table
 
 
 def _tell(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:

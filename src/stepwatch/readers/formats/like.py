@@ -317,28 +317,23 @@ class _Like(LineFormat):
         if len(rows):
             places = records.take_table(_PLACES, 4)
             _, epoch, last, epochs = places[np.searchsorted(places[:, 0], rows.line)].T
-            rows = self._counted(rows, records, epoch, last, epochs)
+            # Numbers go on where an epoch begins its own; the length of the run where that is known.
+            step, end = np.diff(epoch), last[-1]
+            if ((step > 0) & (np.diff(rows.number) <= 0)).any():
+                if not np.isfinite(end):  # by the numbers in it: counted from 0, its last line is not its end
+                    gaps = np.diff(np.unique(rows.number)).astype(np.float64)
+                    end = float(rows.number.max() + (median(gaps) if len(gaps) and rows.number.min() == 0 else 0))
+                base = min(float(np.nanmin(epoch)), 1.0)  # counted from 0 or from 1
+                before = np.clip(np.nan_to_num((epoch - base) * end), 0, LARGEST_KEPT)
+                rows = replace(rows, number=rows.number + before.astype(np.int64))
+                records.unplaced += [event for event in records.events if isinstance(event, (Evaluation, Checkpoint))]
+                records.events = [event for event in records.events if not isinstance(event, (Evaluation, Checkpoint))]
+                end *= epochs[-1]
+            elif np.isfinite(epoch[-1]) and not (step > 0).any():
+                end = end if epochs[-1] == 1 else np.nan  # of the only epoch there is, or of each
+            super().add_last(records, int(rows.line[0]), float(end))
             records.replace_rows(self._timed(rows, records, epoch))
         super().finish(first_line, records)
-
-    def _counted(self, rows: Iterations, records: Records, epoch: Floats, last: Floats, epochs: Floats) -> Iterations:
-        """With numbers that go on where an epoch begins its own, and the length of the run where that is known."""
-        step, end = np.diff(epoch), last[-1]
-        anew = (step > 0) & (np.diff(rows.number) <= 0)
-        if anew.any():
-            if not np.isfinite(end):  # by the numbers in it: counted from 0, its last line is not its end
-                gaps = np.diff(np.unique(rows.number)).astype(np.float64)
-                end = float(rows.number.max() + (median(gaps) if len(gaps) and rows.number.min() == 0 else 0))
-            base = min(float(np.nanmin(epoch)), 1.0)  # counted from 0 or from 1
-            before = np.clip(np.nan_to_num((epoch - base) * end), 0, LARGEST_KEPT)
-            rows = replace(rows, number=rows.number + before.astype(np.int64))
-            records.unplaced += [event for event in records.events if isinstance(event, (Evaluation, Checkpoint))]
-            records.events = [event for event in records.events if not isinstance(event, (Evaluation, Checkpoint))]
-            end *= epochs[-1]
-        elif np.isfinite(epoch[-1]) and not (step > 0).any():
-            end = end if epochs[-1] == 1 else np.nan  # of the only epoch there is, or of each
-        super().add_last(records, int(rows.line[0]), float(end))
-        return rows
 
     def _timed(self, rows: Iterations, records: Records, epoch: Floats) -> Iterations:
         """With times of iterations, where those of the lines are of a clock that runs on."""

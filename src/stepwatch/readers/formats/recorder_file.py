@@ -28,7 +28,7 @@ from stepwatch.readers.records import (
     Records,
 )
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.shape import alike
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
@@ -63,11 +63,22 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             fits &= (found["t"] >= _EARLIEST_S) & (found["t"] <= _LATEST_S)
         if not line.endswith(b"}") or any(word in line for word in _NO_NUMBERS) or not fits.all():
             continue
-        if statement is STEP:
-            _add_steps(lines + first_line, found, records)
-        else:
-            records.keep(DEVICES, lines + first_line, found["number"], found["s"])
         left = block.without(left, lines)
+        lines = lines + first_line
+        if statement is DEVICE:
+            records.keep(DEVICES, lines, found["number"], found["s"])
+            continue
+        rate = {"reported_tokens_per_s": found["tokens"] / np.maximum(found["s"], 1e-9)} if "tokens" in found else {}
+        rate |= {"loss": found["loss"]} if "loss" in found else {}
+        number = found["number"].astype(np.int64)
+        records.add_rows(number=number, time_s=found["s"], stamp_s=found["t"], line=lines, **rate)
+        if "data_s" in found or "wait_s" in found:
+            unknown = np.full(len(lines), np.nan)
+            inside = (np.clip(found.get(name, unknown), 0.0, found["s"]) for name in ("data_s", "wait_s"))
+            records.keep(INSIDE, lines, *inside)
+        if "flops" in found:
+            counted = (found["flops"] >= 1) & (found["flops"] < _LARGEST_FLOPS)
+            records.keep(WORK, lines[counted], found["flops"][counted] / TERA)
     whole = text.endswith(b"\n")
     for index in np.union1d(left, torn).tolist():
         line = block.line(index)
@@ -90,23 +101,6 @@ def _torn(text: bytes, block: Block) -> np.ndarray:
             places.append(at)
         at = text.find(_HEADER, at + 1)
     return np.unique(np.searchsorted(block.starts, places, side="right") - 1)
-
-
-# --- many lines at once -----------------------------------------------------------------------------------------
-
-
-def _add_steps(lines: Ints, found: dict[str, Floats], records: Records) -> None:
-    rate = {"reported_tokens_per_s": found["tokens"] / np.maximum(found["s"], 1e-9)} if "tokens" in found else {}
-    rate |= {"loss": found["loss"]} if "loss" in found else {}
-    number = found["number"].astype(np.int64)
-    records.add_rows(number=number, time_s=found["s"], stamp_s=found["t"], line=lines, **rate)
-    unknown = np.full(len(lines), np.nan)
-    if "data_s" in found or "wait_s" in found:
-        inside = (np.clip(found.get(name, unknown), 0.0, found["s"]) for name in ("data_s", "wait_s"))
-        records.keep(INSIDE, lines, *inside)
-    if "flops" in found:
-        known = (found["flops"] >= 1) & (found["flops"] < _LARGEST_FLOPS)
-        records.keep(WORK, lines[known], found["flops"][known] / TERA)
 
 
 # --- line by line -----------------------------------------------------------------------------------------------

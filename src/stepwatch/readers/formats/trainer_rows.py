@@ -126,7 +126,14 @@ class TrainerRows:
             votes = Counter({max(longest, key=lambda total: longest[total]): 1} if longest else {})
         if not votes:
             return bars[:0]
-        best = self._totals_of_summaries(bars) or {votes.most_common(1)[0][0]}
+        # Totals that are the rate in a summary by its time, as far as its digits tell them.
+        totals = np.unique(bars[:, 2])
+        steps = self.summaries[:, 1] * self.summaries[:, 2]
+        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
+        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
+        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
+        best = {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
+        best = best or {votes.most_common(1)[0][0]}
         chosen = bars[np.isin(bars[:, 2], list(best))]
         begin, end = chosen[0, 0], chosen[-1, 0]
         # Another run in the same log, where it does not lie between the lines of this one.
@@ -135,15 +142,6 @@ class TrainerRows:
             if others[-1, 0] < begin or others[0, 0] > end:
                 chosen = np.concatenate((chosen, others))
         return np.asarray(chosen[np.argsort(chosen[:, 0], kind="stable")])
-
-    def _totals_of_summaries(self, bars: np.ndarray) -> set[float]:
-        """Totals of bars that are the rate in a summary by its time, as far as its digits tell them."""
-        totals = np.unique(bars[:, 2])
-        steps = self.summaries[:, 1] * self.summaries[:, 2]
-        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
-        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
-        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
-        return {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
 
     def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
         """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""

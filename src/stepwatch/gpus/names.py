@@ -148,15 +148,12 @@ def _goes_on(following: list[str]) -> bool:
     return label.key in _RANKS or bool(label.forms) or label.memory_gb is not None or word.startswith(_CUT_OFF)
 
 
-def _clean(name: str) -> str:
-    text = unicodedata.normalize("NFKC", _TRADE_MARKS.sub(" ", name[: _LONGEST_NAME + 1])).casefold().replace("_", " ")
-    text = _GLUED_FORM.sub(" ", _GLUED_BRAND.sub(r"\1 ", text))
-    return _MAX_Q.sub("maxq", text).replace("pci-e", "pcie")
-
-
 def _read(name: str) -> Label:
     """Take a name apart; never fails, the key of nonsense is simply in no catalogue."""
-    text = _COUNT.sub("", _ASIDE.sub(_telling_part, _clean(name)))
+    text = unicodedata.normalize("NFKC", _TRADE_MARKS.sub(" ", name[: _LONGEST_NAME + 1])).casefold().replace("_", " ")
+    text = _GLUED_FORM.sub(" ", _GLUED_BRAND.sub(r"\1 ", text))
+    text = _MAX_Q.sub("maxq", text).replace("pci-e", "pcie")
+    text = _COUNT.sub("", _ASIDE.sub(_telling_part, text))
     text, memory_gb = _take(_MEMORY, text)
     text, cores = _take(_CORES, text)
     tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text) if token not in _NOISE]

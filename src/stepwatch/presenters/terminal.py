@@ -110,7 +110,12 @@ class TerminalWriter:
 
     def _lay_out(self, items: list[_Item]) -> None:
         """With an empty line after the answer, a table and a chart."""
-        labels = {id(item): self._label(item.block) for item in items if isinstance(item.block, doc.Text)}
+        labels = {}
+        for item in items:
+            if isinstance(item.block, doc.Text):
+                label = self._said([item.block.label] if item.block.label is not None else [])
+                mark, style = _MARKS.get(item.block.kind, ("", "bold"))
+                labels[id(item)] = f"{mark} {label}" if mark else label, style
         for place, item in enumerate(items):
             block = item.block
             if isinstance(block, doc.Text) and block.label is not None:
@@ -130,13 +135,6 @@ class TerminalWriter:
             apart = following is not None and (following != item.group or item.group == "table")
             if item.group not in ("row", "remark") and apart and (item.group, following) not in _TOGETHER:
                 item.lines = [*item.lines, Line()]
-
-    def _label(self, text: doc.Text) -> tuple[str, str]:
-        label = self._said([text.label] if text.label is not None else [])
-        if text.kind in _MARKS:
-            mark, style = _MARKS[text.kind]
-            return f"{mark} {label}", style
-        return label, "bold"
 
     # --- everything -----------------------------------------------------------------------------------------
 

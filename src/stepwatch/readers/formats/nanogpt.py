@@ -21,8 +21,7 @@ from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Found, Line
-from stepwatch.readers.text.line_format import lines_behind
-from stepwatch.readers.text.shape import LONGEST_LINE, alike
+from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value

@@ -25,6 +25,7 @@ from stepwatch.analysis.findings import stall_message
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median
+from stepwatch.analysis.throughput import FITTED_ROWS
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.following import LiveReader
@@ -33,18 +34,8 @@ from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import Interval
 
-MOST_ROWS = 16_384  # kept before normal ones are thinned to half of it
-MOST_TOLD = 2_048  # rows at and beside evaluations and saves
-MOST_STALLS = 8_192
-WORTH_THINNING = 256  # rows that go at once; more would make the sample denser towards the end
-END_ROWS = 400  # at both ends: as many as the printed mfu is undone from, more than the forecast calls recent
-ANALYSIS_SHARE = 0.01  # of the time, at most
-RECENT_ROWS = 11
-ENOUGH_ROWS = 8
-SLOWER_NOISES = 2.0
-LATE_RATIO = 3.0
-LATE_S = 10.0
-UNKNOWN_EVALUATION_STEPS = 300.0  # the largest published evaluation takes 287 steps
+MOST_ROWS = 16_384  # kept before they are thinned: normal ones and stalls to half of it, others to an eighth
+END_ROWS = FITTED_ROWS  # kept at both ends: the printed mfu is undone from them, and the forecast looks at the latest
 MOST_EVENTS = 50
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: any share of any arithmetic progression, evenly
 
@@ -271,9 +262,9 @@ class Live:
             self._notice(self._analysis, now_s)
         if self._state.levels.any or len(run.iterations) > MOST_ROWS:
             kept, forgotten = self._state.levels.thinned(self._analysis)
-            if int((~kept).sum()) >= WORTH_THINNING:
+            if int((~kept).sum()) >= MOST_ROWS // 64:  # more at once would make the sample denser towards the end
                 self._reader.keep(self._analysis.run, kept, forgotten)
-        self._not_before = now_s + (self._stopwatch() - begin) / ANALYSIS_SHARE
+        self._not_before = now_s + 100 * (self._stopwatch() - begin)  # a hundredth of the time is spent on it
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -287,7 +278,7 @@ class Live:
         recent, normal = _recent_step_s(a) or a.costs.step_s.mid, a.costs.step_s.mid
         slow = False
         if a.phases.baseline is not None and a.costs.step_known:
-            least = max(SMALLEST_CHANGE, SLOWER_NOISES * a.phases.baseline.noise)
+            least = max(SMALLEST_CHANGE, 2 * a.phases.baseline.noise)
             slow = recent / normal > 1 + (least / 2 if state.slow else least)
         if self._watching:
             if not slow:  # a stretch that is slow as a whole is reported as such
@@ -319,9 +310,9 @@ class Live:
             self._report(Occurrence(STALL, now_s, message, number, time_s, ratio))
 
     def _watch_silence(self, a: Analysis, silence_s: float, due_s: float, now_s: float) -> None:
-        if self._late or a.forecast.done or not a.costs.step_known or len(a.run.iterations) < ENOUGH_ROWS:
+        if self._late or a.forecast.done or not a.costs.step_known or len(a.run.iterations) < 8:
             return
-        if silence_s > max(LATE_RATIO * due_s, due_s + LATE_S):
+        if silence_s > max(3 * due_s, due_s + 10):
             self._late = True
             facts = {"silence": silence_s, "due": due_s}
             text = Message("No line for {silence:time}; one was due after {due:time}.", facts)
@@ -353,8 +344,8 @@ class _Levels:
         told = (~a.phases.of(Phase.STEP) & ~stalls) | _beside_events(run)
         if a.phases.eval_interval:  # an evaluation that is missing there would count as not logged
             told |= numbers % a.phases.eval_interval == 0
-        self.told = _level_for(numbers[told & ~ends], self.told, MOST_TOLD)
-        self.stalls = _level_for(numbers[stalls & ~ends], self.stalls, MOST_STALLS)
+        self.told = _level_for(numbers[told & ~ends], self.told, MOST_ROWS // 8)
+        self.stalls = _level_for(numbers[stalls & ~ends], self.stalls, MOST_ROWS // 2)
         self.normal = _level_for(numbers[~stalls & ~told & ~ends], self.normal, MOST_ROWS // 2)
         kept = (told & _sampled(numbers, self.told)) | (stalls & _sampled(numbers, self.stalls))
         kept |= ends | (~told & ~stalls & _sampled(numbers, self.normal))
@@ -396,7 +387,7 @@ def _beside_events(run: Run) -> np.ndarray:
 
 def _recent_step_s(a: Analysis) -> float | None:
     """The middle of the latest iterations, stalls included: a stretch of them is the speed of now."""
-    rows = np.flatnonzero(a.phases.of(Phase.STEP, Phase.STALL))[-RECENT_ROWS:]
+    rows = np.flatnonzero(a.phases.of(Phase.STEP, Phase.STALL))[-11:]
     return median(a.run.iterations.time_s[rows]) * a.costs.device_ratio if len(rows) else None
 
 
@@ -410,7 +401,8 @@ def _until_next_line(a: Analysis) -> float:
     if cost is not None:
         return due + cost.high
     may_evaluate = interval is not None or a.run.logged < 1000
-    return due + (UNKNOWN_EVALUATION_STEPS * a.costs.step_s.high if may_evaluate else 0.0)
+    # The largest published evaluation takes 287 steps.
+    return due + (300 * a.costs.step_s.high if may_evaluate else 0.0)
 
 
 def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead | None]:

@@ -23,8 +23,6 @@ from stepwatch.units import MS, Interval, interval_json
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
-LARGE_PART = 0.02  # of the wall time: a smaller share of stalls explains nothing
-DECIMALS = 3  # of a ratio, as it is printed: what the verdict says can be seen in the figures
 Verdict = Literal["faster", "slower", "same", "unknown"]
 SIDES = ("A", "B")
 PARTS = ("step", "eval", "checkpoint", "compile")
@@ -150,7 +148,8 @@ def _over(after: Interval, before: Interval, scale: float = 1.0) -> Interval:
 
 
 def _printed(ratio: float) -> float:
-    return round(ratio, DECIMALS)
+    """As it is shown, so that what the verdict says can be seen in the figures."""
+    return round(ratio, 3)
 
 
 def _parts(before: Analysis, after: Analysis) -> Iterator[ComparedCost]:
@@ -285,7 +284,7 @@ def _reasons(c: Comparison) -> Iterator[Message]:
         if len(a.regimes.regimes) > 1:
             yield Message("In “{name:word}” the speed changed during the run.", {"name": name})
         stalls, wall = a.goodput.parts_s["stall"], a.goodput.wall_s
-        if wall > 0 and stalls > LARGE_PART * wall:
+        if wall > 0 and stalls > 0.02 * wall:  # a smaller share explains nothing
             facts = {"name": name, "share": stalls / wall}
             yield Message("In “{name:word}” {share:pct} of the time was lost in stalls.", facts)
 

@@ -9,14 +9,19 @@ import numpy as np
 
 from stepwatch.run import Floats
 
-MAD_TO_SD = 1.4826  # of a normal distribution
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
 _ENOUGH = 200_000  # values that show a median or a spread to a fraction of a per cent
 
 
 def median(values: Floats) -> float:
+    """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
     values = np.asarray(values, dtype=np.float64)
-    return float(np.median(values[:: max(1, len(values) // _ENOUGH)])) if len(values) else math.nan
+    values = values[:: max(1, len(values) // _ENOUGH)]
+    if not len(values):
+        return math.nan
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    ordered = np.partition(values, (low, high, len(values) - 1))  # NaN comes last
+    return math.nan if np.isnan(ordered[-1]) else float((ordered[low] + ordered[high]) / 2)
 
 
 def quantile(values: Floats, share: float) -> float:
@@ -30,7 +35,7 @@ def spread(values: Floats) -> float:
     if len(values) < 2:
         return 0.0
     values = values[:: max(1, len(values) // _ENOUGH)]
-    return MAD_TO_SD * median(np.abs(values - median(values)))
+    return 1.4826 * median(np.abs(values - median(values)))  # as of a normal distribution
 
 
 def t_quantile(degrees: float) -> float:
@@ -53,7 +58,9 @@ def running_median(values: Floats, window: int, most_points: int = 2_000) -> Flo
         return np.full(count, median(values))
     half = window // 2
     stride = max(1, count // most_points)
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, window)[::stride], axis=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]
+    ordered = np.partition(windows, (half, window - 1), axis=-1)  # as in median
+    medians = np.where(np.isnan(ordered[:, -1]), np.nan, ordered[:, half])
     inner = np.repeat(medians, stride)[: count - 2 * half]
     return np.concatenate((np.full(half, medians[0]), inner, np.full(half, medians[-1])))
 

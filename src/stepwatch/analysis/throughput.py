@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
 
 MFU_DECAY = 0.9  # nanoGPT's moving average over logged iterations
-_FITTED_ROWS = 400
+FITTED_ROWS = 400  # at the beginning of a log: enough to undo the average
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def flops_behind_mfu(run: Run) -> float | None:
     The printed value is r' = 0.9 r + 0.1 F / (312e12 dt), linear in F: every line gives F, the first printed
     one without any smoothing. The median over the lines is free of the rounding of a single one.
     """
-    printed, times = run.iterations.reported_mfu[:_FITTED_ROWS], run.iterations.time_s[:_FITTED_ROWS]
+    printed, times = run.iterations.reported_mfu[:FITTED_ROWS], run.iterations.time_s[:FITTED_ROWS]
     usable = ~np.isnan(printed) & (printed != SENTINEL_MFU) & (times > 0)
     if not usable.any() or run.reordered:
         return None

@@ -8,16 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from stepwatch.estimator.constants import (
-    ANCHORS,
-    EMULATED_SHARE,
-    FP32_SHARE,
-    FP32_SHARE_SHARED_PIPES,
-    HIGHEST_SHARE,
-    OTHER_SHARE,
-    SHARED_PIPES_SINCE,
-    SLOPE,
-)
+from stepwatch.estimator.constants import ANCHORS, PEAK_SHARES, SHARED_PIPES_SINCE, SLOPE
 from stepwatch.gpus import Gpu, gpus
 from stepwatch.units import TERA
 
@@ -67,7 +58,7 @@ def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
         return Ceiling(measured, "measured")
     if dtype == "bfloat16" and not gpu.has_bf16:
         single = _own_ceiling(gpu, "float32")
-        return single and Ceiling(single.flops * EMULATED_SHARE, "kin")
+        return single and Ceiling(single.flops * PEAK_SHARES.emulated, "kin")
     twin = _measured(gpu, _HALF.get(dtype, ""))
     if twin is not None:
         return Ceiling(twin, "measured")
@@ -95,19 +86,19 @@ def _derived(gpu: Gpu, dtype: str) -> float | None:
     """From the peak: what cards of the same architecture reach of theirs."""
     if dtype == "float32" or (dtype == "tf32" and gpu.tf32_flops is None):
         shared = gpu.compute_capability is not None and gpu.compute_capability >= SHARED_PIPES_SINCE
-        return (gpu.fp32_flops or 0.0) * (FP32_SHARE_SHARED_PIPES if shared else FP32_SHARE)
+        return (gpu.fp32_flops or 0.0) * (PEAK_SHARES.fp32_shared_pipes if shared else PEAK_SHARES.fp32)
     if dtype == "tf32":  # the same share as in half precision
         peak = gpu.bf16_flops or gpu.fp16_flops
         ceiling = _own_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
-        return (gpu.tf32_flops or 0.0) * (ceiling.flops / peak if ceiling and peak else OTHER_SHARE)
+        return (gpu.tf32_flops or 0.0) * (ceiling.flops / peak if ceiling and peak else PEAK_SHARES.other_makers)
     peak = gpu.bf16_flops if dtype == "bfloat16" else gpu.fp16_flops
     if peak is None:
         single = _own_ceiling(gpu, "float32")  # no tensor cores: autocast converts and gains nothing
         return single and single.flops
     anchor = ANCHORS.get(gpu.compute_capability) if gpu.compute_capability else None
     if anchor is None or not gpu.tdp_w:
-        return peak * OTHER_SHARE
-    return peak * min(HIGHEST_SHARE, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
+        return peak * PEAK_SHARES.other_makers
+    return peak * min(PEAK_SHARES.highest, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
 
 
 @cache

@@ -36,12 +36,21 @@ ANCHORS = {
     (10, 0): -0.089,
     (12, 0): -0.288,
 }
-HIGHEST_SHARE = 1.1  # GeForce cards boost past the advertised clock by up to 13 %
-OTHER_SHARE = 0.75  # cards of other makers: RX 7900 XT and XTX reach 0.74 to 0.81
-# Medians of the table: fp32 without tensor cores, and bf16 emulated by cards before compute capability 8.
-FP32_SHARE, FP32_SHARE_SHARED_PIPES = 0.9, 0.68
 SHARED_PIPES_SINCE = (8, 6)  # fp32 and integers share the second half of the cores
-EMULATED_SHARE = 0.56
+
+
+@dataclass(frozen=True, slots=True)
+class PeakShares:
+    """Shares of the advertised peak; fp32 and emulated are medians of matmul_ceilings.tsv."""
+
+    highest: float = 1.1  # GeForce cards boost past the advertised clock by up to 13 %
+    other_makers: float = 0.75  # RX 7900 XT and XTX reach 0.74 to 0.81
+    fp32: float = 0.9  # without tensor cores
+    fp32_shared_pipes: float = 0.68
+    emulated: float = 0.56  # bf16 by cards before compute capability 8, as a share of what fp32 reaches
+
+
+PEAK_SHARES = PeakShares()
 
 # --- the step (step.py) ---------------------------------------------------------------------------------------------
 
@@ -50,16 +59,26 @@ LARGE_CACHE = frozenset({(8, 9), (12, 0)})
 # FlashAttention-2 reaches 50 to 73 % of an A100's peak, yet 35 % of an H100's (arXiv 2307.08691, 2407.08608).
 SLOW_FLASH = frozenset({(9, 0), (10, 0)})
 TENSOR_CORES_SINCE = (7, 0)
-# The softmax between the products weighs more for small heads: heads of 128 run about 15 % faster than of 64
-# (FlashAttention-2, figure 4).
-SOFTMAX_SHARE, USUAL_HEAD = 0.3, 64
 RECOMPUTED = 4 / 3  # activation checkpointing runs the forward pass, a third of both, once more
-BACKWARD_SHARE = 2 / 3
-COPY_SHARE = 0.92  # of the nominal bandwidth, what a large copy is taken to reach: no card was at hand to measure it
-GRADIENT_BYTES = 4  # all-reduced in fp32
-# Within a node the buckets and NCCL's kernels cost the same for any number of cards; every doubling of the nodes
-# adds about half as much again (llm-foundry: 9 % from 1 to 16 nodes of A100, 13 % from 1 to 64 of H100).
-PER_DOUBLING = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StepPhysics:
+    """What is the same on every card."""
+
+    # The softmax between the products weighs more for small heads: heads of 128 run about 15 % faster than of 64
+    # (FlashAttention-2, figure 4).
+    softmax_share: float = 0.3
+    usual_head: int = 64
+    backward_share: float = 2 / 3
+    copy_share: float = 0.92  # of the nominal bandwidth, by a large copy: no card was at hand to measure it
+    gradient_bytes: int = 4  # all-reduced in fp32
+    # Within a node the buckets and NCCL's kernels cost the same for any number of cards; every doubling of the nodes
+    # adds about half as much again (llm-foundry: 9 % from 1 to 16 nodes of A100, 13 % from 1 to 64 of H100).
+    waiting_per_doubling: float = 0.5
+
+
+STEP = StepPhysics()
 
 # --- evaluation and checkpoint --------------------------------------------------------------------------------------
 
@@ -74,41 +93,77 @@ SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for a disk that nothi
 
 # --- the first iteration --------------------------------------------------------------------------------------------
 
-# First iteration minus evaluation and step: 2 s with a warm cache, 7 to 13 s (4070, 6 layers), 21 s (3080 Ti), 29 s
-# (V100), 50 s (H200, 48 layers). The host compiles, so that layers matter and the card does not.
-COMPILE_S, COMPILE_S_PER_LAYER, WARM_SHARE, COLD_SHARE = 10.0, 0.8, 0.15, 2.5
+
+@dataclass(frozen=True, slots=True)
+class CompileTimes:
+    """First iteration minus evaluation and step; the host compiles, so that layers matter and the card does not.
+
+    2 s with a warm cache, 7 to 13 s (4070, 6 layers), 21 s (3080 Ti), 29 s (V100), 50 s (H200, 48 layers).
+    """
+
+    base_s: float = 10.0
+    per_layer_s: float = 0.8
+    warm: float = 0.15  # times the middle, as is cold
+    cold: float = 2.5
+    warm_measured: float = 0.25  # where `stepwatch calibrate` has compiled on the machine
+    cold_measured: float = 1.6
+
+
+COMPILE = CompileTimes()
 EAGER_START = Interval(0.2, 1.0, 4.0)
 
 # --- memory (NANOGPT 5) ---------------------------------------------------------------------------------------------
 
 ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
 SAVED_BYTES_PER_PARAM = 12.0  # of these all but the gradient
-AUTOCAST_BYTES_PER_PARAM = 2.0  # a two-byte copy of each weight while the graph needs it
-# Per token, layer and unit of width, autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8.
-LAYER_BYTES, LAYER_BYTES_FP32 = 36.0, 56.0
-DROPOUT_BYTES = 6.0  # masks of one byte, and the outputs that they force to be kept
-COMPILED_SHARE = 0.85  # inductor recomputes pointwise results: 0.6 to 0.85, the upper end as the 4070 at batch 16 asks
-RECOMPUTED_BYTES = 4.0  # activation checkpointing keeps the input of each layer
-SCORE_BYTES, SCORE_BYTES_FP32 = 6.5, 11.0  # per head and pair of positions: 5 to 8 under autocast
-# Per logit: bf16, fp32, the softmax and its gradient eager; inductor never holds all of them.
-LOGIT_BYTES, LOGIT_BYTES_COMPILED = 12.0, 6.0
-CONTEXT_BYTES = 0.5 * GIGA  # 0.3 to 0.6
-DISPLAY_BYTES = 0.8 * GIGA  # 0.5 to 1.5 on a card that drives a screen
-MEMORY_SPREAD = 0.2  # of the activations and of the allocator's slack; published cases lie within it
-FIXED_SPREAD = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBytes:
+    """Bytes of one card; those of a layer are per token and unit of width."""
+
+    autocast_per_param: float = 2.0  # a two-byte copy of each weight while the graph needs it
+    layer: float = 36.0  # autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8
+    layer_fp32: float = 56.0
+    dropout: float = 6.0  # masks of one byte, and the outputs that they force to be kept
+    compiled_share: float = 0.85  # inductor recomputes pointwise results: 0.6 to 0.85; the 4070 at batch 16 asks most
+    recomputed: float = 4.0  # activation checkpointing keeps the input of each layer
+    score: float = 6.5  # per head and pair of positions: 5 to 8 under autocast
+    score_fp32: float = 11.0
+    logit: float = 12.0  # bf16, fp32, the softmax and its gradient eager ...
+    logit_compiled: float = 6.0  # ... inductor never holds all of them
+    context: float = 0.5 * GIGA  # 0.3 to 0.6
+    display: float = 0.8 * GIGA  # 0.5 to 1.5 on a card that drives a screen
+    spread: float = 0.2  # of the activations and of the allocator's slack; published cases lie within it
+    fixed_spread: float = 0.05
+
+
+MEMORY = MemoryBytes()
 
 # --- a machine that was measured (measured.py) ----------------------------------------------------------------------
 
 SEQUENCES = 8  # that `stepwatch calibrate` measures the attention over
 COMPILED_LAYERS = 2  # of the model that it compiles
-TENSORS_SAVED = 4  # of each weight: itself, and Adam's two moments and count of steps
-# How far the truth may lie from the estimate in nine of ten cases on a machine at rest; the unrest that was measured
-# adds to it. Chosen by eye on the shapes that benchmarks/calibration.py calls seen and other, not fitted.
-STEP_DOUBT, EVALUATION_DOUBT, COMPILED_DOUBT, MOST_DOUBT = 0.15, 0.18, 0.3, 0.8
-NOISE_SHARE = 1.5
-# Small checkpoints took up to 1.7 times the estimate in the runs of benchmarks/calibration.py, held-out ones included.
-FASTER_SAVE, SLOWER_SAVE = 0.75, 1.75
-WARM_COMPILE, COLD_COMPILE = 0.25, 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDoubt:
+    """How far the truth may lie from the estimate in nine of ten cases on a machine at rest; measured unrest adds.
+
+    Chosen by eye on the shapes that benchmarks/calibration.py calls seen and other, not fitted.
+    """
+
+    step: float = 0.15
+    evaluation: float = 0.18
+    compiled: float = 0.3
+    most: float = 0.8
+    times_noise: float = 1.5
+    # Small checkpoints took up to 1.7 times the estimate in the runs of benchmarks/calibration.py, held-out included.
+    faster_save: float = 0.75
+    slower_save: float = 1.75
+
+
+DOUBT = MeasuredDoubt()
 
 # --- a whole run ----------------------------------------------------------------------------------------------------
 

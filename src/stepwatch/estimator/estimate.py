@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stepwatch.estimator.constants import (
-    COLD_COMPILE,
-    COLD_SHARE,
-    COMPILE_S,
-    COMPILE_S_PER_LAYER,
+    COMPILE,
     COMPILED_LAYERS,
+    DOUBT,
     EAGER_START,
-    EVALUATION_DOUBT,
-    FASTER_SAVE,
     FASTEST_SAVE,
     FORWARD_SPREAD,
     RECOMPUTED,
     SAVE_BYTES_PER_S,
-    SLOWER_SAVE,
     SLOWEST_SAVE,
-    STEP_DOUBT,
-    WARM_COMPILE,
-    WARM_SHARE,
     fitted,
     widths,
 )
-from stepwatch.estimator.measured import doubt, measured_checkpoint_s, measured_evaluation_s, measured_step
 from stepwatch.estimator.memory import checkpoint_bytes, vram_bytes
 from stepwatch.estimator.priors import forward_share
 from stepwatch.estimator.step import Machine, Term, arithmetic, communication_s, machine, step_terms
 from stepwatch.estimator.workload import Workload, least_flops_per_iteration
 from stepwatch.gpus import Gpu
-from stepwatch.gpus.calibration import Calibration
 from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.units import Z90, Interval
+
+if TYPE_CHECKING:
+    from stepwatch.gpus.calibration import Calibration
 
 Bound = Literal["compute", "memory", "launch", "communication"]
 _BOUNDS: dict[Bound, frozenset[str]] = {
@@ -76,9 +69,18 @@ def estimate(
     low, high = widths()[_kind(workload, known)]
     mid = max(sum(term.seconds for term in terms), floor_s)
     step_s = Interval(max(mid * low, floor_s), mid, mid * high)
+
+    # 2 x eval_iters forward passes on one card, each a share of a micro-step; the two are wrong independently.
+    outside = {"optimizer", "iteration", "communication"}
+    micro_s = sum(term.seconds for term in terms if term.name not in outside) / workload.micro_steps
+    again = RECOMPUTED if workload.activation_checkpointing else 1.0  # nothing is recomputed without a backward pass
+    eval_s = 2 * workload.eval_iters * forward_share(workload.compile) / again * micro_s
+    faster, slower = (
+        math.exp(math.hypot(math.log(end / mid), Z90 * FORWARD_SPREAD)) for end in (step_s.low, step_s.high)
+    )
     return Estimate(
         step_s=step_s,
-        eval_s=_evaluation(workload, step_s, terms),
+        eval_s=Interval(eval_s / faster, eval_s, eval_s * slower),
         checkpoint_s=_checkpoint(workload, gpu.calibration),
         compile_s=_compilation(workload, gpu.calibration),
         vram_bytes=vram_bytes(workload, gpu),
@@ -90,6 +92,8 @@ def estimate(
 
 def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | float | None) -> Estimate:
     """From the parts that were measured; in float32, whatever dtype is asked for, as nanoGPT does without a card."""
+    from stepwatch.estimator.measured import doubt, measured_evaluation_s, measured_step
+
     workload = replace(workload, dtype="float32")
     floor_s = floor_step_s(workload, gpu) or 0.0
     terms = measured_step(workload, known)
@@ -97,7 +101,7 @@ def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | 
     micro_s = sum(term.seconds for term in terms if term.name != "optimizer") / workload.micro_steps
     terms = (*terms, Term("communication", communication_s(workload, rate, fitted(), micro_s)))
     step_s, evaluation_s = max(sum(term.seconds for term in terms), floor_s), measured_evaluation_s(workload, known)
-    slower, eval_slower = (1 + doubt(workload, known, least) for least in (STEP_DOUBT, EVALUATION_DOUBT))
+    slower, eval_slower = (1 + doubt(workload, known, least) for least in (DOUBT.step, DOUBT.evaluation))
     return Estimate(
         step_s=Interval(max(step_s / slower, floor_s), step_s, step_s * slower),
         eval_s=Interval(evaluation_s / eval_slower, evaluation_s, evaluation_s * eval_slower),
@@ -134,35 +138,25 @@ def _kind(workload: Workload, known: Machine) -> str:
     return "several" if workload.world_size > 1 else "single"
 
 
-def _evaluation(workload: Workload, step_s: Interval, terms: tuple[Term, ...]) -> Interval:
-    """2 x eval_iters forward passes on one card, each a share of a micro-step; the two are wrong independently."""
-    outside = {"optimizer", "iteration", "communication"}
-    micro_s = sum(term.seconds for term in terms if term.name not in outside) / workload.micro_steps
-    again = RECOMPUTED if workload.activation_checkpointing else 1.0  # nothing is recomputed without a backward pass
-    mid = 2 * workload.eval_iters * forward_share(workload.compile) / again * micro_s
-    faster, slower = (
-        math.exp(math.hypot(math.log(end / step_s.mid), Z90 * FORWARD_SPREAD)) for end in (step_s.low, step_s.high)
-    )
-    return Interval(mid / faster, mid, mid * slower)
-
-
 def _checkpoint(workload: Workload, known: Calibration | None) -> Interval:
     size = checkpoint_bytes(workload)
     if known is not None:
+        from stepwatch.estimator.measured import measured_checkpoint_s
+
         mid = measured_checkpoint_s(workload, known, size)
-        return Interval(mid * FASTER_SAVE, mid, mid * SLOWER_SAVE)
+        return Interval(mid * DOUBT.faster_save, mid, mid * DOUBT.slower_save)
     return Interval(size / FASTEST_SAVE, size / SAVE_BYTES_PER_S, size / SLOWEST_SAVE)
 
 
 def _compilation(workload: Workload, known: Calibration | None) -> Interval:
     if workload.compile is False:
         return EAGER_START
-    mid = COMPILE_S + COMPILE_S_PER_LAYER * workload.n_layer
+    mid = COMPILE.base_s + COMPILE.per_layer_s * workload.n_layer
     timed = None if known is None else known.figures.get("compile")
     if timed is not None:
-        mid *= timed.value / (COMPILE_S + COMPILE_S_PER_LAYER * COMPILED_LAYERS)
-        return Interval(mid * WARM_COMPILE, mid, mid * COLD_COMPILE)
-    return Interval(mid * WARM_SHARE, mid, mid * COLD_SHARE)
+        mid *= timed.value / (COMPILE.base_s + COMPILE.per_layer_s * COMPILED_LAYERS)
+        return Interval(mid * COMPILE.warm_measured, mid, mid * COMPILE.cold_measured)
+    return Interval(mid * COMPILE.warm, mid, mid * COMPILE.cold)
 
 
 def _bound(terms: tuple[Term, ...]) -> Bound:

@@ -13,19 +13,10 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Literal
 
-from stepwatch.estimator.constants import (
-    COMPILED_DOUBT,
-    FORWARD_AND_BACKWARD,
-    LAYER_WEIGHTS,
-    MATRICES,
-    MOST_DOUBT,
-    NOISE_SHARE,
-    SEQUENCES,
-    TENSORS_SAVED,
-)
+from stepwatch.estimator.constants import DOUBT, FORWARD_AND_BACKWARD, LAYER_WEIGHTS, MATRICES, SEQUENCES
 from stepwatch.estimator.step import Term
 from stepwatch.estimator.workload import Workload
-from stepwatch.gpus.calibration import Axis, Calibration, Curve
+from stepwatch.gpus.calibration import Calibration, Curve
 
 Passes = Literal["forward", "both"]
 # Above the last point: what grows in proportion there, and what matters no more, since a row left the cache long ago.
@@ -34,21 +25,40 @@ PROPORTIONAL, SATURATED = frozenset({"tokens", "logits", "elements", "block_size
 
 def measured_terms(workload: Workload, known: Calibration, passes: Passes = "both") -> tuple[Term, ...]:
     """Seconds of a micro-step, or of a forward pass."""
-    width, tokens = workload.n_embd, workload.tokens_per_micro_step
-    layers = workload.n_layer * _layer_s(workload, known, passes)
+    width, tokens, depth = workload.n_embd, workload.tokens_per_micro_step, workload.n_layer
+    recomputed = workload.activation_checkpointing and passes == "both"
+
+    def part(name: str, place: tuple[float, float], scaled_by: int) -> float:
+        seconds = interpolated(known.curves[f"{name}_{passes}"], place, scaled_by)
+        if recomputed:
+            seconds += interpolated(known.curves[f"{name}_forward"], place, scaled_by)
+        return seconds
+
+    biases = max(1.0, known.figures["bias"].value) if workload.bias else 1.0
+    layers = depth * (part("layer", (tokens, width), 1) * biases)
     ends = interpolated(known.curves[f"head_{passes}"], (tokens * workload.vocab_size, workload.vocab_size, width))
     ends += interpolated(known.curves[f"embedding_{passes}"], (workload.vocab_size * width,))
-    attention, scores = _attention_s(workload, known, passes)
+
+    sequences = workload.batch_size * workload.n_head * depth / SEQUENCES
+    place = (workload.block_size, width / workload.n_head)
+    attention, scores = sequences * part("attention", place, 0), 0.0
+    dropout = workload.dropout > 0 and passes == "both"
+    if dropout or workload.flash is False:  # what writing the scores out adds
+        scores = max(0.0, sequences * part("scores", place, 0) - attention)
+    dropout_s = 0.0
+    if dropout:  # after the embeddings, the attention and the MLP of each layer
+        dropout_s = tokens * width * (2 * depth + 1) * known.figures["dropout_element"].value
+
     compiled = known.figures.get("compiled_share") if workload.compile else None
     share = 1.0 if compiled is None else compiled.value
     flops = known.figures["matmul_float32"].value * (1 if passes == "both" else 3)
     per_weight = FORWARD_AND_BACKWARD * tokens
-    products = min(per_weight * LAYER_WEIGHTS * width * width * workload.n_layer / flops, layers)
+    products = min(per_weight * LAYER_WEIGHTS * width * width * depth / flops, layers)
     head = min(per_weight * width * workload.vocab_size / flops, ends)
     return (
         Term("matmul", (products + head) * share),
         Term("attention", attention * share),
-        Term("elementwise", (layers - products + _dropout_s(workload, known, passes)) * share),
+        Term("elementwise", (layers - products + dropout_s) * share),
         Term("scores", scores * share),
         Term("logits", (ends - head) * share),
         Term("iteration", known.figures["batch_sequence"].value * workload.batch_size),
@@ -57,9 +67,18 @@ def measured_terms(workload: Workload, known: Calibration, passes: Passes = "bot
 
 def measured_step(workload: Workload, known: Calibration) -> tuple[Term, ...]:
     """Micro-steps and the optimizer."""
-    micro = (Term(name, seconds * workload.micro_steps) for name, seconds in measured_terms(workload, known))
-    *work, batch = micro
-    return (*work, Term("optimizer", _optimizer_s(workload, known)), batch)
+
+    def updated_s(elements: float) -> float:
+        return interpolated(known.curves["optimizer"], (elements,))
+
+    width = workload.n_embd
+    layer = sum(updated_s(squares * width * width) for squares in MATRICES) + 2 * updated_s(width)
+    biases = 6 * updated_s(2 * width) if workload.bias else 0.0
+    rest = updated_s(workload.vocab_size * width) + updated_s(workload.block_size * width) + updated_s(width)
+    optimizer_s = workload.n_layer * (layer + biases) + rest
+    optimizer_s = optimizer_s * workload.n_params / workload.shape_params
+    *work, batch = (Term(name, seconds * workload.micro_steps) for name, seconds in measured_terms(workload, known))
+    return (*work, Term("optimizer", optimizer_s), batch)
 
 
 def measured_evaluation_s(workload: Workload, known: Calibration) -> float:
@@ -69,59 +88,14 @@ def measured_evaluation_s(workload: Workload, known: Calibration) -> float:
 
 def measured_checkpoint_s(workload: Workload, known: Calibration, size: float) -> float:
     tensors = (12 if workload.bias else 6) * workload.n_layer + (4 if workload.bias else 3)
-    return TENSORS_SAVED * tensors * known.figures["save_tensor"].value + size / known.figures["save_rate"].value
+    files = 4 * tensors  # of each weight: itself, and Adam's two moments and count of steps
+    return files * known.figures["save_tensor"].value + size / known.figures["save_rate"].value
 
 
 def doubt(workload: Workload, known: Calibration, least: float) -> float:
     """Half the width of an interval, as a share of its middle."""
-    unmeasured = COMPILED_DOUBT if workload.compile is not False else 0.0
-    return min(MOST_DOUBT, math.sqrt(least**2 + (NOISE_SHARE * known.noise) ** 2 + unmeasured**2))
-
-
-def _layer_s(workload: Workload, known: Calibration, passes: Passes) -> float:
-    def once(of: Passes) -> float:
-        return interpolated(known.curves[f"layer_{of}"], (workload.tokens_per_micro_step, workload.n_embd), scaled_by=1)
-
-    seconds = once(passes)
-    if workload.activation_checkpointing and passes == "both":
-        seconds += once("forward")
-    return seconds * (max(1.0, known.figures["bias"].value) if workload.bias else 1.0)
-
-
-def _attention_s(workload: Workload, known: Calibration, passes: Passes) -> tuple[float, float]:
-    """Of all layers; with dropout or without flash attention, also what writing the scores out adds."""
-    sequences = workload.batch_size * workload.n_head * workload.n_layer / SEQUENCES
-    place = (workload.block_size, workload.n_embd / workload.n_head)
-
-    def of(name: str) -> float:
-        seconds = interpolated(known.curves[f"{name}_{passes}"], place, scaled_by=0)
-        if workload.activation_checkpointing and passes == "both":
-            seconds += interpolated(known.curves[f"{name}_forward"], place, scaled_by=0)
-        return sequences * seconds
-
-    flash = of("attention")
-    written = workload.flash is False or (workload.dropout > 0 and passes == "both")
-    return flash, max(0.0, of("scores") - flash) if written else 0.0
-
-
-def _dropout_s(workload: Workload, known: Calibration, passes: Passes) -> float:
-    """After the embeddings, the attention and the MLP of each layer."""
-    if workload.dropout <= 0 or passes == "forward":
-        return 0.0
-    elements = workload.tokens_per_micro_step * workload.n_embd * (2 * workload.n_layer + 1)
-    return elements * known.figures["dropout_element"].value
-
-
-def _optimizer_s(workload: Workload, known: Calibration) -> float:
-    def of(elements: float) -> float:
-        return interpolated(known.curves["optimizer"], (elements,))
-
-    width = workload.n_embd
-    layer = sum(of(squares * width * width) for squares in MATRICES) + 2 * of(width)
-    biases = 6 * of(2 * width) if workload.bias else 0.0
-    rest = of(workload.vocab_size * width) + of(workload.block_size * width) + of(width)
-    shape_s = workload.n_layer * (layer + biases) + rest
-    return shape_s * (workload.stated_params or workload.shape_params) / workload.shape_params
+    unmeasured = DOUBT.compiled if workload.compile is not False else 0.0
+    return min(DOUBT.most, math.sqrt(least**2 + (DOUBT.times_noise * known.noise) ** 2 + unmeasured**2))
 
 
 # --- interpolation ----------------------------------------------------------------------------------------------
@@ -134,9 +108,14 @@ def interpolated(curve: Curve, place: Sequence[float], scaled_by: int | None = N
     """
     shape = [len(axis.points) for axis in curve.axes]
     times = 1.0 if scaled_by is None else place[scaled_by]
+    cells = []  # along each axis the two neighbours of the value, with their weights
     for axis, value in zip(curve.axes, place, strict=True):
-        times *= max(1.0, value / axis.points[-1]) if axis.name in PROPORTIONAL else 1.0
-    cells = [_cell(axis, value) for axis, value in zip(curve.axes, place, strict=True)]
+        points = axis.points
+        times *= max(1.0, value / points[-1]) if axis.name in PROPORTIONAL else 1.0
+        inside = min(value, points[-1]) if axis.name in PROPORTIONAL | SATURATED else value
+        low = min(max(bisect_right(points, inside) - 1, 0), len(points) - 2)
+        share = max(0.0, (inside - points[low]) / (points[low + 1] - points[low]))
+        cells.append(((low, 1.0 - share), (low + 1, share)))
     values = rising(curve)
     total = 0.0
     for corner in itertools.product(*cells):
@@ -145,16 +124,6 @@ def interpolated(curve: Curve, place: Sequence[float], scaled_by: int | None = N
         scale = 1.0 if scaled_by is None else curve.axes[scaled_by].points[corner[scaled_by][0]]
         total += weight * values[at] / scale
     return total * times
-
-
-def _cell(axis: Axis, value: float) -> tuple[tuple[int, float], tuple[int, float]]:
-    """The two neighbours of a value with their weights."""
-    points = axis.points
-    if axis.name in PROPORTIONAL | SATURATED:
-        value = min(value, points[-1])
-    low = min(max(bisect_right(points, value) - 1, 0), len(points) - 2)
-    share = max(0.0, (value - points[low]) / (points[low + 1] - points[low]))
-    return (low, 1.0 - share), (low + 1, share)
 
 
 def rising(curve: Curve) -> list[float]:

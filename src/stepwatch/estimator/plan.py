@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +28,6 @@ from stepwatch.settings import PRIVATE, Origin, Settings, Value, flops_per_token
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"
-MODEL_NAMES = tuple(MODELS)
 WIDTH_PER_LAYER = 64  # GPT-2 small is 12 x 64 wide, and so is nanochat at every depth
 _SHAPE = ("n_layer", "n_head", "n_embd")
 # Larger than anything that was ever trained: a slip of the keyboard.
@@ -102,20 +100,51 @@ def plan(
     claim: str | None = None,
 ) -> Plan:
     """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
-    settings, notes = _with_vocabulary(_with_dtype(settings, gpu))
+    notes: list[Message] = []
+    if gpu.segment == "cpu" and settings.text("dtype") != "float32":
+        # On a processor train.py computes in float32, whatever dtype says.
+        settings = settings.beneath(Settings.of(Origin.FORMAT_DEFAULT, {"dtype": "float32"}))
+    dataset = settings.text("dataset") or ""
+    if "vocab_size" not in settings and dataset.endswith("_char"):
+        # A character-level dataset brings its own small vocabulary in meta.pkl, whatever the config says.
+        size = 65 if dataset == "shakespeare_char" else 128  # ASCII
+        settings = settings.beneath(Settings.of(Origin.INFERRED, {"vocab_size": size}))
+        if dataset != "shakespeare_char":
+            notes.append(
+                Message(
+                    "A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size}
+                )
+            )
     if n_gpus is not None:
         settings = settings.beneath(Settings.of(Origin.USER, {"world_size": n_gpus}))
-    settings, guessed = _with_shape(_with_batch(settings))
+    settings, guessed = _with_shape_and_batch(settings)
     workload, complete = _workload(settings, gpu)
     found = estimate(workload, gpu, link=link)
     peak = gpu.peak_flops(workload.dtype).flops
     if found is None or not peak:
-        raise _unknown_speed(gpu)
+        remedy = Message("name a graphics card with --gpu; `stepwatch gpus` lists them")
+        if gpu.segment == "cpu":
+            remedy = Message("name a graphics card with --gpu, or measure this machine: stepwatch calibrate")
+        unknown = Message("nothing is known of the speed of “{name:word}”", {"name": gpu.name})
+        raise InputError(gpu.remark or unknown, remedy)
     flops, least = flops_per_iteration(workload), least_flops_per_iteration(workload)
     if guessed:  # without a shape only what the parameters need, attention left out
         flops = flops_per_token(workload.n_params) * workload.tokens_per_iteration
         floor_s = flops / least * found.floor_step_s
         least, found = flops, replace(found, floor_step_s=min(floor_s, found.step_s.low))
+    if gpu.remark is not None:
+        notes.append(gpu.remark)
+    if gpu.is_laptop:
+        notes.append(
+            Message("A laptop's card is as fast as its power limit lets it be; this is for the upper end of its range.")
+        )
+    if workload.world_size > 1:
+        rate = link_bytes_per_s(gpu, workload.world_size, link)
+        notes.append(
+            Message(
+                "The cards are taken to send {rate:size} a second to each other; --link changes that.", {"rate": rate}
+            )
+        )
     whole = total(found, complete)
     result = Plan(
         settings=complete,
@@ -136,32 +165,9 @@ def plan(
         shape_guessed=guessed,
         emulated=workload.dtype == "bfloat16" and not gpu.has_bf16,
         link=link,
-        notes=(*notes, *_notes_on_cards(workload, gpu, link)),
+        notes=tuple(notes),
     )
     return result if claim is None else replace(result, claim=judge(claim, result))
-
-
-def _unknown_speed(gpu: Gpu) -> InputError:
-    remedy = Message("name a graphics card with --gpu; `stepwatch gpus` lists them")
-    if gpu.segment == "cpu":
-        remedy = Message("name a graphics card with --gpu, or measure this machine: stepwatch calibrate")
-    return InputError(
-        gpu.remark or Message("nothing is known of the speed of “{name:word}”", {"name": gpu.name}), remedy
-    )
-
-
-def _notes_on_cards(workload: Workload, gpu: Gpu, link: str | float | None) -> Iterator[Message]:
-    if gpu.remark is not None:
-        yield gpu.remark
-    if gpu.is_laptop:
-        yield Message(
-            "A laptop's card is as fast as its power limit lets it be; this is for the upper end of its range."
-        )
-    if workload.world_size > 1:
-        rate = link_bytes_per_s(gpu, workload.world_size, link)
-        yield Message(
-            "The cards are taken to send {rate:size} a second to each other; --link changes that.", {"rate": rate}
-        )
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -174,11 +180,22 @@ def named_shape(model: str | None, depth: int | None) -> dict[str, Value]:
     return dict(MODELS[model]) if model is not None else {}
 
 
-def _with_shape(settings: Settings) -> tuple[Settings, bool]:
-    """Only the number of parameters is known: a GPT of that size, as deep as GPTs of its size are."""
+def _with_shape_and_batch(settings: Settings) -> tuple[Settings, bool]:
+    """Where only the tokens of an iteration or the parameters are known; True where the shape is a guess."""
+    tokens = settings.count("tokens_per_iter")
+    if tokens is not None and "batch_size" not in settings and "gradient_accumulation_steps" not in settings:
+        # A micro-batch that divides the tokens, and as many as it takes.
+        sequences = max(tokens // (settings.count("block_size") or NANOGPT.block_size), 1)
+        cards = settings.count("world_size") or 1
+        sizes = range(NANOGPT.batch_size, 0, -1)
+        batch = next((size for size in sizes if sequences % size == 0 and sequences // size % cards == 0), 1)
+        found: dict[str, Value] = {"batch_size": batch, "gradient_accumulation_steps": sequences // batch}
+        settings = settings.beneath(Settings.of(Origin.INFERRED, found))
+
     n_params = settings.number("n_params")
     if n_params is None or any(name in settings for name in _SHAPE) or settings.text("init_from") in MODELS:
         return settings, False
+    # A GPT of that size, as deep as GPTs of its size are.
     vocabulary = settings.count("vocab_size") or NANOGPT.vocab_size
 
     def size(depth: int) -> float:
@@ -191,43 +208,6 @@ def _with_shape(settings: Settings) -> tuple[Settings, bool]:
     return settings.beneath(Settings.of(Origin.INFERRED, guess)), True
 
 
-def _with_vocabulary(settings: Settings) -> tuple[Settings, tuple[Message, ...]]:
-    """A character-level dataset brings its own small vocabulary in meta.pkl, whatever the config says."""
-    dataset = settings.text("dataset") or ""
-    if "vocab_size" in settings or not dataset.endswith("_char"):
-        return settings, ()
-    size = 65
-    notes: tuple[Message, ...] = ()
-    if dataset != "shakespeare_char":
-        size = 128  # ASCII
-        notes = (
-            Message(
-                "A vocabulary of {size:n} characters was assumed; give its size with --vocab_size=…", {"size": size}
-            ),
-        )
-    return settings.beneath(Settings.of(Origin.INFERRED, {"vocab_size": size})), notes
-
-
-def _with_dtype(settings: Settings, gpu: Gpu) -> Settings:
-    """On a processor train.py computes in float32, whatever dtype says."""
-    if gpu.segment != "cpu" or settings.text("dtype") == "float32":
-        return settings
-    return settings.beneath(Settings.of(Origin.FORMAT_DEFAULT, {"dtype": "float32"}))
-
-
-def _with_batch(settings: Settings) -> Settings:
-    """Only the tokens of an iteration are known: a micro-batch that divides them, and as many as it takes."""
-    tokens = settings.count("tokens_per_iter")
-    if tokens is None or "batch_size" in settings or "gradient_accumulation_steps" in settings:
-        return settings
-    sequences = max(tokens // (settings.count("block_size") or NANOGPT.block_size), 1)
-    cards = settings.count("world_size") or 1
-    sizes = range(NANOGPT.batch_size, 0, -1)
-    batch = next((size for size in sizes if sequences % size == 0 and sequences // size % cards == 0), 1)
-    guess: dict[str, Value] = {"batch_size": batch, "gradient_accumulation_steps": sequences // batch}
-    return settings.beneath(Settings.of(Origin.INFERRED, guess))
-
-
 def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
     _check(settings)
     try:
@@ -235,13 +215,18 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
         # where it must be.
         workload, assumed = Workload.from_settings(settings, has_bf16=gpu.has_bf16 or gpu.vendor == "NVIDIA")
     except ValueError as error:
-        raise _nonsense(settings, error) from error
-    _check_agreement(settings, workload)
-    return workload, Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(settings)
+        width, heads = settings.count("n_embd") or NANOGPT.n_embd, settings.count("n_head") or NANOGPT.n_head
+        if width % heads:
+            facts = {"width": width, "heads": heads}
+            raise UsageError(
+                Message("n_embd = {width:n} cannot be divided among n_head = {heads:n} heads", facts),
+                Message("choose n_embd as a multiple of n_head, for example 64 times it"),
+            ) from error
+        raise UsageError(
+            Message("these settings make no sense: {reason:word}", {"reason": error}), Message("check the config")
+        ) from error
 
-
-def _check_agreement(settings: Settings, workload: Workload) -> None:
-    """Figures that say the same thing twice, and differently. Only what was given by hand is refused for it."""
+    # Figures that say the same thing twice, and differently. Only what was given by hand is refused for it.
     stated = settings.number("n_params")
     counted = workload.shape_params
     if stated and settings["n_params"].origin is not Origin.LOG and not 0.8 < counted / stated < 1.25:
@@ -254,11 +239,14 @@ def _check_agreement(settings: Settings, workload: Workload) -> None:
         )
     tokens = settings.number("tokens_per_iter")
     if tokens and settings["tokens_per_iter"].origin is not Origin.LOG and tokens != workload.tokens_per_iteration:
-        facts = {"tokens": tokens, "counted": workload.tokens_per_iteration}
         raise UsageError(
-            Message("tokens_per_iter = {tokens:n} is not what batch, accumulation and block give: {counted:n}", facts),
+            Message(
+                "tokens_per_iter = {tokens:n} is not what batch, accumulation and block give: {counted:n}",
+                {"tokens": tokens, "counted": workload.tokens_per_iteration},
+            ),
             Message("give tokens_per_iter alone, as a multiple of block_size"),
         )
+    return workload, Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(settings)
 
 
 def _check(settings: Settings) -> None:
@@ -281,20 +269,6 @@ def _check(settings: Settings) -> None:
             Message("“{value:word}” is not a value for {name:word}", {"value": dtype, "name": "dtype"}),
             Message("dtype is one of {names:word}", {"names": "bfloat16, float16, float32"}),
         )
-
-
-def _nonsense(settings: Settings, error: ValueError) -> UsageError:
-    width, heads = settings.count("n_embd") or NANOGPT.n_embd, settings.count("n_head") or NANOGPT.n_head
-    if width % heads:
-        return UsageError(
-            Message(
-                "n_embd = {width:n} cannot be divided among n_head = {heads:n} heads", {"width": width, "heads": heads}
-            ),
-            Message("choose n_embd as a multiple of n_head, for example 64 times it"),
-        )
-    return UsageError(
-        Message("these settings make no sense: {reason:word}", {"reason": error}), Message("check the config")
-    )
 
 
 # --- claims -----------------------------------------------------------------------------------------------------
@@ -333,26 +307,26 @@ _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3}){2,}")
 
 def judge(text: str, of: Plan) -> Claim:
     """`100ms` or `2s` is an iteration, `20min`, `3h` or `2d` the whole run, `2M-tokens/s` a rate."""
-    step_s = _claimed_step_s(text, of)
+    pieces = _pieces(text)
+    value, unit = pieces[0]
+    whole_run = any(unit in _UNITS and unit not in _PER_ITERATION for _, unit in pieces)  # minutes and more
+    rate = _RATE.fullmatch(unit) if len(pieces) == 1 else None
+    if len(pieces) == 1 and unit in ("it/s", "iter/s", "iterations/s"):
+        step_s = 1 / value
+    elif rate:
+        step_s = of.workload.tokens_per_iteration / (value * _SCALES[rate["scale"] or ""])
+    else:
+        if any(name not in _UNITS for _, name in pieces):
+            raise _unreadable(text)
+        seconds = sum(amount * _UNITS[name] for amount, name in pieces)
+        step_s = seconds / _iterations(of) if whole_run else seconds
     needs = of.least_flops_per_iter / of.n_gpus / step_s
     verdict: Verdict = "plausible"
     if step_s < of.estimate.floor_step_s:
         verdict = "impossible"
-    elif step_s < of.estimate.step_s.low or (_is_of_whole_run(text) and step_s * _iterations(of) < of.total_s.low):
+    elif step_s < of.estimate.step_s.low or (whole_run and step_s * _iterations(of) < of.total_s.low):
         verdict = "implausible"
     return Claim(text, step_s, needs, needs / of.peak_flops, verdict)
-
-
-def _claimed_step_s(text: str, of: Plan) -> float:
-    pieces = _pieces(text)
-    value, unit = pieces[0]
-    if len(pieces) == 1 and unit in ("it/s", "iter/s", "iterations/s"):
-        return 1 / value
-    rate = _RATE.fullmatch(unit) if len(pieces) == 1 else None
-    if rate:
-        return of.workload.tokens_per_iteration / (value * _SCALES[rate["scale"] or ""])
-    seconds = sum(amount * _unit(name, text) for amount, name in pieces)
-    return seconds / _iterations(of) if _is_of_whole_run(text) else seconds
 
 
 def _pieces(text: str) -> list[tuple[float, str]]:
@@ -380,19 +354,8 @@ def _figure(digits: str, text: str) -> float:
     return value
 
 
-def _unit(name: str, text: str) -> float:
-    if name not in _UNITS:
-        raise _unreadable(text)
-    return _UNITS[name]
-
-
 def _iterations(of: Plan) -> int:
     return (of.settings.count("max_iters") or int(NANOGPT_DEFAULTS["max_iters"])) + 1
-
-
-def _is_of_whole_run(text: str) -> bool:
-    """Minutes and more are the run; milliseconds and seconds an iteration."""
-    return any(unit in _UNITS and unit not in _PER_ITERATION for _, unit in _pieces(text))
 
 
 def _unreadable(text: str) -> UsageError:
@@ -407,6 +370,13 @@ def _unreadable(text: str) -> UsageError:
 
 def plan_json(of: Plan) -> dict[str, Any]:
     found, claim = of.estimate, of.claim
+    claimed = claim and {
+        "text": claim.text,
+        "step_s": claim.step_s,
+        "needs_tflops": claim.needs_flops / TERA,
+        "of_peak": claim.of_peak,
+        "verdict": claim.verdict,
+    }
     return {
         "schema": SCHEMA,
         "gpu": of.gpu.name,
@@ -433,19 +403,9 @@ def plan_json(of: Plan) -> dict[str, Any]:
         "vram_bytes": _json(found.vram_bytes),
         "fits": of.fits,
         "largest_batch_size": of.largest_batch_size,
-        "claim": None if claim is None else _claim_json(claim),
+        "claim": claimed,
         "terms_s": {term.name: term.seconds for term in found.terms},
         "advice": [],
-    }
-
-
-def _claim_json(claim: Claim) -> Mapping[str, Any]:
-    return {
-        "text": claim.text,
-        "step_s": claim.step_s,
-        "needs_tflops": claim.needs_flops / TERA,
-        "of_peak": claim.of_peak,
-        "verdict": claim.verdict,
     }
 
 

@@ -83,17 +83,13 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
     elif prices.pair_s is None or loop.evaluation != UNCHANGED or loop.checkpoint != UNCHANGED:
         working = steps + evaluated + saved
     else:
-        working = steps + _with_pairs(loop, prices)
+        # Evaluations that save are at the price of the two together, which is better known than either.
+        alone, both, saves = prices.eval_s or NOTHING, prices.pair_s, loop.saves
+        low = min(alone.low, both.low) * (loop.evaluations - saves.low) + both.low * saves.low
+        mid = alone.mid * (loop.evaluations - saves.mid) + both.mid * saves.mid
+        high = min(alone.high, both.high) * (loop.evaluations - saves.high) + both.high * saves.high
+        working = steps + Interval(min(low, mid), mid, max(high, mid))
     return Simulated(steps, evaluated, saved, start, loop.lost_s, working + loop.lost_s + start)
-
-
-def _with_pairs(loop: Loop, prices: Prices) -> Interval:
-    """Evaluations, those that save at the price of the two together, which is better known than either."""
-    alone, both, saves = prices.eval_s or NOTHING, prices.pair_s or NOTHING, loop.saves
-    low = min(alone.low, both.low) * (loop.evaluations - saves.low) + both.low * saves.low
-    mid = alone.mid * (loop.evaluations - saves.mid) + both.mid * saves.mid
-    high = min(alone.high, both.high) * (loop.evaluations - saves.high) + both.high * saves.high
-    return Interval(min(low, mid), mid, max(high, mid))
 
 
 # --- a run of nanoGPT -------------------------------------------------------------------------------------------
@@ -135,7 +131,13 @@ def saving(before: Loop, after: Loop, prices: Prices) -> Interval:
     if after.start_s != before.start_s:
         start = (before.start_s or prices.start_s) + (after.start_s or prices.start_s).scaled(-1)
     lost = NOTHING if before.lost_s == after.lost_s else before.lost_s + after.lost_s.scaled(-1)
-    evaluations = _evaluations_less(before, after, prices)
+    fewer = before.evaluations * before.evaluation.mid - after.evaluations * after.evaluation.mid
+    saves = _saves_less(before, after)
+    low, mid = _at(fewer, saves.low, prices).low, _at(fewer, saves.mid, prices).mid
+    evaluations = Interval(min(low, mid), mid, max(mid, _at(fewer, saves.high, prices).high))
+    if prices.eval_s is not None and before.evaluation != after.evaluation:  # it is not known how much cheaper they are
+        unit, factor = after.evaluations * prices.eval_s.mid, after.evaluation
+        evaluations += Interval((factor.mid - factor.high) * unit, 0.0, (factor.mid - factor.low) * unit)
     one_gain = after.step == after.evaluation and after.step != before.step  # then both are wrong about it alike
     return (_at_once(steps, evaluations) if one_gain else steps + evaluations) + start + lost
 
@@ -160,22 +162,6 @@ def _doubt(loop: Loop) -> Interval:
     """Of the factor of the step, around nothing."""
     step = loop.step.scaled(loop.spill.mid)
     return Interval(step.low - step.mid, 0.0, step.high - step.mid)
-
-
-def _evaluations_less(before: Loop, after: Loop, prices: Prices) -> Interval:
-    fewer = before.evaluations * before.evaluation.mid - after.evaluations * after.evaluation.mid
-    saves = _saves_less(before, after)
-    ends = [_at(fewer, saves.low, prices).low, _at(fewer, saves.mid, prices).mid, _at(fewer, saves.high, prices).high]
-    doubt = _eval_doubt(after.evaluations, prices.eval_s, before.evaluation, after.evaluation)
-    return Interval(min(ends[0], ends[1]), ends[1], max(ends[1], ends[2])) + doubt
-
-
-def _eval_doubt(count: float, price: Interval | None, before: Interval, after: Interval) -> Interval:
-    """What is not known of how much a change makes a thing cheaper; nothing where both runs have the same factor."""
-    if price is None or before == after:
-        return NOTHING
-    unit = count * price.mid
-    return Interval((after.mid - after.high) * unit, 0.0, (after.mid - after.low) * unit)
 
 
 def _saves_less(before: Loop, after: Loop) -> Interval:

@@ -12,20 +12,15 @@ from typing import NamedTuple
 
 from stepwatch.estimator.ceilings import matmul_ceiling
 from stepwatch.estimator.constants import (
-    BACKWARD_SHARE,
-    COPY_SHARE,
     FORWARD_AND_BACKWARD,
-    GRADIENT_BYTES,
     LARGE_CACHE,
     LAYER_WEIGHTS,
     PADDING,
-    PER_DOUBLING,
     RECOMPUTED,
     SLOW_FLASH,
     SMALL_VOCABULARY,
-    SOFTMAX_SHARE,
+    STEP,
     TENSOR_CORES_SINCE,
-    USUAL_HEAD,
     Constants,
 )
 from stepwatch.estimator.workload import Workload
@@ -67,7 +62,7 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ma
     ceiling = matmul_ceiling(gpu, dtype)
     bandwidth = gpu.bandwidth_bytes_per_s
     if gpu.calibration is not None:  # the constants are for the nominal bandwidth, of which a copy reaches a share
-        bandwidth = gpu.calibration.figures["bandwidth"].value / COPY_SHARE
+        bandwidth = gpu.calibration.figures["bandwidth"].value / STEP.copy_share
     if ceiling is None or not bandwidth:
         return None
     return Machine(
@@ -84,12 +79,46 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ma
 
 def step_terms(workload: Workload, machine: Machine, constants: Constants) -> tuple[Term, ...]:
     """The summands of one step on one of the cards, in order; launches count only where they exceed the card's work."""
-    micro = _micro_step(workload, machine, constants)
+    tokens, depth_width = workload.tokens_per_micro_step, workload.n_layer * workload.n_embd
+    eager, written = workload.compile is False, workload.flash is False
+    again = RECOMPUTED if workload.activation_checkpointing else 1.0
+
+    # Products on the measured ceiling ...
+    head = FORWARD_AND_BACKWARD * workload.vocab_size * workload.n_embd
+    if workload.vocab_size % PADDING and workload.vocab_size > SMALL_VOCABULARY:
+        head *= constants.unpadded_vocabulary
+    products = FORWARD_AND_BACKWARD * LAYER_WEIGHTS * depth_width * workload.n_embd * again + head
+    efficiency = constants.matmul_efficiency * (1.0 if machine.tensor_cores else constants.no_tensor_cores)
+    attention = FORWARD_AND_BACKWARD * depth_width * workload.block_size  # of the half that the mask leaves
+    if written:
+        attention = 2 * attention / constants.attention_efficiency
+    else:
+        slower = constants.hopper_attention if machine.slow_flash else 1.0
+        softmax = STEP.softmax_share * STEP.usual_head / (workload.n_embd / workload.n_head)
+        attention = attention / (constants.attention_efficiency * slower) * (1 - STEP.softmax_share + softmax)
+
+    # ... and bytes over the bandwidth.
+    per_byte = (constants.large_cache if machine.large_cache else 1.0) / machine.bandwidth_bytes_per_s
+    per_byte *= constants.float32_bytes if machine.single_precision else 1.0
+    layer_bytes = constants.layer_bytes
+    layer_bytes += constants.dropout_bytes if workload.dropout > 0 else 0.0
+    layer_bytes += constants.no_flash_layer_bytes if written else 0.0
+    layer_bytes += constants.eager_layer_bytes if eager else 0.0
+    scores = constants.score_bytes * workload.n_layer * workload.n_head * workload.block_size if written else 0.0
+    logits = (constants.vocabulary_bytes + (constants.eager_vocabulary_bytes if eager else 0.0)) * workload.vocab_size
+    micro = (
+        Term("matmul", tokens * products / (efficiency * machine.matmul_flops)),
+        Term("attention", tokens * again * attention / machine.matmul_flops),
+        Term("elementwise", tokens * again * layer_bytes * depth_width * per_byte),
+        Term("scores", tokens * again * scores * per_byte),
+        Term("logits", tokens * logits * per_byte),
+    )
+
     working = sum(term.seconds for term in micro)
     per_layer = constants.launch_s_per_layer
-    if workload.flash is False:
+    if written:
         per_layer = constants.no_flash_launch_s_per_layer
-    elif workload.compile is False:
+    elif eager:
         per_layer = constants.eager_launch_s_per_layer
     waiting = max(0.0, constants.launch_s + per_layer * workload.n_layer - working)
     times = workload.micro_steps
@@ -103,51 +132,14 @@ def step_terms(workload: Workload, machine: Machine, constants: Constants) -> tu
     )
 
 
-def _micro_step(workload: Workload, machine: Machine, constants: Constants) -> tuple[Term, ...]:
-    """Products on the measured ceiling, and bytes over the bandwidth."""
-    tokens, depth_width = workload.tokens_per_micro_step, workload.n_layer * workload.n_embd
-    eager, written = workload.compile is False, workload.flash is False
-    again = RECOMPUTED if workload.activation_checkpointing else 1.0
-
-    head = FORWARD_AND_BACKWARD * workload.vocab_size * workload.n_embd
-    if workload.vocab_size % PADDING and workload.vocab_size > SMALL_VOCABULARY:
-        head *= constants.unpadded_vocabulary
-    products = FORWARD_AND_BACKWARD * LAYER_WEIGHTS * depth_width * workload.n_embd * again + head
-    efficiency = constants.matmul_efficiency * (1.0 if machine.tensor_cores else constants.no_tensor_cores)
-
-    attention = FORWARD_AND_BACKWARD * depth_width * workload.block_size  # of the half that the mask leaves
-    if written:
-        attention = 2 * attention / constants.attention_efficiency
-    else:
-        slower = constants.hopper_attention if machine.slow_flash else 1.0
-        softmax = SOFTMAX_SHARE * USUAL_HEAD / (workload.n_embd / workload.n_head)
-        attention = attention / (constants.attention_efficiency * slower) * (1 - SOFTMAX_SHARE + softmax)
-
-    per_byte = (constants.large_cache if machine.large_cache else 1.0) / machine.bandwidth_bytes_per_s
-    per_byte *= constants.float32_bytes if machine.single_precision else 1.0
-    layer_bytes = constants.layer_bytes
-    layer_bytes += constants.dropout_bytes if workload.dropout > 0 else 0.0
-    layer_bytes += constants.no_flash_layer_bytes if written else 0.0
-    layer_bytes += constants.eager_layer_bytes if eager else 0.0
-    scores = constants.score_bytes * workload.n_layer * workload.n_head * workload.block_size if written else 0.0
-    logits = (constants.vocabulary_bytes + (constants.eager_vocabulary_bytes if eager else 0.0)) * workload.vocab_size
-    return (
-        Term("matmul", tokens * products / (efficiency * machine.matmul_flops)),
-        Term("attention", tokens * again * attention / machine.matmul_flops),
-        Term("elementwise", tokens * again * layer_bytes * depth_width * per_byte),
-        Term("scores", tokens * again * scores * per_byte),
-        Term("logits", tokens * logits * per_byte),
-    )
-
-
 def communication_s(workload: Workload, link: float, constants: Constants, micro_s: float) -> float:
     """A ring sends each gradient twice; the backward pass of the last micro-step hides a part of it."""
     cards = workload.world_size
     if cards == 1:
         return 0.0
-    sent = 2 * (cards - 1) / cards * GRADIENT_BYTES * workload.n_params
+    sent = 2 * (cards - 1) / cards * STEP.gradient_bytes * workload.n_params
     seconds = sent / (constants.link_efficiency * link)
-    exposed = max(0.0, seconds - constants.overlap * BACKWARD_SHARE * micro_s)
+    exposed = max(0.0, seconds - constants.overlap * STEP.backward_share * micro_s)
     nodes = max(1.0, cards / CARDS_PER_NODE)
-    waiting = constants.straggling * (1 + PER_DOUBLING * math.log2(nodes))
+    waiting = constants.straggling * (1 + STEP.waiting_per_doubling * math.log2(nodes))
     return exposed + waiting * micro_s * workload.micro_steps

@@ -71,7 +71,10 @@ class Workload:
         base = {**NANOGPT_DEFAULTS, **MODELS.get(str(given.get("init_from", "")), {})}
         if not has_bf16:
             base["dtype"] = "float16"
-        base["gradient_accumulation_steps"] = _accumulation(given, base)
+        tokens = given.get("tokens_per_iter")
+        if isinstance(tokens, int):  # only those of an iteration are known
+            batch, block = (int(given.get(name, base[name])) for name in ("batch_size", "block_size"))
+            base["gradient_accumulation_steps"] = max(1, round(tokens / (batch * block)))
         assumed = {name: value for name, value in base.items() if name not in given}
         values: dict[str, Any] = {**base, **given}
         shared = {name: values[name] for name in NANOGPT_DEFAULTS if name in cls.__dataclass_fields__}
@@ -138,15 +141,6 @@ NANOGPT_DEFAULTS: Mapping[str, Value] = {
     "activation_checkpointing": NANOGPT.activation_checkpointing,
     "world_size": NANOGPT.world_size,
 }
-
-
-def _accumulation(given: Mapping[str, Value], base: Mapping[str, Value]) -> int:
-    """From the tokens of an iteration, where only those are known; else the default."""
-    tokens = given.get("tokens_per_iter")
-    if not isinstance(tokens, int):
-        return int(base["gradient_accumulation_steps"])
-    batch, block = (int(given.get(name, base[name])) for name in ("batch_size", "block_size"))
-    return max(1, round(tokens / (batch * block)))
 
 
 def flops_per_iteration(workload: Workload) -> float:

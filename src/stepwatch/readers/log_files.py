@@ -9,14 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.errors import NoIterations, StepwatchError
-from stepwatch.messages import Message
-from stepwatch.readers.detection import detect
+from stepwatch.readers.inputs import Wanted
 from stepwatch.readers.reading import read
 from stepwatch.readers.records import DATED_S
 from stepwatch.run import Run
 from stepwatch.settings import Origin
 from stepwatch.sources import (
-    LARGEST_EXPANSION_BYTES,
     RECORD,
     Source,
     from_event_files,
@@ -29,28 +27,6 @@ from stepwatch.sources.recordings import is_continued
 from stepwatch.sources.rotation import Name, groups_of
 
 NEAR = 3  # lines: as many may be lost where a log is cut in two
-
-
-class Wanted(NamedTuple):
-    """How a log is to be read."""
-
-    format_name: str | None = None
-    like: str | None = None
-    limit: int = LARGEST_EXPANSION_BYTES
-
-    def read(self, source: Source) -> tuple[Run, ...]:
-        """Says so where the format that is forced is not that of the log."""
-        try:
-            return read(source, self.format_name, like=self.like)
-        except NoIterations as error:
-            other = detect(source) if self.format_name is not None else None
-            if other in (None, self.format_name):
-                raise
-            facts = {"forced": self.format_name, "other": other}
-            raise NoIterations(
-                Message("no iteration of the format {forced:word}; the log looks like {other:word}", facts),
-                Message("leave --log-format out, or give the format of the log"),
-            ) from error
 
 
 class Log(NamedTuple):

@@ -13,8 +13,7 @@ from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.detection import SNIFFED_BYTES, detect, nearness
-from stepwatch.readers.formats import READERS, wandb
-from stepwatch.readers.formats.like import reader_like
+from stepwatch.readers.formats import READERS
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -31,6 +30,8 @@ _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
     """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
     if like is not None:
+        from stepwatch.readers.formats.like import reader_like
+
         runs = tuple(run for run in parse(source, reader_like(like)) if len(run.iterations))
         if not runs:
             raise not_like(like)
@@ -48,6 +49,8 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             with suppress(NoIterations):  # a record that holds no step is as good as missing
                 found += _read_text(file, format_name)
         return joined_ranks(found, by_name=True)
+    from stepwatch.readers.formats import wandb
+
     # The files of W&B add to the run, or are all there is where the log holds no iteration.
     source = wandb.with_summary(source) if detect(source) is None else source
     return wandb.completed(_read_text(source, format_name), source.beside)

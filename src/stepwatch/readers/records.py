@@ -39,8 +39,6 @@ class Records:
     tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Tables of a reader's own, the line first, that become rows once all is read."""
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
-    shapes: dict[bytes, Any] = field(default_factory=dict)
-    """What was learned of lines that are alike; see alike.py."""
     single_rows: list[tuple[float, ...]] = field(default_factory=list)
     """Rows of lines that were read one by one, not yet in the columns."""
 

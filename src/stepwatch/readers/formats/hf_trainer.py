@@ -95,7 +95,8 @@ class TrainerFormat(LineFormat):
         """A dictionary behind a bar, or behind another one, is read as a line of its own, a part of a line behind."""
         if _HISTORY.encode() in text:
             text = re.sub(rb"log_history[^\n]*", _HISTORY.encode(), text)
-        parts = _BEHIND_A_BAR.sub(rb"\1\0", text) if b"{" in text else text
+        joined = any(letters in text for letters in (b"]{", b" {'", b' {"'))  # faster than the pattern
+        parts = _BEHIND_A_BAR.sub(rb"\1\0", text) if joined else text
         block = Block.of(parts.replace(b"\0", b"\n"))
         numbers = np.arange(len(block.starts)) + first_line
         if len(parts) > len(text):
@@ -134,6 +135,8 @@ class TrainerFormat(LineFormat):
         brace = max(line.find("{'"), line.find('{"')) if _HISTORY not in line else -1
         if brace >= 0 and not _DICTIONARY.fits(line) and _read_dictionary(line[brace:], line[:brace], number, records):
             line = line[:brace]
+            if not line.strip():
+                return None
         return super().read_line(line, number, records)
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:

@@ -222,10 +222,12 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
 
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
-    for row in np.flatnonzero(~np.isnan(finals.val_loss)).tolist():
-        stamp = None if np.isnan(finals.stamp_s[row]) else float(finals.stamp_s[row])
-        loss = float(finals.val_loss[row])
-        records.events.append(Evaluation(int(finals.line[row]), int(at[row]), val_loss=loss, stamp_s=stamp))
+    known = ~np.isnan(finals.val_loss)
+    columns = (finals.line[known].astype(np.int64), at[known], finals.val_loss[known], finals.stamp_s[known])
+    records.events += [
+        Evaluation(line, number, val_loss=loss, stamp_s=None if stamp != stamp else stamp)
+        for line, number, loss, stamp in zip(*(column.tolist() for column in columns), strict=True)
+    ]
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
     saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)

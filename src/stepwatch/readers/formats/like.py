@@ -40,39 +40,39 @@ _UNITS = {
 _UNIT = rf"(?P<unit>{'|'.join(sorted(_UNITS, key=len, reverse=True))})"
 _PER, _A_SECOND = r"\s?(?:/|_per_|per\b)\s?", r"(?:secs?|seconds?|s)\b"
 # Behind a number.
-_UNIT_BEHIND = re.compile(rf"(?i)\s?[(\[]?{_UNIT}\b(?P<each>{_PER}{_COUNT}\b)?(?!{_PER}epoch|\s?[:=]\s?\d)")
-_RATE_BEHIND = re.compile(rf"(?i)\s?(?:{_COUNT}|its|b){_PER}{_A_SECOND}")
-_TOKENS_BEHIND = re.compile(rf"(?i)\s?(?P<thousands>k?)\s?(?:tok|tokens?){_PER}{_A_SECOND}")
-_COUNT_BEHIND = re.compile(rf"(?i)(?:st|nd|rd|th)?\s?{_COUNT}\b")
-_END_BEHIND = re.compile(r"\s*/\s*\d[\d,]*(?![\d.]*\s*[/.])|\s+of\s+\d")
-_LATER_BEHIND = re.compile(r"(?i)\s?\w{1,8}\s(?:left|remaining|to go)\b")
-_NAMED_BEHIND = re.compile(r"\s?(?:%|[A-Za-z]\w*\b(?!\s?[:=]))")
+_UNIT_BEHIND = Pattern(rf"(?i)\s?[(\[]?{_UNIT}\b(?P<each>{_PER}{_COUNT}\b)?(?!{_PER}epoch|\s?[:=]\s?\d)")
+_RATE_BEHIND = Pattern(rf"(?i)\s?(?:{_COUNT}|its|b){_PER}{_A_SECOND}")
+_TOKENS_BEHIND = Pattern(rf"(?i)\s?(?P<thousands>k?)\s?(?:tok|tokens?){_PER}{_A_SECOND}")
+_COUNT_BEHIND = Pattern(rf"(?i)(?:st|nd|rd|th)?\s?{_COUNT}\b")
+_END_BEHIND = Pattern(r"\s*/\s*\d[\d,]*(?![\d.]*\s*[/.])|\s+of\s+\d")
+_LATER_BEHIND = Pattern(r"(?i)\s?\w{1,8}\s(?:left|remaining|to go)\b")
+_NAMED_BEHIND = Pattern(r"\s?(?:%|[A-Za-z]\w*\b(?!\s?[:=]))")
 # Before a number, without the spaces that pad it.
-_RATE_BEFORE = re.compile(rf"(?i)(?<![A-Za-z]){_COUNT}{_PER}{_A_SECOND}\W{{0,4}}$")
-_TOKENS_BEFORE = re.compile(rf"(?i)(?<![A-Za-z])(?P<thousands>k?)tok(?:ens?)?{_PER}{_A_SECOND}\W{{0,4}}$")
-_EACH_BEFORE = re.compile(
+_RATE_BEFORE = Pattern(rf"(?i)(?<![A-Za-z]){_COUNT}{_PER}{_A_SECOND}\W{{0,4}}$")
+_TOKENS_BEFORE = Pattern(rf"(?i)(?<![A-Za-z])(?P<thousands>k?)tok(?:ens?)?{_PER}{_A_SECOND}\W{{0,4}}$")
+_EACH_BEFORE = Pattern(
     rf"(?i)(?:(?<![A-Za-z]){_UNIT}{_PER}{_COUNT}|(?:\b|_){_COUNT}_{_UNIT.replace('<unit>', '<other>')})\W{{0,4}}$"
 )
-_TIMED_BEFORE = re.compile(
+_TIMED_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:dt|time|timing|took|takes|duration|elapsed|latency)"
     rf"(?P<each>{_PER}{_COUNT}|\s{_COUNT}{_PER}{_COUNT})?(?:[_\s,]{{0,2}}(?:in\s)?[(\[]?{_UNIT}[)\]]?)?\W{{0,4}}$"
 )
-_UNIT_BEFORE = re.compile(r"(?i)(?<![\w/])(?P<unit>ms|msec|secs?|seconds?)\W{0,2}[:=]$")
-_PART_BEFORE = re.compile(
+_UNIT_BEFORE = Pattern(r"(?i)(?<![\w/])(?P<unit>ms|msec|secs?|seconds?)\W{0,2}[:=]$")
+_PART_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:data|load(?:ing|er)?|fetch|fwd|bwd|forward|backward|eval(?:uation)?|val(?:idation)?|test|wait|comm"
     r"|opt(?:imizer)?|save|ckpt|checkpoint|epoch)(?:[_\s](?:time|dt|timing|took))?(?:[_\s(\[]{0,2}(?:ms|s)[)\]]?)?\W{0,4}$"
 )
-_RUNS_BEFORE = re.compile(r"(?i)(?:\b|_)(?:elapsed|total|since|wall|runtime)(?:\b|_)[^\d]{0,20}$")
-_LATER_BEFORE = re.compile(
+_RUNS_BEFORE = Pattern(r"(?i)(?:\b|_)(?:elapsed|total|since|wall|runtime)(?:\b|_)[^\d]{0,20}$")
+_LATER_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:eta|remaining|left|until)\b[^\d]{0,20}(?:\d+\s?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m)\s?){0,3}$"
 )
-_COUNT_BEFORE = re.compile(rf"(?i)(?:\b|_)(?P<word>{_COUNT})(?:[_ ](?:no|num|number|idx|id))?_?\W{{0,4}}$")
-_BRACKET_BEHIND = re.compile(r"\s*\[\s*\d")
-_GOING_BEFORE = re.compile(r"(?i)\b(?:train(?:ing)?|progress)\W{0,4}$")
-_NAME_BEFORE = re.compile(r"[A-Za-z]\W{0,4}$")
-_EPOCH_BEFORE = re.compile(r"(?i)(?:\b|_)(?:epochs?|ep)_?\W{0,4}$")
-_LOSS_BEFORE = re.compile(r"(?i)(?:(?P<own>\b)|_)loss\W{0,4}$")
-_VAL_BEFORE = re.compile(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\w{0,12}\W{0,4}$")
+_COUNT_BEFORE = Pattern(rf"(?i)(?:\b|_)(?P<word>{_COUNT})(?:[_ ](?:no|num|number|idx|id))?_?\W{{0,4}}$")
+_BRACKET_BEHIND = Pattern(r"\s*\[\s*\d")
+_GOING_BEFORE = Pattern(r"(?i)\b(?:train(?:ing)?|progress)\W{0,4}$")
+_NAME_BEFORE = Pattern(r"[A-Za-z]\W{0,4}$")
+_EPOCH_BEFORE = Pattern(r"(?i)(?:\b|_)(?:epochs?|ep)_?\W{0,4}$")
+_LOSS_BEFORE = Pattern(r"(?i)(?:(?P<own>\b)|_)loss\W{0,4}$")
+_VAL_BEFORE = Pattern(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\w{0,12}\W{0,4}$")
 
 _VALIDATION = rf"\b(?:val|valid|validation|eval|test)[ _]loss\W{{1,4}}(?P<val_loss>{FLOAT})"
 _EVALUATIONS = tuple(

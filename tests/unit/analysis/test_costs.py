@@ -1,7 +1,7 @@
 """The figures of planted logs, to the fifth digit: an estimator changes because that is meant, never by the way.
 
 What was planted is checked elsewhere; here every weight, prior and doubt of the analysis has a log whose answer moves
-with it. After a change that is meant: `python -m tests.unit.test_figures` writes the table anew.
+with it. After a change that is meant: `python -m tests.unit.analysis.test_costs` writes the table anew.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
 
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
-    """Rows by rising number, each number once: excerpts repeat and re-order lines, ranks print them twice."""
+    """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
     reordered = bool((np.diff(iterations.number) < 0).any())
     if not bool((np.diff(iterations.number) > 0).all()):
         order = np.argsort(iterations.number, kind="stable")

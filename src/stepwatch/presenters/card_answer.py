@@ -11,7 +11,6 @@ from stepwatch.messages import Message
 from stepwatch.presenters.document import Document, Table, Text, cells, word
 from stepwatch.units import GIGA, TERA
 
-UNSTEADY = 0.1
 _UNKNOWN = Message("–")
 
 LEGEND = Message(
@@ -83,7 +82,7 @@ def calibration_document(found: Calibration) -> Document:
     busy = Message(
         "The machine was busy with other things: do not rely on these figures, measure again when it is at rest."
     )
-    remarks = (busy,) if found.noise > UNSTEADY else ()
+    remarks = (busy,) if found.noise > 0.1 else ()  # unsteady
     ask = Message("Next: stepwatch estimate CONFIG.py --gpu this")
     texts = (Text((message,)) for message in (*remarks, ask))
     return Document(title, (Table((), "ll", cells(_measured(found)), rigid=True), *texts))

@@ -8,8 +8,6 @@ import textwrap
 from stepwatch.presenters.vega import FONT, UNSEEN, Plot, Spec
 
 WIDTH = 720
-_PNG_SCALE = 2.0
-_LINE_LENGTH = 95
 _ROOT = re.compile(r'<svg [^>]*?width="(?P<width>[\d.]+)" height="(?P<height>[\d.]+)"[^>]*>')
 _CLIP = re.compile(r"(?<=[\"#])clip(?=\d)")
 _NOTHING = re.compile(r'<path class="(?:background|foreground)" aria-hidden="true" d="[^"]*"(?: [\w-]+="[^"]*")*/>')
@@ -41,9 +39,9 @@ def png(chart: Plot, answer: str) -> bytes:
     """With its title and the answer that it belongs to, on white."""
     import vl_convert
 
-    title = {"text": chart.title, "subtitle": textwrap.wrap(answer, _LINE_LENGTH)}
+    title = {"text": chart.title, "subtitle": textwrap.wrap(answer, 95)}  # characters in the width of a picture
     spec = {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
-    return vl_convert.vegalite_to_png(spec, scale=_PNG_SCALE)
+    return vl_convert.vegalite_to_png(spec, scale=2.0)  # for screens of high density
 
 
 def _still(spec: Spec) -> Spec:

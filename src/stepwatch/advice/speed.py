@@ -8,7 +8,7 @@ from typing import NamedTuple
 from stepwatch.advice.case import SINGLE_PRECISION, Case
 from stepwatch.advice.gains import modelled_factor
 from stepwatch.advice.proposals import Effect, Proposal
-from stepwatch.estimator.constants import PADDING
+from stepwatch.estimator.constants import PADDING, SMALL_VOCABULARY
 from stepwatch.estimator.memory import largest_batch_size
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
@@ -19,7 +19,6 @@ from stepwatch.units import Interval
 # From the low to the high end of a saving by compilation. In planted runs (seeds 1 to 4) the middle of a wider one is
 # off by more than a tenth.
 TOO_VAGUE = 2.5
-SMALL_VOCABULARY = 1024
 SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
 LOGGED_EVERY = 10
 _ENVIRONMENT = Message("In the environment of the run:")

@@ -26,13 +26,10 @@ def svg(chart: Plot, name: str) -> str:
     root = _ROOT.match(drawn)
     assert root is not None
     frame = f'aria-hidden="true" font-family="{FONT}" viewBox="0 0 {root["width"]} {root["height"]}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}>{_short(drawn[root.end() :], name)}'
-
-
-def _short(drawn: str, name: str) -> str:
-    """Without what nothing here needs: a page holds a drawing of each chart in every language."""
-    bare = _SPARE.sub("", _NOTHING.sub("", drawn))
-    return _CLIP.sub(f"{name}-clip", _PLACE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), bare))
+    # Without what nothing here needs: a page holds a drawing of each chart in every language.
+    bare = _SPARE.sub("", _NOTHING.sub("", drawn[root.end() :]))
+    short = _CLIP.sub(f"{name}-clip", _PLACE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), bare))
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}>{short}'
 
 
 def png(chart: Plot, answer: str) -> bytes:

@@ -31,16 +31,12 @@ class Trouble:
             return
         self._said.add(kind)
         with contextlib.suppress(Exception):
-            warnings.warn(f"stepwatch: {text}", RuntimeWarning, stacklevel=_level_of_caller())
-
-
-def _level_of_caller() -> int:
-    """How many calls above a warning the program stands that uses the recorder: its line is the one to show."""
-    here, level = os.path.dirname(__file__), 1
-    frame = sys._getframe(1)
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
-        frame, level = frame.f_back, level + 1
-    return level
+            # The line to show is that of the program that uses the recorder, so many calls above this one.
+            here, level = os.path.dirname(__file__), 1
+            frame = sys._getframe()
+            while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
+                frame, level = frame.f_back, level + 1
+            warnings.warn(f"stepwatch: {text}", RuntimeWarning, stacklevel=level)
 
 
 class Lines:

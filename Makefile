@@ -61,8 +61,9 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 	  --warmup_iters=20 --lr_decay_iters=200 --learning_rate=1e-3 --dropout=0.0 --init_from=scratch
 	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
+# Compiled code may be kept: the tests start many interpreters. A file's tests share what they have made, so they stay together.
 test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
-	$(BIN)/python -m pytest -p tests.no_skip -rs
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 2 --dist loadfile
 
 lint: setup  ## Check style and types only.
 	$(BIN)/ruff check .

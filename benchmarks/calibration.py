@@ -32,7 +32,7 @@ import torch
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.calibration import Calibration, Curve, Figure, save_calibration
-from stepwatch.gpus.choice import as_card
+from stepwatch.gpus.this_machine import as_card
 from stepwatch.trainer import measuring
 from stepwatch.trainer.measuring import Clock, calibrate
 from stepwatch.units import Interval

@@ -15,6 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 # Whoever runs the tests may have measured the machine: that must not change an answer.
 os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = os.path.join(tempfile.gettempdir(), "stepwatch-tests-nothing")
 
+# Tests run side by side and their models are tiny: threads of linear algebra would only wait for each other.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # What is started in the background, as by nohup, ignores Ctrl-C, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

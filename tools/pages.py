@@ -6,13 +6,14 @@ made as a whole.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
 
+from click.testing import CliRunner
+
+from stepwatch import cli
 from tools import ROOT, formats_page, recommended_page
 
 _COMMANDS = "explain estimate advice watch serve compare gpus record train prepare calibrate"
@@ -74,16 +75,10 @@ def fresh_body(block: Block) -> str:
 def answer(*arguments: str) -> str:
     """What stepwatch prints on a plain terminal of 80 columns, in English."""
     plain = {"COLUMNS": "80", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "LANGUAGE": "en", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        [sys.executable, "-m", "stepwatch", *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=ROOT,
-        env=os.environ | plain | {"PYTHONUTF8": "1"},
-        check=False,
-    )
-    if done.returncode not in (0, 3):  # 3: answered, and the answer is no
-        raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-800:]}")
+    with chdir(ROOT):
+        done = CliRunner().invoke(cli.main, arguments, prog_name="stepwatch", env=plain)
+    if done.exit_code not in (0, 3):  # 3: answered, and the answer is no
+        raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.exit_code}\n{done.stderr[-800:]}")
     return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n")) + "\n"
 
 

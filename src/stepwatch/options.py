@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepwatch.estimator.plan import MODEL_NAMES
+from stepwatch.estimator.workload import MODELS
 from stepwatch.i18n import LANGUAGES
 from stepwatch.sources import LARGEST_EXPANSION_BYTES
 
 SIDES = ("A", "B")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Option:
+    """What click, the API and its document need to know of an option."""
+
     name: str
     """As the requests in `answers` call it."""
     help: str | Mapping[str, str] = ""
@@ -64,7 +66,7 @@ _ALL = (
         kind=int,
         metavar="N",
         api_most=100_000,
-        help={"estimate": "Train on N cards with DDP.", "advise": "The cards that there are."},
+        help={"estimate": "Train on N cards with DDP.", "advise": "Number of cards available."},
         api="Number of cards, with DDP.",
     ),
     Option(
@@ -80,11 +82,11 @@ _ALL = (
         repeated=True,
         for_each_run=True,
         help={
-            "explain": "A setting the log does not tell, such as max_iters=6000.",
-            "estimate": "A setting, over what the config says.",
-            "advise": "A setting, over what is told.",
-            "compare": "A setting that the logs do not tell.",
-            "watch": "A setting the log does not tell, such as max_iters=6000.",
+            "explain": "Override a setting, or supply one the log does not show: max_iters=6000.",
+            "estimate": "Override a setting of the config.",
+            "advise": "Override a setting of the log or the config.",
+            "compare": "A setting that the logs do not show.",
+            "watch": "Override a setting, or supply one the log does not show: max_iters=6000.",
         },
         api="A setting as key=value; may be repeated.",
     ),
@@ -93,23 +95,23 @@ _ALL = (
         metavar="FILE.py",
         help={
             "explain": "The nanoGPT config of the run; read, never executed.",
-            "advise": "The nanoGPT config of the run that a log is of.",
+            "advise": "The nanoGPT config of the run in the log.",
             "watch": "The nanoGPT config of the run; read, never executed.",
         },
         api="The nanoGPT config of the run; read, never executed.",
     ),
     Option(
         name="model",
-        choices=MODEL_NAMES,
-        help="The shape of a model by its name.",
-        api="The shape of a model by its name.",
+        choices=tuple(MODELS),
+        help="A named model shape.",
+        api="A named model shape.",
     ),
     Option(
         name="depth",
         kind=int,
         metavar="N",
         most=200,
-        help="The shape that nanochat's --depth N means.",
+        help="The shape of nanochat's --depth N.",
         api="The shape that nanochat's --depth means.",
     ),
     Option(
@@ -135,17 +137,17 @@ _ALL = (
         metavar="NAME",
         for_each_run=True,
         help={
-            "explain": "Do not detect the format of the log: it is this one.",
-            "compare": "Do not detect the format of the logs.",
+            "explain": "The format of the log, instead of detecting it.",
+            "compare": "The format of the logs, instead of detecting it.",
         },
-        api="Do not detect the format of the log: it is this one.",
+        api="The format of the log, instead of detecting it.",
     ),
     Option(
         name="like",
         metavar="LINE",
         for_each_run=True,
         help={
-            "explain": "Read lines like this one, of a format that is not known: 'it 12 | 0.34 s'.",
+            "explain": "Read lines like this one, of an unknown format: 'it 12 | 0.34 s'.",
             "compare": "Read lines like this one: 'it 12 | 0.34 s'.",
         },
     ),
@@ -158,7 +160,7 @@ _ALL = (
     ),
     Option(name="fail_over", metavar="PERCENT", help="Exit code 3 if B is slower by more than this: 5%."),
     # How much of the answer is shown.
-    Option(name="full", kind=bool, help="Everything, not only the first screen."),
+    Option(name="full", kind=bool, help="Show everything, not only the first screen."),
     Option(name="no_iterations", kind=bool, help="Leave the list of iterations out of the JSON."),
     Option(name="iterations", kind=bool, api="False leaves the list of iterations out."),
     Option(name="with_lines", kind=bool, help="Show lines of the log that were not understood."),
@@ -166,7 +168,7 @@ _ALL = (
     Option(
         name="why",
         kind=bool,
-        help="Show the terms that the step time is the sum of.",
+        help="Show how the step time adds up.",
         api="With the terms behind the step time, in Markdown.",
     ),
 )

@@ -1,36 +1,23 @@
-"""The single value that presenters receive, and its versioned JSON form."""
+"""The single values that presenters receive."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from stepwatch.advice import AdviceList
-from stepwatch.advice.recommended import Recommended
-from stepwatch.analysis import Analysis
-from stepwatch.analysis.findings import Finding
-from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
-from stepwatch.analysis.ranks import ranks_json
-from stepwatch.errors import Notice
-from stepwatch.estimator.plan import Plan
-from stepwatch.messages import Message
-from stepwatch.run import Run
-from stepwatch.settings import PRIVATE
-from stepwatch.units import TERA, interval_json, plain_json
-
-SCHEMA = "stepwatch.report/1"
-
-# Settings that are always in the JSON, null where unknown.
-_STATED = (
-    *("log_interval", "eval_interval", "eval_iters", "max_iters", "tokens_per_iter", "n_params", "batch_size"),
-    *("block_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size"),
-    *("always_save_checkpoint", "dtype", "compile", "world_size"),
-)
+if TYPE_CHECKING:
+    from stepwatch.advice import AdviceList
+    from stepwatch.advice.recommended import Recommended
+    from stepwatch.analysis import Analysis
+    from stepwatch.analysis.findings import Finding
+    from stepwatch.errors import Notice
+    from stepwatch.estimator.plan import Plan
+    from stepwatch.messages import Message
+    from stepwatch.run import Run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunReport:
     """One run: what was measured, and what to change."""
 
@@ -39,7 +26,7 @@ class RunReport:
     """None where the log does not even show what a normal iteration takes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The answer to `explain`: one entry per run found, in order, and what is to be said about all of them."""
 
@@ -77,7 +64,7 @@ class Report:
         return any(notice.is_failure for notice in self.notices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanReport:
     """The answer to `estimate`."""
 
@@ -87,7 +74,7 @@ class PlanReport:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdviceReport:
     """The answer to `advise`: what to change in a run, or recommended settings where there is no run."""
 
@@ -97,102 +84,3 @@ class AdviceReport:
     """The config that the run was started with, as it may be shown."""
     remarks: tuple[Message, ...] = ()
     notices: tuple[Notice, ...] = ()
-
-
-def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
-    values: dict[str, Any] = dict.fromkeys(_STATED)
-    origins: dict[str, str] = {}
-    for name, setting in analysis.run.settings.items():
-        if name not in PRIVATE:
-            values[name] = setting.value
-            origins[name] = setting.origin.value
-    if values["eval_interval"] is None and analysis.phases.eval_interval:
-        values["eval_interval"] = analysis.phases.eval_interval
-        origins["eval_interval"] = "inferred"
-    return values, origins
-
-
-def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
-    iterations, phases, split = analysis.run.iterations, analysis.phases, analysis.split
-    parts = split.step_s, split.eval_s, split.checkpoint_s, split.compile_s, split.unexplained_s
-    columns = iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts
-    names = ("step", "eval", "checkpoint", "compile", "unexplained")
-    return [
-        {
-            "iter": number,
-            "time_s": time_s,
-            "phase": PHASE_NAMES[phase],
-            "certainty": CERTAINTY_NAMES[certainty],
-            "parts": dict(zip(names, seconds, strict=True)),
-        }
-        for number, time_s, phase, certainty, *seconds in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-
-
-def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, iterations: bool) -> dict[str, Any]:
-    """One entry of `runs`; `texts` holds the sentences, already in the reader's language."""
-    settings, origins = settings_json(analysis)
-    costs, goodput, forecast = analysis.costs, analysis.goodput, analysis.forecast
-    document: dict[str, Any] = {
-        "source": analysis.run.source,
-        "format": analysis.run.format,
-        "settings": settings,
-        "origins": origins,
-    }
-    if iterations:
-        document["iterations"] = iterations_json(analysis)
-    document |= {
-        "costs": {
-            "step_s": interval_json(costs.step_s),
-            "eval_s": interval_json(costs.eval_s),
-            "checkpoint_s": interval_json(costs.checkpoint_s),
-            "compile_s": interval_json(costs.compile_s),
-            "eval_and_checkpoint_s": interval_json(costs.pair_s),
-            "how": dict(costs.how),
-        },
-        "throughput": _throughput_json(analysis),
-        "goodput": {
-            "wall_s": plain_json(goodput.wall_s),
-            "wall_interval_s": interval_json(goodput.interval_s),
-            "parts_s": {name: plain_json(value) for name, value in goodput.parts_s.items()},
-            "iterations": goodput.iterations,
-            "by_clock": goodput.by_clock,
-        },
-        "forecast": None,
-        "per_thousand_iterations_s": interval_json(forecast.per_thousand_s),
-        "unread_lines": analysis.run.unread_count,
-        **texts,
-    }
-    if forecast.total_s is not None:
-        document["forecast"] = {
-            "done": forecast.done,
-            "total_s": interval_json(forecast.total_s),
-            "remaining_s": interval_json(forecast.remaining_s),
-            "basis": forecast.basis,
-            "max_iters": forecast.max_iters,
-            "last_iteration": forecast.last_iteration,
-            "evaluations_ahead": forecast.evals_ahead,
-        }
-    if analysis.ranks is not None:
-        document["ranks"] = ranks_json(analysis.ranks)
-    return document
-
-
-def _throughput_json(analysis: Analysis) -> dict[str, Any]:
-    def number(value: float | None) -> float | None:
-        return None if value is None or not math.isfinite(value) else plain_json(value)
-
-    t = analysis.throughput
-    return {
-        "gpu": t.gpu.name if t.gpu else None,
-        "gpu_origin": t.gpu_origin,
-        "peak_tflops": number(t.peak_flops / TERA) if t.peak_flops else None,
-        "dtype": t.peak_dtype,
-        "achieved_tflops": number(t.achieved_flops / TERA) if t.achieved_flops else None,
-        "flops_from": t.flops_from,
-        "mfu": number(t.mfu),
-        "reported_mfu": number(t.reported_mfu),
-        "tokens_per_s": number(t.tokens_per_s),
-        "effective_tokens_per_s": number(t.effective_tokens_per_s),
-        "expected_step_s": interval_json(analysis.expected.step_s if analysis.expected else None),
-    }

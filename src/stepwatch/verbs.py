@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from stepwatch import analysis, answers, readers
+from stepwatch import analysis, readers
 from stepwatch.analysis import Analysis
+from stepwatch.answers import ExplainRequest, from_logs
 from stepwatch.estimator import plan as planning
 from stepwatch.estimator.plan import Plan
 from stepwatch.gpus import Gpu, find_gpu
@@ -58,8 +59,8 @@ def explain(
     Logs among several that could not be read are in its `notices`.
     """
     inputs = [source] if isinstance(source, (str, os.PathLike, Source)) else source
-    return answers.explain(
-        answers.ExplainRequest(
+    return from_logs.explain(
+        ExplainRequest(
             logs=tuple(map(_plain, inputs)),
             gpu=gpu,
             config=None if config is None else _plain(config),

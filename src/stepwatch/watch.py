@@ -25,6 +25,7 @@ from stepwatch.analysis.findings import stall_message
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median
+from stepwatch.analysis.throughput import FITTED_ROWS
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.following import LiveReader
@@ -33,18 +34,8 @@ from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import Interval
 
-MOST_ROWS = 16_384  # kept before normal ones are thinned to half of it
-MOST_TOLD = 2_048  # rows at and beside evaluations and saves
-MOST_STALLS = 8_192
-WORTH_THINNING = 256  # rows that go at once; more would make the sample denser towards the end
-END_ROWS = 400  # at both ends: as many as the printed mfu is undone from, more than the forecast calls recent
-ANALYSIS_SHARE = 0.01  # of the time, at most
-RECENT_ROWS = 11
-ENOUGH_ROWS = 8
-SLOWER_NOISES = 2.0
-LATE_RATIO = 3.0
-LATE_S = 10.0
-UNKNOWN_EVALUATION_STEPS = 300.0  # the largest published evaluation takes 287 steps
+MOST_ROWS = 16_384  # kept before they are thinned: normal ones and stalls to half of it, others to an eighth
+END_ROWS = FITTED_ROWS  # kept at both ends: the printed mfu is undone from them, and the forecast looks at the latest
 MOST_EVENTS = 50
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: any share of any arithmetic progression, evenly
 
@@ -210,9 +201,22 @@ class Live:
             )
         starting = self._reader.begins_anew
         silence = max(now_s - self._line_at, 0.0) if self._line_at is not None else 0.0
-        due = _until_next_line(a)
-        if not starting:
-            self._watch_silence(a, silence, due, now_s)
+        # From one line to the next, with the evaluation and the checkpoint that may lie between.
+        last, interval = int(a.run.iterations.number[-1]), a.phases.eval_interval
+        lines = a.run.settings.count("log_interval") or 1
+        due, cost = lines * a.costs.step_s.high, a.costs.pair_s or a.costs.eval_s
+        if not interval or (last + lines) // interval > last // interval:
+            if cost is not None:
+                due += cost.high
+            elif interval is not None or a.run.logged < 1000:  # the largest published one takes 287 steps
+                due += 300 * a.costs.step_s.high
+        expected = not starting and not a.forecast.done and a.costs.step_known and len(a.run.iterations) >= 8
+        if expected and not self._late and silence > max(3 * due, due + 10):
+            self._late = True
+            text = Message(
+                "No line for {silence:time}; one was due after {due:time}.", {"silence": silence, "due": due}
+            )
+            self._report(Occurrence(SILENCE, now_s, text, last, silence, silence / due))
         waited = min(max(now_s - self._analysed_line_at, 0.0), due)
         remaining = a.forecast.remaining_s
         if remaining is not None:
@@ -271,9 +275,9 @@ class Live:
             self._notice(self._analysis, now_s)
         if self._state.levels.any or len(run.iterations) > MOST_ROWS:
             kept, forgotten = self._state.levels.thinned(self._analysis)
-            if int((~kept).sum()) >= WORTH_THINNING:
+            if int((~kept).sum()) >= MOST_ROWS // 64:  # more at once would make the sample denser towards the end
                 self._reader.keep(self._analysis.run, kept, forgotten)
-        self._not_before = now_s + (self._stopwatch() - begin) / ANALYSIS_SHARE
+        self._not_before = now_s + 100 * (self._stopwatch() - begin)  # a hundredth of the time is spent on it
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -287,11 +291,19 @@ class Live:
         recent, normal = _recent_step_s(a) or a.costs.step_s.mid, a.costs.step_s.mid
         slow = False
         if a.phases.baseline is not None and a.costs.step_known:
-            least = max(SMALLEST_CHANGE, SLOWER_NOISES * a.phases.baseline.noise)
+            least = max(SMALLEST_CHANGE, 2 * a.phases.baseline.noise)
             slow = recent / normal > 1 + (least / 2 if state.slow else least)
         if self._watching:
-            if not slow:  # a stretch that is slow as a whole is reported as such
-                self._report_stalls(a, now_s)
+            if not slow and a.phases.baseline is not None:  # a stretch that is slow as a whole is reported as such
+                stalled = a.phases.of(Phase.STALL)
+                fresh = stalled & (a.run.iterations.number > state.last_told)
+                first_of_burst = np.flatnonzero(fresh & ~np.concatenate(([False], stalled[:-1])))
+                lost_s = a.phases.excess_s(a.run, first_of_burst)
+                for row, lost in zip(first_of_burst.tolist(), lost_s.tolist(), strict=True):
+                    number, time_s = int(a.run.iterations.number[row]), float(a.run.iterations.time_s[row])
+                    ratio = time_s / float(a.phases.baseline.time_s[row])
+                    message = stall_message([number], ratio, lost, a.run.logged)
+                    self._report(Occurrence(STALL, now_s, message, number, time_s, ratio))
             if slow != state.slow:
                 facts = {"at": last, "now": recent, "ratio": recent / normal}
                 text = Message("Back to normal at iteration {at:n}: {now:time} per iteration.", facts)
@@ -306,27 +318,6 @@ class Live:
                 self._report(Occurrence(DONE, now_s, text, last))
         state.last_told, state.slow, state.done = last, slow, a.forecast.done
 
-    def _report_stalls(self, a: Analysis, now_s: float) -> None:
-        if a.phases.baseline is None:
-            return
-        stalled = a.phases.of(Phase.STALL)
-        fresh = stalled & (a.run.iterations.number > self._state.last_told)
-        first_of_burst = np.flatnonzero(fresh & ~np.concatenate(([False], stalled[:-1])))
-        for row, lost in zip(first_of_burst.tolist(), a.phases.excess_s(a.run, first_of_burst).tolist(), strict=True):
-            number, time_s = int(a.run.iterations.number[row]), float(a.run.iterations.time_s[row])
-            ratio = time_s / float(a.phases.baseline.time_s[row])
-            message = stall_message([number], ratio, lost, a.run.logged)
-            self._report(Occurrence(STALL, now_s, message, number, time_s, ratio))
-
-    def _watch_silence(self, a: Analysis, silence_s: float, due_s: float, now_s: float) -> None:
-        if self._late or a.forecast.done or not a.costs.step_known or len(a.run.iterations) < ENOUGH_ROWS:
-            return
-        if silence_s > max(LATE_RATIO * due_s, due_s + LATE_S):
-            self._late = True
-            facts = {"silence": silence_s, "due": due_s}
-            text = Message("No line for {silence:time}; one was due after {due:time}.", facts)
-            last = int(a.run.iterations.number[-1])
-            self._report(Occurrence(SILENCE, now_s, text, last, silence_s, silence_s / due_s))
 
 
 # --- which rows are kept ----------------------------------------------------------------------------------------
@@ -350,11 +341,17 @@ class _Levels:
         rows = np.arange(len(numbers))
         ends = (rows < END_ROWS) | (rows >= len(rows) - END_ROWS)
         stalls = a.phases.of(Phase.STALL)
-        told = (~a.phases.of(Phase.STEP) & ~stalls) | _beside_events(run)
+        told = ~a.phases.of(Phase.STEP) & ~stalls
+        # Rows before and after evaluations and saves, in the log: they show what the event belongs to.
+        lines = [*(evaluation.line for evaluation in run.evaluations), *(save.line for save in run.checkpoints)]
+        order = np.argsort(run.iterations.line, kind="stable")
+        following = np.searchsorted(run.iterations.line[order], lines)
+        places = np.concatenate((following, following - 1))
+        told[order[places[(places >= 0) & (places < len(order))]]] = True
         if a.phases.eval_interval:  # an evaluation that is missing there would count as not logged
             told |= numbers % a.phases.eval_interval == 0
-        self.told = _level_for(numbers[told & ~ends], self.told, MOST_TOLD)
-        self.stalls = _level_for(numbers[stalls & ~ends], self.stalls, MOST_STALLS)
+        self.told = _level_for(numbers[told & ~ends], self.told, MOST_ROWS // 8)
+        self.stalls = _level_for(numbers[stalls & ~ends], self.stalls, MOST_ROWS // 2)
         self.normal = _level_for(numbers[~stalls & ~told & ~ends], self.normal, MOST_ROWS // 2)
         kept = (told & _sampled(numbers, self.told)) | (stalls & _sampled(numbers, self.stalls))
         kept |= ends | (~told & ~stalls & _sampled(numbers, self.normal))
@@ -380,37 +377,13 @@ def _sampled(numbers: Ints, level: int) -> np.ndarray:
     return np.asarray((numbers.astype(np.uint64) * _GOLDEN) >> np.uint64(64 - level) == 0)
 
 
-def _beside_events(run: Run) -> np.ndarray:
-    """Rows before and after evaluations and saves, in the log: they show what the event belongs to."""
-    beside = np.zeros(len(run.iterations), bool)
-    lines = [*(evaluation.line for evaluation in run.evaluations), *(save.line for save in run.checkpoints)]
-    order = np.argsort(run.iterations.line, kind="stable")
-    following = np.searchsorted(run.iterations.line[order], lines)
-    places = np.concatenate((following, following - 1))
-    beside[order[places[(places >= 0) & (places < len(order))]]] = True
-    return beside
-
-
 # --- what is to come --------------------------------------------------------------------------------------------
 
 
 def _recent_step_s(a: Analysis) -> float | None:
     """The middle of the latest iterations, stalls included: a stretch of them is the speed of now."""
-    rows = np.flatnonzero(a.phases.of(Phase.STEP, Phase.STALL))[-RECENT_ROWS:]
+    rows = np.flatnonzero(a.phases.of(Phase.STEP, Phase.STALL))[-11:]
     return median(a.run.iterations.time_s[rows]) * a.costs.device_ratio if len(rows) else None
-
-
-def _until_next_line(a: Analysis) -> float:
-    """From one line to the next, with the evaluation and the checkpoint that may lie between."""
-    last, interval = int(a.run.iterations.number[-1]), a.phases.eval_interval
-    lines = a.run.settings.count("log_interval") or 1
-    due, cost = lines * a.costs.step_s.high, a.costs.pair_s or a.costs.eval_s
-    if interval and (last + lines) // interval == last // interval:
-        return due
-    if cost is not None:
-        return due + cost.high
-    may_evaluate = interval is not None or a.run.logged < 1000
-    return due + (UNKNOWN_EVALUATION_STEPS * a.costs.step_s.high if may_evaluate else 0.0)
 
 
 def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ from tools.catalogues import (
 
 from stepwatch.i18n import KIND_NAMES
 
-SENTENCES = [message for message in extracted() if message.id]
+
+@cache
+def sentences() -> list[Message]:
+    return [message for message in extracted() if message.id]
 
 
 def key_of(message: Message) -> str:
@@ -52,7 +56,7 @@ def test_every_message_begins_with_a_literal(path: Path) -> None:
 
 
 def test_a_sentence_has_a_plural_everywhere_or_nowhere() -> None:
-    plurals = {key_of(message) for message in SENTENCES if message.pluralizable}
+    plurals = {key_of(message) for message in sentences() if message.pluralizable}
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
@@ -63,7 +67,7 @@ def test_a_sentence_has_a_plural_everywhere_or_nowhere() -> None:
 def test_every_placeholder_has_a_kind_that_can_be_said() -> None:
     wrong = {
         f"{message.locations[0]}: {{{placeholder}}}"
-        for message in SENTENCES
+        for message in sentences()
         for text in ([message.id] if isinstance(message.id, str) else message.id)
         for placeholder in placeholders(text)
         if placeholder.partition(":")[2] not in KIND_NAMES
@@ -81,7 +85,7 @@ def test_a_catalogue_holds_every_sentence(language: str) -> None:
     catalogue = read_catalogue(language)
     faults = [
         fault
-        for message in SENTENCES
+        for message in sentences()
         for fault in _faults(catalogue.get(key_of(message)), message, catalogue.num_plurals)
     ]
     assert not faults, f"{len(faults)} faults in {po_path(language).name} ({language}):\n" + "\n".join(faults[:20])
@@ -90,7 +94,7 @@ def test_a_catalogue_holds_every_sentence(language: str) -> None:
 @pytest.mark.parametrize("language", TRANSLATED)
 def test_a_catalogue_holds_nothing_else(language: str) -> None:
     keys = {key_of(message) for message in read_catalogue(language) if message.id}
-    assert keys <= set(map(key_of, SENTENCES)), "run `make catalogues-extract`"
+    assert keys <= set(map(key_of, sentences())), "run `make catalogues-extract`"
 
 
 @pytest.mark.parametrize("language", TRANSLATED)

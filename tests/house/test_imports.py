@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools import SOURCE
+from tools import ROOT, SOURCE
 
 import stepwatch
 
@@ -40,8 +40,58 @@ def test_help_loads_no_command() -> None:
 
 
 def test_only_a_page_or_a_picture_loads_what_draws() -> None:
-    assert loaded_by("import stepwatch.cli.explain, stepwatch.cli.estimate") == {"click", "numpy"}
+    assert loaded_by("import stepwatch.cli.explain") == {"click", "numpy"}
+    assert loaded_by("import stepwatch.cli.estimate") == {"click"}
     assert loaded_by("import stepwatch.presenters.html") <= {"numpy"}
+
+
+def modules_of(*arguments: str) -> set[str]:
+    """All that a command loads, with packages by their own name."""
+    code = f"""import sys
+from stepwatch.cli import main
+try:
+    main({list(arguments)!r})
+except SystemExit as end:
+    assert not end.code, end.code
+print(*sys.modules, file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name.removeprefix("stepwatch.") for name in done.stderr.split()}
+
+
+def test_explaining_a_log_loads_its_format_and_what_a_terminal_shows() -> None:
+    loaded = modules_of("examples/short.log", "--gpu", "4070")
+    formats = {name for name in loaded if name.startswith("readers.formats.")}
+    assert formats == {"readers.formats.nanogpt"}
+    unused = {
+        "advice.recommended",
+        "analysis.comparison",
+        "answers.from_plans",
+        "estimator.measured",
+        "estimator.plan",
+        "gpus.calibration",
+        "gpus.driver",
+        "presenters.bar_charts",
+        "presenters.comparison_answer",
+        "presenters.html",
+        "presenters.look_answer",
+        "presenters.plan_answer",
+        "presenters.run_charts",
+        "presenters.vega",
+        "readers.collection",
+        "readers.following",
+        "readers.log_files",
+        "sources.follow",
+        "watch",
+        "numpy.ma",
+        "tempfile",
+    }
+    assert not loaded & unused
+
+
+@pytest.mark.parametrize("arguments", [("estimate", "--gpu", "4070"), ("gpus", "4070"), ("gpus",)])
+def test_answers_without_a_log_load_no_readers_and_no_analysis(arguments: tuple[str, ...]) -> None:
+    loaded = {name.partition(".")[0] for name in modules_of(*arguments)}
+    assert not loaded & {"analysis", "numpy", "readers", "run", "watch"}
 
 
 def test_every_public_name_is_there() -> None:

@@ -61,7 +61,7 @@ def test_it_measures_writes_and_is_used(place: Path, monkeypatch: pytest.MonkeyP
     known = load_calibration()
     assert known is not None
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    from stepwatch.gpus.choice import card_of_this_machine
+    from stepwatch.gpus.this_machine import card_of_this_machine
 
     card, origin = card_of_this_machine()
     assert origin == "calibrated"

@@ -10,15 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import stepwatch
 
 LINES = [f"iter {i}: loss 4.0000, time {9000 if i == 0 else 100 + i % 3}.00ms, mfu 5.00%" for i in range(0, 300, 10)]
 LOG = "max_iters = 5000\n" + "\n".join(LINES) + "\n"
 ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))}, "PYTHONUTF8": "1"}
-
-
-def stepwatch(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-W", "error", "-m", "stepwatch", *map(str, arguments)]
-    return subprocess.run(command, input=data, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
 
 
 def assert_told(done: subprocess.CompletedProcess[bytes], code: int, *said: str) -> None:
@@ -57,7 +53,10 @@ def test_standard_input_that_holds_no_run(data: bytes, said: str) -> None:
 
 
 def test_a_pipe_needs_no_dash() -> None:
-    assert_told(stepwatch("--json", data=b"hello"), 1, "no iteration", "nanogpt")
+    """In a process of its own, where the pipe is a pipe and a warning an error."""
+    command = [sys.executable, "-W", "error", "-m", "stepwatch", "--json"]
+    done = subprocess.run(command, input=b"hello", capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
+    assert_told(done, 1, "no iteration", "nanogpt")
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -139,7 +138,8 @@ def test_unknown_options_are_wrong_usage(log: Path, arguments: list[str]) -> Non
 
 
 def test_answer_goes_to_standard_output_alone(log: Path) -> None:
-    done = stepwatch(log, "--json")
+    command = [sys.executable, "-W", "error", "-m", "stepwatch", str(log), "--json"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=ENVIRONMENT, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["schema"] == "stepwatch.report/1"
 

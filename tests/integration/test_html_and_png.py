@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import stepwatch
 
 from stepwatch.presenters import CHARTS
 
@@ -16,11 +17,6 @@ LOG = ROOT / "examples" / "gpt2-124m-4070.log"
 CONFIG = ROOT / "examples" / "train_gpt2_small.py"
 PNG = b"\x89PNG\r\n\x1a\n"
 ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))}, "PYTHONUTF8": "1"}
-
-
-def stepwatch(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-W", "error", "-m", "stepwatch", *map(str, arguments)]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=ENVIRONMENT, check=False)
 
 
 def told(done: subprocess.CompletedProcess[bytes], code: int) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pyte
 import pytest
 from tests.builders import Truth, a_log
+from tests.commands import stepwatch
 
 WAIT_S = 60.0  # for what must happen; nothing takes that long
 TEXT = a_log(Truth(max_iters=400, log_interval=1, eval_interval=100, step_s=0.2, eval_s=1.0))
@@ -138,9 +139,7 @@ def test_a_pipe_is_passed_on_unchanged_and_reported_on_the_other_output() -> Non
 
 
 def test_a_pipe_without_iterations_is_an_error_in_one_line() -> None:
-    done = subprocess.run(
-        watch("-"), input=b"hello\n", capture_output=True, env=environment(), timeout=WAIT_S, check=False
-    )
+    done = stepwatch("watch", "-", data=b"hello\n")
     assert done.returncode == 1
     assert done.stderr.decode() == "stepwatch: no iteration found in the log\n"
 
@@ -155,21 +154,21 @@ def test_a_pipe_without_iterations_is_an_error_in_one_line() -> None:
         (("--gpu", "no such card", "absent.log"), 1, "no such card"),
     ],
 )
-def test_bad_usage_is_told_in_two_lines(tmp_path: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
-    done = subprocess.run(
-        watch(*arguments), cwd=tmp_path, capture_output=True, env=environment(), timeout=WAIT_S, check=False,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+def test_bad_usage_is_told_in_two_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = stepwatch("watch", *arguments)
     assert done.returncode == code
     assert words in done.stderr.decode()
     assert "Traceback" not in done.stderr.decode()
 
 
-def test_one_look_and_leave(tmp_path: Path) -> None:
+def test_one_look_and_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.log").write_text("".join(LINES[:200]), encoding="utf-8")
-    done = subprocess.run(
-        watch("train.log", "--once"), cwd=tmp_path, capture_output=True, env=environment(), timeout=WAIT_S, check=True
-    )
+    monkeypatch.chdir(tmp_path)
+    done = stepwatch("watch", "train.log", "--once")
+    assert done.returncode == 0
     shown = done.stdout.decode()
     assert "of 400" in shown
     assert "left" in shown

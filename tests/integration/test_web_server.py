@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+from tests.commands import stepwatch
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 
 from stepwatch.web.limits import Limits
@@ -22,9 +22,8 @@ from stepwatch.web.limits import Limits
 PLAIN = {"Content-Type": "text/plain"}
 
 
-def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stepwatch", "serve", "--lang", "en", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+def serve(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return stepwatch("serve", "--lang", "en", *arguments)
 
 
 def events(response: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -40,9 +39,9 @@ def test_a_port_that_is_taken_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = serve("--port", str(taken.getsockname()[1]))
     assert done.returncode == 1
-    assert done.stderr.startswith("stepwatch: cannot listen on 127.0.0.1, port ")
-    assert done.stderr.count("\n") == 2
-    assert done.stdout == ""
+    assert done.stderr.startswith(b"stepwatch: cannot listen on 127.0.0.1, port ")
+    assert done.stderr.count(b"\n") == 2
+    assert done.stdout == b""
 
 
 @pytest.mark.parametrize(
@@ -58,8 +57,8 @@ def test_a_port_that_is_taken_is_one_clear_line() -> None:
 )
 def test_what_cannot_be_served_is_said(arguments: list[str], code: int, said: str) -> None:
     done = serve(*arguments)
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
-    assert said in done.stderr
+    assert (done.returncode, b"Traceback" in done.stderr) == (code, False)
+    assert said in done.stderr.decode()
 
 
 def test_ctrl_c_ends_it_even_while_a_log_is_watched(served_directory: Path) -> None:
@@ -74,7 +73,7 @@ def test_ctrl_c_ends_it_even_while_a_log_is_watched(served_directory: Path) -> N
 
 def test_parallel_questions_are_not_mixed_up(server: Serving) -> None:
     def step(number: int) -> float:
-        text = iteration_lines(2000, 100.0 + number)
+        text = iteration_lines(200, 100.0 + number)
         response = httpx.post(f"{server.address}/api/explain", content=text, headers=PLAIN, timeout=PATIENCE_S)
         found: float = response.json()["runs"][0]["costs"]["step_s"]["mid"]
         return found

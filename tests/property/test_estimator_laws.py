@@ -13,7 +13,7 @@ from stepwatch.estimator.ceilings import _surpasses
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu, gpus
-from stepwatch.gpus.choice import as_card
+from stepwatch.gpus.this_machine import as_card
 
 DTYPES = ("bfloat16", "float16", "float32")
 # A TPU's peak is known for bf16 alone; of a CPU none is.

@@ -13,13 +13,11 @@ from stepwatch.answers import (
     EstimateRequest,
     ExplainRequest,
     NoSuchRun,
-    advise,
-    compare,
-    estimate,
-    explain,
     pasted,
     shown,
 )
+from stepwatch.answers.from_logs import compare, explain
+from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
 from stepwatch.i18n import say
 

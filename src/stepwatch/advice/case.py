@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepwatch.advice.gains import (
     PUBLISHED_GAINS,
@@ -17,11 +17,9 @@ from stepwatch.advice.gains import (
     modelled_factor,
 )
 from stepwatch.advice.proposals import NO_EFFECT, Basis, Effect
-from stepwatch.analysis import Analysis
 from stepwatch.estimator.constants import SAVED_BYTES_PER_PARAM
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.memory import vram_bytes
-from stepwatch.estimator.plan import Plan
 from stepwatch.estimator.simulate import (
     NOTHING,
     UNCHANGED,
@@ -38,6 +36,10 @@ from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.units import GIGA, HOUR_S, MINUTE_S, Z90, Interval
+
+if TYPE_CHECKING:
+    from stepwatch.analysis import Analysis
+    from stepwatch.estimator.plan import Plan
 
 # Less than this is not worth a restart, nor the reading of a sentence.
 LEAST_SHARE, LEAST_S = 0.01, MINUTE_S

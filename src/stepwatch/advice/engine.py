@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stepwatch.advice import checkpoints, evaluations, speed, symptoms
+from stepwatch.advice import checkpoints, evaluations, speed
 from stepwatch.advice.case import Case, case_of_plan
-from stepwatch.advice.logs import case_of_log
 from stepwatch.advice.proposals import NO_EFFECT, Advice, Effect, Proposal
-from stepwatch.analysis import Analysis
-from stepwatch.estimator.plan import Plan
 from stepwatch.estimator.simulate import NOTHING, Simulated
 from stepwatch.messages import Message
 from stepwatch.settings import Value
 from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.analysis import Analysis
+    from stepwatch.estimator.plan import Plan
 
 Rule = Callable[[Case], Iterator[Proposal]]
 Change = dict[str, tuple[Value | None, Value]]
 
 # On nanoGPT's settings and its train.py.
 _SETTINGS: tuple[Rule, ...] = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
-# On the machine, whatever the trainer.
-_MACHINE: tuple[Rule, ...] = symptoms.RULES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +47,16 @@ class AdviceList:
 
 def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
     """Changes that pay, the one that surely saves most first; empty where nothing is worth changing."""
+    from stepwatch.estimator.plan import Plan
+
     found = advice_on_plan(of) if isinstance(of, Plan) else advice_on_log(of)
     return found.advice if found is not None else ()
 
 
 def advice_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> AdviceList | None:
     """None where the log does not even show what a normal iteration takes."""
+    from stepwatch.advice.logs import case_of_log  # with the analysis, which a plan does not need
+
     case = case_of_log(analysis, cards=cards, windows=windows)
     return None if case is None else advice_on_case(case)
 
@@ -62,9 +66,11 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 
 def advice_on_case(case: Case) -> AdviceList:
-    rules = _MACHINE
-    if case.analysis is None or case.analysis.run.traits.has_nanogpt_settings:
-        rules = (*_SETTINGS, *_MACHINE)
+    rules = _SETTINGS if case.analysis is None or case.analysis.run.traits.has_nanogpt_settings else ()
+    if case.analysis is not None:
+        from stepwatch.advice import symptoms  # on the machine, whatever the trainer
+
+        rules = (*rules, *symptoms.RULES)
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
     ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)

@@ -51,6 +51,7 @@ def no_phases(run: Run) -> Phases:
 def expected_costs(expected: Estimate) -> Costs:
     return Costs(
         step_s=expected.step_s,
+        mean_ratio=1.0,
         eval_s=expected.eval_s,
         checkpoint_s=expected.checkpoint_s,
         compile_s=expected.compile_s,

@@ -23,8 +23,6 @@ from stepwatch.units import MS, Interval, interval_json
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
-LARGE_PART = 0.02  # of the wall time: a smaller share of stalls explains nothing
-DECIMALS = 3  # of a ratio, as it is printed: what the verdict says can be seen in the figures
 Verdict = Literal["faster", "slower", "same", "unknown"]
 SIDES = ("A", "B")
 PARTS = ("step", "eval", "checkpoint", "compile")
@@ -107,19 +105,30 @@ def compare(
     # Settings that both logs state, with another value; never one that names a person or a place.
     one, other = before.run.settings, after.run.settings
     shared = [name for name in one if name in other and name not in PRIVATE]
+    parts = []
+    for part in PARTS:
+        first, second = (
+            getattr(a.costs, f"{part}_s") if a.costs.how.get(f"{part}_s") != NOT_SEPARABLE else None
+            for a in (before, after)
+        )
+        ratio = None
+        if first is not None and second is not None and first.mid > 0 and second.mid > 0:
+            ratio = _over(second, first)
+        if first is not None or second is not None:
+            parts.append(ComparedCost(part, first, second, ratio))
     found = Comparison(
         before=before,
         after=after,
         names=names,
         ratio=_over(_as_printed(after), _as_printed(before), scale),
         per_token=abs(scale - 1) > BETWEEN_RUNS,
-        parts=tuple(_parts(before, after)),
+        parts=tuple(parts),
         changed=tuple(
             Changed(name, one[name].value, other[name].value) for name in shared if one[name].value != other[name].value
         ),
         limit=limit,
     )
-    doubts = (*_of_one_row(found), *_of_sizes(found), *_of_meaning(found))
+    doubts = tuple(_doubts(found))
     verdict: Verdict = "same"
     if doubts:
         verdict = "unknown"
@@ -127,8 +136,24 @@ def compare(
         verdict = "slower"
     elif _printed(found.ratio.high) < 1:
         verdict = "faster"
-    reasons = tuple(_reasons(found))
-    return replace(found, verdict=verdict, doubts=doubts, reasons=reasons, notes=(*notes, *_notes(found)))
+    assumed = []
+    if all(tokens_per_iteration(a.run) is None for _, a in found.named) and _sizes_seem_equal(found):
+        assumed.append(Message(
+            "Neither log tells how many tokens a step holds: the steps are taken to be of one size. "
+            "If they are not, add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
+        ))
+    for name, a in found.named:
+        t = a.throughput
+        if not t.possible and t.gpu is not None:
+            assumed.append(Message(
+                "The times of “{name:word}” would need {achieved:tflops}, more than a {gpu:word} can do "
+                "({peak:tflops}), so its MFU is left out. Either the card is another one, or several share the work, "
+                "or the printed time does not wait for the card.",
+                {"name": name, "achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops},
+            ))
+    return replace(
+        found, verdict=verdict, doubts=doubts, reasons=tuple(_reasons(found)), notes=(*notes, *assumed)
+    )
 
 
 def _as_printed(a: Analysis) -> Interval:
@@ -150,20 +175,8 @@ def _over(after: Interval, before: Interval, scale: float = 1.0) -> Interval:
 
 
 def _printed(ratio: float) -> float:
-    return round(ratio, DECIMALS)
-
-
-def _parts(before: Analysis, after: Analysis) -> Iterator[ComparedCost]:
-    for name in PARTS:
-        one, other = (
-            getattr(a.costs, f"{name}_s") if a.costs.how.get(f"{name}_s") != NOT_SEPARABLE else None
-            for a in (before, after)
-        )
-        ratio = None
-        if one is not None and other is not None and one.mid > 0 and other.mid > 0:
-            ratio = _over(other, one)
-        if one is not None or other is not None:
-            yield ComparedCost(name, one, other, ratio)
+    """As it is shown, so that what the verdict says can be seen in the figures."""
+    return round(ratio, 3)
 
 
 # --- what cannot be told ----------------------------------------------------------------------------------------
@@ -187,7 +200,7 @@ _HELD = {
 }
 
 
-def _of_one_row(c: Comparison) -> Iterator[Message]:
+def _doubts(c: Comparison) -> Iterator[Message]:
     single = [name for name, a in c.named if int(a.phases.normal.sum()) < 2]
     if len(single) > 1:
         yield Message(
@@ -201,31 +214,21 @@ def _of_one_row(c: Comparison) -> Iterator[Message]:
             {"name": single[0]},
         )
 
-
-def _of_sizes(c: Comparison) -> Iterator[Message]:
     told = [tokens_per_iteration(a.run) is not None for _, a in c.named]
-    if all(told):
-        return
-    if any(told):
+    if any(told) and not all(told):
         facts = {"name": c.names[told.index(True)], "other": c.names[told.index(False)]}
         yield Message(
             "Only “{name:word}” tells how many tokens a step holds, so the steps are not known to be of one size. "
             "For “{other:word}” add it: --set {side:word}:tokens_per_iter=…",
             {**facts, "side": SIDES[told.index(False)]},
         )
-    elif not _sizes_seem_equal(c):
+    elif not any(told) and not _sizes_seem_equal(c):
         yield Message(
             "Neither log tells how many tokens a step holds, and the steps need not be of one size. "
             "Add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
         )
 
-
-def _sizes_seem_equal(c: Comparison) -> bool:
-    return c.before.run.same_format(c.after.run) and not any(changed.name in _SIZES for changed in c.changed)
-
-
-def _of_meaning(c: Comparison) -> Iterator[Message]:
-    """Trainers time different things. What single rows hold is told apart; what a mean holds is not."""
+    # Trainers time different things. What single rows hold is told apart; what a mean holds is not.
     one, other = c.before.run, c.after.run
     kinds_differ = _TIMES[one.timing] != _TIMES[other.timing]
     averages_differ = one.holds != other.holds and one.timing in AVERAGES
@@ -239,21 +242,8 @@ def _of_meaning(c: Comparison) -> Iterator[Message]:
             yield _HELD[a.run.holds - b.run.holds]._replace(params={"name": name, "other": another})
 
 
-def _notes(c: Comparison) -> Iterator[Message]:
-    if all(tokens_per_iteration(a.run) is None for _, a in c.named) and _sizes_seem_equal(c):
-        yield Message(
-            "Neither log tells how many tokens a step holds: the steps are taken to be of one size. "
-            "If they are not, add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
-        )
-    for name, a in c.named:
-        t = a.throughput
-        if not t.possible and t.gpu is not None:
-            yield Message(
-                "The times of “{name:word}” would need {achieved:tflops}, more than a {gpu:word} can do "
-                "({peak:tflops}), so its MFU is left out. Either the card is another one, or several share the work, "
-                "or the printed time does not wait for the card.",
-                {"name": name, "achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops},
-            )
+def _sizes_seem_equal(c: Comparison) -> bool:
+    return c.before.run.same_format(c.after.run) and not any(changed.name in _SIZES for changed in c.changed)
 
 
 # --- why --------------------------------------------------------------------------------------------------------
@@ -285,7 +275,7 @@ def _reasons(c: Comparison) -> Iterator[Message]:
         if len(a.regimes.regimes) > 1:
             yield Message("In “{name:word}” the speed changed during the run.", {"name": name})
         stalls, wall = a.goodput.parts_s["stall"], a.goodput.wall_s
-        if wall > 0 and stalls > LARGE_PART * wall:
+        if wall > 0 and stalls > 0.02 * wall:  # a smaller share explains nothing
             facts = {"name": name, "share": stalls / wall}
             yield Message("In “{name:word}” {share:pct} of the time was lost in stalls.", facts)
 
@@ -312,7 +302,20 @@ def limit_of(text: str) -> float:
 
 def comparison_json(c: Comparison) -> dict[str, object]:
     return {
-        "schema": SCHEMA, "runs": [_run_json(name, a) for name, a in c.named], "ratio": interval_json(c.ratio),
+        "schema": SCHEMA,
+        "runs": [
+            {
+                "name": name, "source": a.run.source, "format": a.run.format,
+                "gpu": a.throughput.gpu.name if a.throughput.gpu else None,
+                "timing": a.run.timing.value, "times_include": sorted(a.run.holds),
+                "step_s": interval_json(a.costs.step_s), "tokens_per_iter": tokens_per_iteration(a.run),
+                "tokens_per_s": a.throughput.tokens_per_s, "mfu": a.throughput.mfu if a.throughput.possible else None,
+                "wall_s": a.goodput.wall_s, "iterations": a.goodput.iterations,
+                "normal_iterations": int(a.phases.normal.sum()), "parts_s": dict(a.goodput.parts_s),
+            }
+            for name, a in c.named
+        ],
+        "ratio": interval_json(c.ratio),
         "per_token": c.per_token, "verdict": c.verdict, "limit": c.limit, "failed": c.failed,
         "parts": {
             part.name: {
@@ -322,16 +325,4 @@ def comparison_json(c: Comparison) -> dict[str, object]:
             for part in c.parts
         },
         "changed": {changed.name: [changed.before, changed.after] for changed in c.changed},
-    }  # fmt: skip
-
-
-def _run_json(name: str, a: Analysis) -> dict[str, object]:
-    t = a.throughput
-    return {
-        "name": name, "source": a.run.source, "format": a.run.format, "gpu": t.gpu.name if t.gpu else None,
-        "timing": a.run.timing.value, "times_include": sorted(a.run.holds),
-        "step_s": interval_json(a.costs.step_s), "tokens_per_iter": tokens_per_iteration(a.run),
-        "tokens_per_s": t.tokens_per_s, "mfu": t.mfu if t.possible else None,
-        "wall_s": a.goodput.wall_s, "iterations": a.goodput.iterations,
-        "normal_iterations": int(a.phases.normal.sum()), "parts_s": dict(a.goodput.parts_s),
     }  # fmt: skip

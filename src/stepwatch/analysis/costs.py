@@ -24,15 +24,7 @@ from stepwatch.units import Z90, Interval
 
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
 
-# Evaluations within one run are regular: max/min is mostly below 1.05, so about 1 % before anything was seen.
-PRIOR_NOISE = 0.013
-PRIOR_DEGREES = 1.5
-_SHARED_WEIGHT = 3.0  # how many evaluations the noise shared by both kinds counts for in each
-_GRID = 400
-_TOO_WIDE = 20.0  # a checkpoint known to no better than this factor is not separable
-_STEP_Z = 1.1  # less than 1.645: the interval spans the median and the mean, and each has its error on one side only
-_COOL_CARD = 0.15  # a first evaluation may be faster than later ones by this much
-_WARM_UP_S, _LONGEST_WARM_UP_S = 1.0, 8.0  # without compilation, as seen in published logs
+_GRID = 400  # points of a numerical integral
 _STEADY = 0.004  # how far single steps at one speed lie apart
 
 
@@ -45,7 +37,7 @@ class Costs:
     checkpoint_s: Interval | None = None
     compile_s: Interval | None = None
     how: dict[str, str] = field(default_factory=dict)
-    mean_ratio: float = 1.0
+    mean_ratio: float
     """Mean over median of the normal rows: sums need the mean."""
     pair_s: Interval | None = None
     """Evaluation and checkpoint together, as measured where every evaluation saves."""
@@ -71,7 +63,26 @@ class _Noise:
 
     relative: float
     degrees: float
-    step_s: float
+    step_s: float = 0.0
+
+    @classmethod
+    def of(cls, phases: Phases, alone: Floats, saving: Floats) -> _Noise:
+        groups = [group for group in (alone, saving) if len(group) > 1]
+        degrees = float(sum(len(group) - 1 for group in groups))
+        # They are regular within one run: max/min is mostly below 1.05, so about 1 % before anything was seen.
+        prior = cls(relative=0.013, degrees=1.5)
+        weight = prior.degrees * prior.relative**2
+        if groups:
+            together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
+            # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
+            own = spread(together)
+            if len(together) < 6:
+                own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
+            weight += degrees * (own * math.sqrt(len(together) / degrees)) ** 2
+        degrees += prior.degrees
+        baseline = phases.baseline
+        step_s = baseline.noise * median(baseline.time_s * phases.covers) if baseline is not None else 0.0
+        return cls(math.sqrt(weight / degrees), degrees, step_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +109,34 @@ class _Level:
     places: npt.NDArray[np.int64]
     """Rows at which it is known; between them it is on a straight line."""
     values: Floats
-    at_first: float = 1.0
-    doubt_at_first: float = 0.0
+    at_first: float
+    doubt_at_first: float
 
     def at(self, rows: npt.NDArray[np.int64]) -> Floats:
         return np.asarray(np.interp(rows, self.places, self.values))
+
+    @classmethod
+    def of(cls, run: Run, phases: Phases) -> _Level:
+        normal = phases.normal
+        if phases.baseline is None or not normal.any():
+            return cls(np.zeros(1, np.int64), np.ones(1), 1.0, 0.0)
+        # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
+        noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
+        window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
+        local = np.maximum(running_median(run.iterations.time_s[normal], window), PRINTED_STEP_S / 2)
+        local = local / float(np.mean(local))
+        # What varies no more than the noise of the medians is no change of speed.
+        kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
+        local = 1 + kept * (local - 1)
+        # At the first iteration on a line through the first two windows, since a drift is steepest there.
+        half = window // 2
+        start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
+
+        places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
+        levels = np.interp(logged, places, local).tolist() or [1.0]
+        levels += np.interp(np.searchsorted(run.iterations.number, phases.unlogged_evals), places, local).tolist()
+        mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
+        return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +146,44 @@ class _Beliefs:
     usual_evaluation_s: float
     """With nanoGPT's default of 200 batches and no accumulation: the middle where nothing is known."""
 
+    @classmethod
+    def of(cls, run: Run, step_s: float) -> _Beliefs:
+        settings = run.settings
+        accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
+        micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
+        compiled = settings.flag("compile")
+        usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
+        # What --set says, else what the log counts, else what it prints.
+        n_params, given = settings.number("n_params"), settings.get("n_params")
+        if given is None or given.origin is not Origin.USER:
+            n_params = run.saved_params or n_params
+        return cls(
+            evaluation_prior(step_s, batches, micro_steps, compiled),
+            checkpoint_prior(n_params),
+            usual.median_s if usual is not None else 0.0,
+        )
+
 
 def find_costs(run: Run, phases: Phases) -> Costs:
     step, mean_ratio = _step(run, phases)
-    beliefs = _beliefs(run, step.seconds.mid)
-    level = _level(run, phases)
+    beliefs = _Beliefs.of(run, step.seconds.mid)
+    level = _Level.of(run, phases)
 
     # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
     rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     alone = phases.excess_s(run, rows, mean_ratio) / level.at(rows)
     saving = phases.excess_s(run, both, mean_ratio)
     saving = saving - median(alone) * (level.at(both) - 1) if len(alone) else saving / level.at(both)
-    noise = _noise(phases, alone, saving)
+    noise = _Noise.of(phases, alone, saving)
 
     first = phases.excess_s(run, phases.of(Phase.FIRST), mean_ratio)
     evaluation, checkpoint, compilation, pair_s = None, None, None, None
-    if phases.baseline is None:
-        evaluation, checkpoint, pair_s = _nothing_but_evaluations(run, phases)
+    if phases.baseline is None and len(rows) + len(both):
+        # No normal iteration to compare with: of each row only the sum of its parts is known.
+        most = median((run.iterations.time_s * phases.covers)[phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)])
+        evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
+        if len(both):
+            checkpoint, pair_s = _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE), Interval(0.0, 0.625 * most, most)
     elif len(saving):
         pair = _typical(saving, noise)
         pair_s = pair.interval
@@ -151,14 +206,22 @@ def find_costs(run: Run, phases: Phases) -> Costs:
             if evaluation is None and phases.first_evaluates:
                 evaluation = compilation
         elif evaluation is None and phases.first_evaluates and first[0] > 0:
-            evaluation, compilation = _first_alone(float(first[0]), beliefs)
+            # The only evaluation is the one in the first iteration: a belief divides it, or nothing does.
+            excess, belief = float(first[0]), beliefs.evaluation
+            likely, how = Interval(0.0, min(excess, beliefs.usual_evaluation_s), excess), NOT_SEPARABLE
+            if belief is not None and belief.median_s * math.exp(-2 * belief.spread) <= excess:
+                ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
+                likely, how = Interval(*ends), MODELLED
+            rest = Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
+            evaluation, compilation = _Cost(likely, how), _Cost(rest, how)
         else:
             saved = checkpoint.seconds if phases.first_saves and checkpoint is not None else None
             inside = evaluation if phases.first_evaluates else None
             compilation = _compilation(float(first[0]), inside, saved, level, noise)
         # A noise larger than the first iteration makes no part of it longer than all of it.
-        ends = (compilation.seconds.low, compilation.seconds.mid, compilation.seconds.high)
-        compilation = _Cost(Interval(*(min(end, whole) for end in ends)), compilation.how)
+        seconds = compilation.seconds
+        seconds = Interval(min(seconds.low, whole), min(seconds.mid, whole), min(seconds.high, whole))
+        compilation = _Cost(seconds, compilation.how)
 
     # On iterations that were not logged: the model's figure, if it has one.
     if evaluation is None and (phases.unlogged_evals or phases.trailing):
@@ -168,12 +231,11 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         checkpoint = _believed(beliefs.checkpoint) or _Cost(Interval(0.0, 0.0, most), NOT_SEPARABLE)
     found = {"step_s": step, "eval_s": evaluation, "checkpoint_s": checkpoint, "compile_s": compilation}
     known = {name: cost for name, cost in found.items() if cost is not None}
-    seconds = {name: cost.seconds for name, cost in known.items()}
     return Costs(
         step_s=step.seconds,
-        eval_s=seconds.get("eval_s"),
-        checkpoint_s=seconds.get("checkpoint_s"),
-        compile_s=seconds.get("compile_s"),
+        eval_s=evaluation.seconds if evaluation is not None else None,
+        checkpoint_s=checkpoint.seconds if checkpoint is not None else None,
+        compile_s=compilation.seconds if compilation is not None else None,
         how={name: cost.how for name, cost in known.items()},
         mean_ratio=mean_ratio,
         pair_s=pair_s,
@@ -195,7 +257,8 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     mean_ratio = max(1.0, float(np.mean(np.minimum(times / usual, heaviest))))
     middles = median(times), float(np.mean(np.minimum(times, usual * heaviest)))
     if len(times) > 4:
-        error = _STEP_Z * standard_error(times)
+        # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
+        error = 1.1 * standard_error(times)
     elif len(times) > 1:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
@@ -205,93 +268,24 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     return _Cost(Interval(max(low - error, 0.0), (low + high) / 2, high + error), MEASURED), mean_ratio
 
 
-def _level(run: Run, phases: Phases) -> _Level:
-    normal = phases.normal
-    if phases.baseline is None or not normal.any():
-        return _Level(np.zeros(1, np.int64), np.ones(1))
-    # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
-    noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
-    window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
-    local = np.maximum(running_median(run.iterations.time_s[normal], window), PRINTED_STEP_S / 2)
-    local = local / float(np.mean(local))
-    # What varies no more than the noise of the medians is no change of speed.
-    kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
-    local = 1 + kept * (local - 1)
-    # At the first iteration on a line through the first two windows, since a drift is steepest there.
-    half = window // 2
-    start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
-
-    level = _Level(np.flatnonzero(normal), local)
-    levels = level.at(np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))).tolist() or [1.0]
-    levels += level.at(np.searchsorted(run.iterations.number, phases.unlogged_evals)).tolist()
-    mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
-    return _Level(level.places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
-
-
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------
-
-
-def _noise(phases: Phases, alone: Floats, saving: Floats) -> _Noise:
-    groups = [group for group in (alone, saving) if len(group) > 1]
-    degrees = float(sum(len(group) - 1 for group in groups))
-    weight = PRIOR_DEGREES * PRIOR_NOISE**2
-    if groups:
-        together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
-        # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
-        own = spread(together)
-        if len(together) < 6:
-            own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
-        weight += degrees * (own * math.sqrt(len(together) / degrees)) ** 2
-    degrees += PRIOR_DEGREES
-    baseline = phases.baseline
-    step_s = baseline.noise * median(baseline.time_s * phases.covers) if baseline is not None else 0.0
-    return _Noise(math.sqrt(weight / degrees), degrees, step_s)
 
 
 def _typical(values: Floats, noise: _Noise) -> _Typical:
     mid = max(median(values), 0.0)
     single, degrees = math.hypot(noise.relative * mid, noise.step_s), noise.degrees
     if len(values) >= 4:  # a save has a noise of its own, so the group's spread counts once there is one
-        own = len(values) - 1.0
-        single = math.sqrt((_SHARED_WEIGHT * single**2 + own * spread(values) ** 2) / (_SHARED_WEIGHT + own))
-        degrees = min(degrees, _SHARED_WEIGHT + own)
+        own, shared = len(values) - 1.0, 3.0  # how many evaluations the noise shared by both kinds counts for
+        single = math.sqrt((shared * single**2 + own * spread(values) ** 2) / (shared + own))
+        degrees = min(degrees, shared + own)
     efficiency = 1.0 if len(values) < 3 else 1.2  # a median's, against a mean
     return _Typical(mid, efficiency * single / math.sqrt(len(values)), degrees)
-
-
-def _beliefs(run: Run, step_s: float) -> _Beliefs:
-    settings = run.settings
-    accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
-    micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
-    compiled = settings.flag("compile")
-    usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
-    # What --set says, else what the log counts, else what it prints.
-    n_params, given = settings.number("n_params"), settings.get("n_params")
-    if given is None or given.origin is not Origin.USER:
-        n_params = run.saved_params or n_params
-    return _Beliefs(
-        evaluation_prior(step_s, batches, micro_steps, compiled),
-        checkpoint_prior(n_params),
-        usual.median_s if usual is not None else 0.0,
-    )
 
 
 def _believed(belief: Belief | None) -> _Cost | None:
     if belief is None:
         return None
     return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-Z90, 0.0, Z90))), MODELLED)
-
-
-def _nothing_but_evaluations(run: Run, phases: Phases) -> tuple[_Cost | None, _Cost | None, Interval | None]:
-    """No normal iteration to compare with: of each row only the sum of its parts is known."""
-    rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
-    if not rows.any():
-        return None, None, None
-    most = median((run.iterations.time_s * phases.covers)[rows])
-    evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
-    if not phases.of(Phase.EVAL_CHECKPOINT).any():
-        return evaluation, None, None
-    return evaluation, _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE), Interval(0.0, 0.625 * most, most)
 
 
 def _with_and_without(alone: _Typical, saving: _Typical, belief: Belief | None) -> tuple[_Cost, _Cost]:
@@ -325,6 +319,8 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
 def _divided(pair: _Typical, beliefs: _Beliefs, longest: float | None) -> tuple[_Cost, _Cost]:
     """Every evaluation saves: only the sum is measured. Beliefs divide it, and how long an evaluation is at most."""
     total, slack = pair.mid, pair.half_width
+    cool_card = 0.15  # a first evaluation may be faster than later ones by this much
+    too_wide = 20.0  # a checkpoint known to no better than this factor is not separable
     if total > 0 and (beliefs.evaluation is not None or beliefs.checkpoint is not None):
         share = 1 / (1 + np.exp(-np.linspace(-7, 7, _GRID)))  # of the checkpoint in the sum, fine at both ends
         weight = np.zeros(_GRID)
@@ -333,17 +329,18 @@ def _divided(pair: _Typical, beliefs: _Beliefs, longest: float | None) -> tuple[
         if beliefs.checkpoint is not None:
             weight += _log_density(beliefs.checkpoint, total * share)
         if longest is not None and longest > 0:
-            weight -= 0.5 * (np.maximum(total * (1 - share) / longest - 1, 0.0) / _COOL_CARD) ** 2
+            weight -= 0.5 * (np.maximum(total * (1 - share) / longest - 1, 0.0) / cool_card) ** 2
         part = _quantiles(share, weight)
         rest = Interval(1 - part.high, 1 - part.mid, 1 - part.low)
         evaluation, checkpoint = (of.scaled(total).widened(down=slack / total, up=slack / total) for of in (rest, part))
-        if checkpoint.high > _TOO_WIDE * max(checkpoint.low, 1e-12):
+        if checkpoint.high > too_wide * max(checkpoint.low, 1e-12):
             unknown = _Cost(Interval(0.0, checkpoint.mid, checkpoint.high), NOT_SEPARABLE)
             return _Cost(evaluation, MODELLED), unknown
         return _Cost(evaluation, MODELLED), _Cost(checkpoint, MODELLED)
-    if longest is not None and 0 < longest < (1 - 2 / _TOO_WIDE) * total:
-        low, mid = max(longest - _LONGEST_WARM_UP_S, 0.2 * longest), max(longest - _WARM_UP_S, 0.6 * longest)
-        high = longest * (1 + _COOL_CARD)
+    if longest is not None and 0 < longest < (1 - 2 / too_wide) * total:
+        # A warm-up without compilation takes 1 s and at most 8 s in published logs.
+        low, mid = max(longest - 8.0, 0.2 * longest), max(longest - 1.0, 0.6 * longest)
+        high = longest * (1 + cool_card)
         checkpoint = Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
         return _Cost(Interval(low, mid, high), COMBINED), _Cost(checkpoint, COMBINED)
     whole = max(total + slack, 1e-9)
@@ -376,15 +373,3 @@ def _compilation(
     high = mid + math.hypot(inside.mid - inside.low, single)
     how = COMBINED if evaluation.how == MODELLED else MEASURED
     return _Cost(Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single)), how)
-
-
-def _first_alone(excess: float, beliefs: _Beliefs) -> tuple[_Cost, _Cost]:
-    """The only evaluation is the one in the first iteration: a belief divides it, or nothing does."""
-    belief = beliefs.evaluation
-    if belief is None or belief.median_s * math.exp(-2 * belief.spread) > excess:
-        likely, how = Interval(0.0, min(excess, beliefs.usual_evaluation_s), excess), NOT_SEPARABLE
-    else:
-        ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
-        likely, how = Interval(*ends), MODELLED
-    rest = Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
-    return _Cost(likely, how), _Cost(rest, how)

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
 
-_SHAPE = ("n_layer", "n_head", "n_embd")
-_SAME_SIZE = 0.03
-# How far the first normal iterations of a log may be from the later ones: a card is not warm, a compiler not done.
-EARLY_DOUBT = 0.10
-ENOUGH_ROWS = 20
-_CONTRADICTION = 2.0  # standard deviations
-
 
 def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
     """None where the log tells too little of the model, or the card is unknown."""
@@ -40,59 +33,39 @@ def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
 
 def workload_of(run: Run, gpu: Gpu) -> Workload | None:
     """What the run computes; None where the log does not tell it, or contradicts itself."""
-    if not run.traits.states_model or not _tells_its_work(run):
-        return None
     from stepwatch.estimator.workload import Workload
 
-    try:
-        workload, _ = Workload.from_settings(_settings(run), has_bf16=gpu.has_bf16)
-        workload = _with_unknown_stack(run, workload)
-        return workload if _agrees(run, workload) else None
-    except (ValueError, OverflowError, ZeroDivisionError):
+    # The tokens of an iteration, and a shape: stated, or nanoGPT's default that its parameter count confirms.
+    settings, stated_params = run.settings, run.settings.number("n_params")
+    batch = settings.count("batch_size") and settings.count("gradient_accumulation_steps")
+    shape = all(settings.count(name) for name in ("n_layer", "n_head", "n_embd"))
+    shape = shape or (run.traits.has_nanogpt_settings and bool(stated_params))
+    if not run.traits.states_model or not shape or not (settings.count("tokens_per_iter") or batch):
         return None
 
-
-def _tells_its_work(run: Run) -> bool:
-    """The tokens of an iteration, and a shape: stated, or nanoGPT's default that its parameter count confirms."""
-    settings = run.settings
-    batch = settings.count("batch_size") and settings.count("gradient_accumulation_steps")
-    tokens = settings.count("tokens_per_iter") or batch
-    shape = all(settings.count(name) for name in _SHAPE)
-    if run.traits.has_nanogpt_settings:  # only its own default is known to be what the parameters are counted of
-        shape = shape or bool(settings.number("n_params"))
-    return bool(tokens and shape)
-
-
-def _settings(run: Run) -> Settings:
-    """nanoGPT says so when it compiles; a header that does not means that it did not."""
-    settings = run.settings
-    if run.traits.announces_compile and run.has_header and settings.flag("compile") is None:
-        settings = settings.beneath(Settings.of(Origin.INFERRED, {"compile": False}))
-    return settings
-
-
-def _with_unknown_stack(run: Run, workload: Workload) -> Workload:
-    if (run.traits.announces_compile and run.has_header) or run.settings.flag("compile") is not None:
-        return workload
-    return replace(workload, compile=None)
-
-
-def _agrees(run: Run, workload: Workload) -> bool:
-    """The shape that was filled in has the number of parameters that the log prints (positions not counted)."""
-    stated = run.settings.number("n_params")
-    if not stated:
-        return True
-    counted = replace(workload, stated_params=None).n_params - workload.block_size * workload.n_embd
-    return abs(counted / stated - 1) < _SAME_SIZE
+    compiles = settings.flag("compile")
+    if compiles is None and run.traits.announces_compile and run.has_header:
+        compiles = False  # nanoGPT says so when it compiles
+        settings = settings.beneath(Settings.of(Origin.INFERRED, {"compile": compiles}))
+    try:
+        workload, _ = Workload.from_settings(settings, has_bf16=gpu.has_bf16)
+        if compiles is None:
+            workload = replace(workload, compile=None)
+        # The shape that was filled in has the number of parameters that the log prints (positions not counted).
+        counted = replace(workload, stated_params=None).n_params - workload.block_size * workload.n_embd
+        return None if stated_params and abs(counted / stated_params - 1) >= 0.03 else workload
+    except (ValueError, OverflowError, ZeroDivisionError):  # settings that no model can have
+        return None
 
 
 def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
     """A step seen on few rows and the estimator's, weighed by how well each is known (both as log-normal)."""
     own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / Z90
-    seen = math.hypot(own, EARLY_DOUBT / rows**0.7)
+    # The first normal iterations may be a tenth from the later ones: a card is not warm, a compiler not done.
+    seen = math.hypot(own, 0.10 / rows**0.7)
     believed = math.log(expected.high / expected.low) / 2 / Z90
     apart = abs(math.log(max(measured.mid, 1e-12) / expected.mid))
-    if apart > _CONTRADICTION * math.hypot(seen, believed):  # what was seen is not what was expected: the log wins
+    if apart > 2 * math.hypot(seen, believed):  # what was seen is not what was expected: the log wins
         return Interval(*(measured.mid * math.exp(z * Z90 * seen) for z in (-1, 0, 1)))
     weight = seen**-2 / (seen**-2 + believed**-2)
     mid = math.exp(weight * math.log(max(measured.mid, 1e-12)) + (1 - weight) * math.log(expected.mid))

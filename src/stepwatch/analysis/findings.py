@@ -312,7 +312,7 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
         yield Finding("mfu_other_card", NOTICE, text)
     elif not t.possible:  # a finding of its own
         return
-    elif abs(t.peak_flops / A100_FLOPS - 1) > 0.01:
+    elif t.peak_flops != A100_FLOPS:
         text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}.", facts)
         yield Finding("mfu_other_card", NOTICE, text)
     elif t.mfu > 1.08 * t.reported_mfu:

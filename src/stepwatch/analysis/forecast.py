@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.expected import ENOUGH_ROWS, combined
+from stepwatch.analysis.expected import combined
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median
 from stepwatch.estimator.simulate import Loop, Prices, simulate
-from stepwatch.run import Floats, Run
+from stepwatch.run import Run
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
 
-# What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their length.
-# Things get slower more often than faster.
-FASTER_DOUBT, SLOWER_DOUBT = 0.025, 0.035
-LATER_EVALUATIONS = 0.02
-RECENT_ROWS = 200
-MANY_STALLS = 5
 # Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
 
@@ -52,7 +46,7 @@ def find_forecast(
     last, end = int(run.iterations.number[-1]), run.settings.count("max_iters")
     rows = int(phases.normal.sum())
     step, basis = _future_step(run, phases, costs, goodput), "log"
-    if expected is not None and rows < ENOUGH_ROWS:
+    if expected is not None and rows < 20:
         # The log outweighs the model as soon as it has shown a few normal iterations.
         step = combined(step, rows, expected.step_s) if rows else expected.step_s
         basis = "both" if rows else "estimate"
@@ -90,23 +84,21 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
         # What the clock of the lines shows beyond the printed times goes on as well.
         unexplained = goodput.parts_s["unexplained"] - goodput.before_s
         beyond = 1 + unexplained / goodput.parts_s["step"]
-    mid = median(times[-RECENT_ROWS:]) * costs.mean_ratio * max(beyond, costs.device_ratio)
-    statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(min(len(times), RECENT_ROWS))
-    slack = math.hypot(_wander(times), statistical)
-    down, up = math.hypot(FASTER_DOUBT, slack), math.hypot(SLOWER_DOUBT, slack)
+    recent = times[-200:]
+    mid = median(recent) * costs.mean_ratio * max(beyond, costs.device_ratio)
+    statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))
+    wander, parts = 0.0, min(12, len(times) // 8)  # of the level between parts of the run
+    if parts > 1:
+        blocks = block_medians(times, parts)
+        wander = float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
+    slack = math.hypot(wander, statistical)
+    # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their
+    # length; things get slower more often than faster.
+    down, up = math.hypot(0.025, slack), math.hypot(0.035, slack)
     if goodput.wall_s > 0:
         down += max((goodput.wall_s - goodput.interval_s.low) / goodput.wall_s - BASE_DOUBT, 0.0)
         up += max((goodput.interval_s.high - goodput.wall_s) / goodput.wall_s - BASE_DOUBT, 0.0)
     return Interval(mid * max(1 - down, 0.0), mid, mid * (1 + up))
-
-
-def _wander(times: Floats) -> float:
-    """Relative spread of the level between parts of the run."""
-    count = min(12, len(times) // 8)
-    if count < 2:
-        return 0.0
-    blocks = block_medians(times, count)
-    return float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
 
 
 def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> tuple[Interval, int, float]:
@@ -115,7 +107,11 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     ahead = end - last
     if phases.trailing is not None:
         last, ahead = phases.trailing, max(end - phases.trailing + 1, 0)
-    loop = Loop(ahead, lost_s=_stalls_ahead(run, phases, max(end - last, 0)))
+    # Stalls that keep coming go on coming; a few may have been the only ones. A machine asleep does not count.
+    stalls = phases.excess_s(run, phases.of(Phase.STALL))
+    awake = stalls[stalls < SLEEP_S]
+    lost_s = float(awake.sum()) / run.logged * max(end - last, 0)
+    loop = Loop(ahead, lost_s=Interval(0.0, lost_s if len(awake) >= 5 else 0.0, 1.5 * lost_s))
     evaluates = (
         bool(run.evaluations)
         or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
@@ -132,8 +128,11 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         return left, 0, 0.0
     evals = end // interval - last // interval
     prices = _prices_ahead(costs, step)
-    apart = _saves_apart(run, last, end)
-    if apart is not None:
+    saves = sorted({save.at for save in run.checkpoints if save.at})
+    with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
+    if len(saves) > 1 and not with_evaluations:  # they have an interval of their own
+        own = int(np.gcd.reduce(np.diff(saves)))
+        apart = Interval.exactly(float(end // own - last // own))
         loop = loop._replace(evaluations=evals, apart=apart)
         return simulate(loop, prices._replace(pair_s=None)).total_s, evals, apart.mid
     share = _share_that_saves(run, phases)
@@ -141,19 +140,11 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     return simulate(loop._replace(evaluations=evals, share=saving), prices).total_s, evals, evals * share.mid
 
 
-def _stalls_ahead(run: Run, phases: Phases, iterations: int) -> Interval:
-    """Stalls that keep coming go on coming; a few may have been the only ones. A machine asleep does not count."""
-    excess = phases.excess_s(run, phases.of(Phase.STALL))
-    awake = excess[excess < SLEEP_S]
-    rate = float(awake.sum()) / run.logged * iterations
-    return Interval(0.0, rate if len(awake) >= MANY_STALLS else 0.0, 1.5 * rate)
-
-
 def _prices_ahead(costs: Costs, step: Interval) -> Prices:
     """What a coming evaluation costs, alone and with its checkpoint."""
     if costs.eval_s is None:
         return Prices(step)
-    alone, slack = costs.eval_s, LATER_EVALUATIONS
+    alone, slack = costs.eval_s, 0.02  # how far later ones are from those that were seen
     if costs.checkpoint_s is None:
         return Prices(step, alone.widened(down=slack, up=slack))
     both = costs.pair_s or alone + costs.checkpoint_s
@@ -162,17 +153,6 @@ def _prices_ahead(costs: Costs, step: Interval) -> Prices:
         alone = Interval(max(alone.low, least), max(alone.mid, least), max(alone.high, least))
     alone, both = alone.widened(down=slack, up=slack), both.widened(down=slack, up=slack)
     return Prices(step, alone, costs.checkpoint_s, both)
-
-
-def _saves_apart(run: Run, last: int, end: int) -> Interval | None:
-    """Checkpoints to come where they have an interval of their own; None where they go by the evaluations."""
-    if "checkpoint" in run.holds and run.traits.saves_with_evaluations:
-        return None
-    numbers = sorted({save.at for save in run.checkpoints if save.at})
-    if len(numbers) < 2:
-        return None
-    interval = int(np.gcd.reduce(np.diff(numbers)))
-    return Interval.exactly(float(end // interval - last // interval))
 
 
 def _share_that_saves(run: Run, phases: Phases) -> Interval:

@@ -15,15 +15,8 @@ from stepwatch.units import Interval
 
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
 
-# How far the printed times are from the wall, seen on runs with an independent clock: within 1 % on a
-# synchronised single card; up to 9 % too low with several ranks or very short steps, since the device runs
-# behind the host; up to 28 % too high in forks that do extra work on the iterations they log.
+# How far the printed times of a synchronised single card are from the wall: 1 % on runs with an independent clock.
 BASE_DOUBT = 0.012
-UNSYNCHRONISED = 0.02
-RANKS = 0.10
-SHORT_STEP = 0.06
-SHORT_STEP_S = 0.015
-BUSY = 0.33
 
 
 class Split(NamedTuple):
@@ -104,7 +97,24 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
             iterations=iterations,
             by_clock=True,
         )
-    doubts, down, up = _doubts(run, phases, costs, unlogged / max(iterations, 1))
+
+    # Why the sum of printed times may be off. On runs with an independent clock it is up to 9 % too low with several
+    # ranks or very short steps, since the device runs behind the host, and up to 28 % too high in forks that do extra
+    # work on the iterations they log.
+    doubts: list[str] = []
+    down, up = BASE_DOUBT, BASE_DOUBT
+    unlogged_share = unlogged / max(iterations, 1)
+    if unlogged_share > 0.2:
+        up += 0.02
+        if run.busy_when_logging:
+            doubts.append("busy")
+            down += 0.33
+        if run.distributed or (run.settings.count("world_size") or 1) > 1 or bool(phases.artefact.any()):
+            doubts.append("ranks")
+            up += 0.10 * unlogged_share
+        elif costs.step_s.mid < 0.015 and run.settings.text("dtype") != "float16":  # a GradScaler waits
+            doubts.append("short steps")
+            up += 0.06 * unlogged_share
     share = parts["step"] / wall if wall > 0 else 1.0
     relative = (costs.step_s.half_width / costs.step_s.mid if costs.step_s.mid > 0 else 1.0) * share
     interval = Interval.exactly(wall).widened(down=relative + down * share, up=relative + up * share)
@@ -117,7 +127,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
         parts_s=parts,
         iterations=iterations,
         by_clock=False,
-        doubts=doubts,
+        doubts=tuple(doubts),
         unsynchronised=max(up - BASE_DOUBT, 0.0),
     )
 
@@ -175,21 +185,3 @@ def clock_wall_s(run: Run, first_covers: int) -> float | None:
         return None
     span = float(stamps[-1] - stamps[0])
     return span + float(run.iterations.time_s[0]) * first_covers if span > 0 else None
-
-
-def _doubts(run: Run, phases: Phases, costs: Costs, unlogged_share: float) -> tuple[tuple[str, ...], float, float]:
-    """Reasons why the sum of printed times may be off, and by how much it may be too high and too low."""
-    doubts: list[str] = []
-    down, up = BASE_DOUBT, BASE_DOUBT
-    if unlogged_share > 0.2:
-        up += UNSYNCHRONISED
-        if run.busy_when_logging:
-            doubts.append("busy")
-            down += BUSY
-        if run.distributed or (run.settings.count("world_size") or 1) > 1 or bool(phases.artefact.any()):
-            doubts.append("ranks")
-            up += RANKS * unlogged_share
-        elif costs.step_s.mid < SHORT_STEP_S and run.settings.text("dtype") != "float16":  # a GradScaler waits
-            doubts.append("short steps")
-            up += SHORT_STEP * unlogged_share
-    return tuple(doubts), down, up

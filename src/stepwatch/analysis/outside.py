@@ -13,9 +13,6 @@ from stepwatch.analysis.statistics import t_quantile
 from stepwatch.run import Checkpoint, Evaluation, Floats, Ints, Run
 from stepwatch.units import Interval
 
-ALONE_DOUBT = 0.1  # of one that was seen once only
-CLOCK_S = 0.5  # half of the second that most clocks show
-
 _Events = Sequence[Evaluation] | Sequence[Checkpoint]
 
 
@@ -31,7 +28,7 @@ def with_outside(run: Run, phases: Phases, costs: Costs) -> Costs:
     for kind, each in events.items():
         reported = _reported(each)
         how[f"{kind}_s"] = MEASURED if reported or by_clock[kind] else NOT_SEPARABLE
-        found[kind] = _mean(reported, 0.0) if reported else _mean(by_clock[kind], CLOCK_S)
+        found[kind] = _mean(reported, 0.0) if reported else _mean(by_clock[kind], 0.5)  # half a second of a clock
     return replace(costs, eval_s=found["eval"], checkpoint_s=found["checkpoint"], how=how)
 
 
@@ -45,7 +42,7 @@ def _mean(values: list[float], doubt_s: float) -> Interval:
         return Interval.exactly(0.0)
     mid = max(float(np.mean(values)), 0.0)
     if len(values) == 1:
-        return Interval.around(mid, ALONE_DOUBT * mid + doubt_s)
+        return Interval.around(mid, 0.1 * mid + doubt_s)
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5
     return Interval.around(mid, t_quantile(len(values) - 1) * error + doubt_s / len(values) ** 0.5)
 

@@ -16,21 +16,18 @@ Mask = npt.NDArray[np.bool_]
 
 LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
 MOST_PLACES = 0.75  # of a period at which iterations must be slow
-_LARGEST_EVAL_RATIO = 500.0  # the largest published one is 287
-_HEAVIEST = 50.0  # what one slow iteration weighs at most
 _LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
-_CHANCE = 0.05
 
 
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
     """The interval whose multiples are slow nearly every time and together hold most of the slowness of their size."""
     numbers, ratio = run.iterations.number, baseline.ratio(run.iterations)
-    excess = np.where(spikes, np.minimum(ratio - 1, _HEAVIEST), 0.0)
+    excess = np.where(spikes, ratio - 1, 0.0)
     least, most = (ratio[spikes].min(), ratio[spikes].max()) if spikes.any() else (0.0, 0.0)
     # The only slow rows of a log may be evaluations, however few, where they are large, alike and at round numbers.
     large_and_alike = (
         max(LARGE_RATIO, 1 + 20 * baseline.noise) < least
-        and most < _LARGEST_EVAL_RATIO
+        and most < 500  # the largest published one is 287
         and most - 1 < _LIKE_SIZE * (least - 1)
     )
     round_number = 5 * (run.settings.count("log_interval") or 1)
@@ -84,4 +81,4 @@ def _is_regular(excess: Floats, grid: Mask, tries: int) -> bool:
     divergence = share * math.log(share / rate)
     if share < 1:
         divergence += (1 - share) * math.log((1 - share) / (1 - rate))
-    return tries * math.exp(-places * divergence) < _CHANCE
+    return tries * math.exp(-places * divergence) < 0.05

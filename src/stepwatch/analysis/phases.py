@@ -22,9 +22,6 @@ SPIKE_NOISES = 5.0
 SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
-_MOST_STEPS = 0.8
-_FEW_STEPS = 0.1
-_CLOCK_DOUBT = 0.1
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
 
 
@@ -100,7 +97,7 @@ def find_phases(run: Run) -> Phases:
     periodic = marks.mark_stalls()
     marks.find_baseline()
 
-    first_evaluates, first_saves = _first_holds(run, marks, interval)
+    first_evaluates, first_saves = marks.first_holds(interval)
     if marks.first is not None:
         marks.mark(marks.first, Phase.FIRST, Certainty.SEEN)
     if run.span is not None:  # a recorder timed the step alone, whatever it was doing
@@ -148,7 +145,7 @@ def _covers(run: Run) -> Ints:
         for shift in range(3):
             longer[shift : shift + len(inner)] &= ~inner
     elapsed = np.diff(run.iterations.stamp_s, prepend=np.nan)  # a clock may bear the mean out
-    longer &= ~(run.iterations.time_s * gaps <= elapsed * (1 + _CLOCK_DOUBT))
+    longer &= ~(run.iterations.time_s * gaps <= elapsed * 1.1)
     return np.where(longer, usual, gaps)
 
 
@@ -183,24 +180,6 @@ def _first_row(run: Run) -> int | None:
     return 0 if run.has_header and math.isnan(mfu) else None
 
 
-def _first_holds(run: Run, marks: _Marks, interval: int | None) -> tuple[bool, bool]:
-    """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
-    if marks.first is None or "eval" not in run.holds:
-        return False, False
-    number = int(run.iterations.number[marks.first])
-    if run.timing in AVERAGES:
-        if marks.hold_most(np.isin(run.iterations.number, [e.at for e in run.evaluations])):
-            return False, False
-        return any(e.at <= number for e in run.evaluations), False
-    told = any(e.at == number for e in run.evaluations)
-    if number == 0 and run.traits.evaluates_at_zero:
-        # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
-        evaluates = told or not (run.has_header and run.evaluations)
-    else:
-        evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
-    return evaluates, number > 0 and marks.phase[marks.first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
-
-
 # --- row by row -------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +208,7 @@ class _Marks:
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
         covers = self.covers
-        return self.run.timing in AVERAGES and bool(covers[rows].sum() > _MOST_STEPS * covers.sum())
+        return self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum())
 
     def mark_events(self) -> None:
         """What the lines of the log say."""
@@ -262,7 +241,7 @@ class _Marks:
         normal = (self.phase == Phase.STEP) & ~self.artefact
         if self.run.timing in AVERAGES:  # one step told apart from the many of an average says nothing of them
             several = self.covers[self.covers > 1]
-            normal &= self.covers >= _FEW_STEPS * np.median(several if len(several) else self.covers)
+            normal &= self.covers >= 0.1 * np.median(several if len(several) else self.covers)
         if self.first is not None:
             normal[self.first] = False
         if self._normal is None or not np.array_equal(self._normal, normal):
@@ -350,6 +329,24 @@ class _Marks:
         self.mark(slow, Phase.STALL, Certainty.DEDUCED)
         repeated = period is not None and int((slow & (numbers % period == 0)).sum()) >= 3
         return period if repeated else None
+
+    def first_holds(self, interval: int | None) -> tuple[bool, bool]:
+        """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
+        run = self.run
+        if self.first is None or "eval" not in run.holds:
+            return False, False
+        number = int(run.iterations.number[self.first])
+        if run.timing in AVERAGES:
+            if self.hold_most(np.isin(run.iterations.number, [e.at for e in run.evaluations])):
+                return False, False
+            return any(e.at <= number for e in run.evaluations), False
+        told = any(e.at == number for e in run.evaluations)
+        if number == 0 and run.traits.evaluates_at_zero:
+            # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
+            evaluates = told or not (run.has_header and run.evaluations)
+        else:
+            evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
+        return evaluates, number > 0 and self.phase[self.first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
 
 
 # --- what was not logged ----------------------------------------------------------------------------------------

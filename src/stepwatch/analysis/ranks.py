@@ -23,13 +23,7 @@ from stepwatch.units import Z90, Interval, interval_json, plain_json
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
 
-SMALLEST_SKEW = 0.02  # ranks are never quite alike
 CLEAR_SKEW = 0.05
-HICCUP_STEPS = 0.5  # of a normal step: what one rank lost at once
-HICCUP_NOISES = 8.0
-LATE_STEPS = 2  # lines of running ranks that may not have been written yet
-MOST_HICCUPS = 200
-_MOST_CELLS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +67,13 @@ class Ranks:
 def find_ranks(run: Run) -> Ranks:
     size = max(run.settings.count("world_size") or 1, *(rank.rank + 1 for rank in run.ranks))
     last = max(int(rank.number[-1]) for rank in run.ranks)
-    ended = {rank.rank for rank in run.ranks if int(rank.number[-1]) < last - LATE_STEPS}
+    ended = {rank.rank for rank in run.ranks if int(rank.number[-1]) < last - 2}  # two lines may not be written yet
     going = [rank for rank in run.ranks if rank.rank not in ended]
     compared = going if len(going) > 1 else list(run.ranks)
     # Steps that all of them have; without the first, which warms up, and of very many an even sample.
     steps = reduce(np.intersect1d, (rank.number for rank in compared))
     steps = steps[1:] if len(steps) > 1 else steps
-    steps = steps[:: len(steps) * len(compared) // _MOST_CELLS + 1]
+    steps = steps[:: len(steps) * len(compared) // 20_000_000 + 1]
     own: Floats = np.zeros((len(compared), len(steps)))
     for place, rank in enumerate(compared):
         at = np.searchsorted(rank.number, steps)
@@ -121,11 +115,11 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
     by_chance = error * (Z90 + math.sqrt(2 * math.log(len(own))))  # one of many equals is always the slowest
     of_all = max(row.steps for row in ranks.rows) / len(steps)
 
-    # Steps in which a rank took much longer than the others, and than it usually does; the worst ones.
+    # Steps in which a rank took half a step longer than the others, and than it usually does; the worst ones.
     once = beyond - usual[:, None]
-    limit = max(HICCUP_STEPS * median(others.ravel()), HICCUP_NOISES * spread(once.ravel()))
+    limit = max(0.5 * median(others.ravel()), 8 * spread(once.ravel()))
     cells = np.argwhere(once > limit)
-    worst = np.sort(np.argsort(-once[tuple(cells.T)], kind="stable")[:MOST_HICCUPS])
+    worst = np.sort(np.argsort(-once[tuple(cells.T)], kind="stable")[:200])
     hiccups = [
         Hiccup(rank=numbers[at], at=int(steps[step]), lost_s=float(once[at, step]))
         for at, step in cells[worst].tolist()
@@ -134,7 +128,7 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
         ranks,
         slowest=numbers[place],
         skew=Interval.around(skew, Z90 * error),
-        chronic=skew - by_chance > SMALLEST_SKEW,
+        chronic=skew - by_chance > 0.02,  # ranks are never quite alike
         per_step_s=max(float(usual[place]), 0.0),
         lost_s=float(np.maximum(beyond[place], 0.0).sum()) * of_all,
         hiccups=tuple(sorted(hiccups, key=lambda hiccup: (hiccup.rank, hiccup.at))),

@@ -20,12 +20,6 @@ from stepwatch.units import Interval
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
 
-SPAN_DOUBT = 0.001  # of the clock that a span was taken by
-NOTICED_DATA, MUCH_DATA = 0.05, 0.20  # shares of the steps that wait for data
-NOTICED_IDLE, MUCH_IDLE = 0.20, 0.50
-BEHIND = 0.02  # a device that takes longer than its host by less than this keeps pace with it
-MUCH_OUTSIDE = 0.05
-
 
 def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
     """The costs with the compilation that was timed by itself, and the step as the device takes it."""
@@ -34,7 +28,7 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
         host, device = run.iterations.time_s[known], run.inside.device_s[known]
         if len(host) and median(host) > 0:
             ratio = median(np.maximum(host, device)) / median(host)
-            if ratio > 1 + BEHIND:
+            if ratio > 1.02:  # with less the device keeps pace with its host
                 costs = replace(costs, step_s=costs.step_s.scaled(ratio), device_ratio=ratio)
     if run.compile_s is not None:
         own, how = costs.compile_s or Interval.exactly(0.0), costs.how.get("compile_s", MEASURED)
@@ -63,7 +57,7 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
     parts["unexplained"] = wall - known
     return Goodput(
         wall_s=wall,
-        interval_s=Interval.around(wall, SPAN_DOUBT * wall),
+        interval_s=Interval.around(wall, 0.001 * wall),  # as far as a clock can be trusted
         parts_s=parts,
         iterations=len(run.iterations) + run.left_out,
         by_clock=True,
@@ -90,7 +84,7 @@ def data_wait(a: Analysis) -> Iterator[Finding]:
     rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
     each = float(a.run.inside.data_s[rows].mean())
     facts = {"share": share, "lost": each * int(rows.sum()) * a.run.logged / len(rows), "each": each}
-    severity = WARNING if share >= MUCH_DATA else NOTICE if share >= NOTICED_DATA else INFO
+    severity = WARNING if share >= 0.20 else NOTICE if share >= 0.05 else INFO
     text = Message("The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would bring most of it back.", facts)
     if severity == INFO:
         text = Message("The steps wait {share:pct} of their time for data: the loader keeps up.", facts)
@@ -142,14 +136,14 @@ def device_time(a: Analysis) -> Iterator[Finding]:
     if a.costs.device_ratio > 1:
         text = Message("The loop does not wait for the device: the host is through a step in {host:time}, the device takes {device:time}. The device's time counts.", facts)
         yield Finding("asynchronous_loop", INFO, text)
-    elif idle >= NOTICED_IDLE:
+    elif idle >= 0.20:
         text = Message("Of the {host:time} of a step the device computes for {device:time}; {idle:pct} of the step it idles and waits for the host, data and other ranks not counted. Compilation, a larger batch, or fewer small operations and read-outs such as .item() in the loop would help.", facts)
-        yield Finding("device_idle", WARNING if idle >= MUCH_IDLE else NOTICE, text)
+        yield Finding("device_idle", WARNING if idle >= 0.50 else NOTICE, text)
 
 
 def outside_the_phases(a: Analysis) -> Iterator[Finding]:
     lost, before, wall = a.goodput.parts_s["unexplained"], a.goodput.before_s, a.goodput.wall_s
-    if a.run.span is None or wall <= 0 or lost < MUCH_OUTSIDE * wall:
+    if a.run.span is None or wall <= 0 or lost < 0.05 * wall:
         return
     facts = {"lost": lost, "before": before, "between": max(lost - before, 0.0), "share": lost / wall}
     text = Message("{lost:time}, {share:pct} of the time, lie outside of all that was recorded: {before:time} before the first phase, {between:time} between and after the phases.", facts)

@@ -14,11 +14,7 @@ from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, s
 from stepwatch.run import Floats, Run
 
 SMALLEST_CHANGE = 0.10
-SMALLEST_DRIFT = 0.02
-_MOST_BLOCKS = 200
 _ROWS_PER_BLOCK = 15
-_CLEAR_CHANGE = 0.2  # of few rows
-_CLEAR_ERRORS = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +52,15 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
         Regime(from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a)
         for a, b in pairwise(_bounds(times))
     )
-    return Regimes(regimes=regimes, drift=_drift(times) if len(regimes) == 1 else None, stable_from=stable)
+    drift = None  # from the first to the last fifth, if the fifths rise or fall in order
+    fifths = block_medians(times, 5)
+    if len(regimes) == 1 and len(times) >= 50 and fifths[0] > 0:  # not too short for the printed digits
+        change = float(fifths[-1] / fifths[0] - 1)
+        noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])
+        backwards = np.diff(fifths) * np.sign(change) < -0.2 * abs(fifths[-1] - fifths[0])
+        if abs(change) >= max(0.02, 5 * noise) and not backwards.any():
+            drift = change
+    return Regimes(regimes=regimes, drift=drift, stable_from=stable)
 
 
 def _bounds(times: Floats) -> list[int]:
@@ -70,11 +74,11 @@ def _bounds(times: Floats) -> list[int]:
             error = MEDIAN_ERROR * row_noise * math.sqrt(1 / len(before) + 1 / len(after))
             overlap = max(before.min(), after.min()) <= min(before.max(), after.max())
             change = abs(median(after) - median(before))
-            return change > max(_CLEAR_CHANGE, _CLEAR_ERRORS * error) and not overlap
+            return change > max(0.2, 6 * error) and not overlap
 
         return _merged(times, [0, *_cuts(levels, 4, clearly_apart), len(times)])
 
-    blocks = min(_MOST_BLOCKS, len(times) // _ROWS_PER_BLOCK)
+    blocks = min(200, len(times) // _ROWS_PER_BLOCK)
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
     levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
     noise = spread(np.diff(levels)) / math.sqrt(2) if blocks > 3 else 0.0
@@ -132,18 +136,3 @@ def _merged(times: Floats, bounds: list[int]) -> list[int]:
 def _differ(times: Floats, begin: int, cut: int, end: int) -> bool:
     before, after = median(times[begin:cut]), median(times[cut:end])
     return abs(math.log(max(after, 1e-9) / max(before, 1e-9))) >= SMALLEST_CHANGE
-
-
-def _drift(times: Floats) -> float | None:
-    """Change from the first to the last fifth, if the fifths rise or fall in order."""
-    if len(times) < 50:
-        return None
-    fifths = block_medians(times, 5)
-    if fifths[0] <= 0:  # too short for the printed digits
-        return None
-    change = float(fifths[-1] / fifths[0] - 1)
-    moves = np.diff(fifths) * np.sign(change)
-    noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])
-    if abs(change) < max(SMALLEST_DRIFT, 5 * noise) or (moves < -0.2 * abs(fifths[-1] - fifths[0])).any():
-        return None
-    return change

@@ -8,15 +8,19 @@ import math
 import numpy as np
 
 from stepwatch.run import Floats
+from stepwatch.units import Z90
 
-MAD_TO_SD = 1.4826  # of a normal distribution
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
-_ENOUGH = 200_000  # values that show a median or a spread to a fraction of a per cent
 
 
 def median(values: Floats) -> float:
+    """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
     values = np.asarray(values, dtype=np.float64)
-    return float(np.median(values[:: max(1, len(values) // _ENOUGH)])) if len(values) else math.nan
+    if not len(values):
+        return math.nan
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    ordered = np.partition(values, (low, high, len(values) - 1))  # NaN comes last
+    return math.nan if np.isnan(ordered[-1]) else float((ordered[low] + ordered[high]) / 2)
 
 
 def quantile(values: Floats, share: float) -> float:
@@ -29,8 +33,7 @@ def spread(values: Floats) -> float:
     """Standard deviation from the median absolute deviation: a few stalls do not move it."""
     if len(values) < 2:
         return 0.0
-    values = values[:: max(1, len(values) // _ENOUGH)]
-    return MAD_TO_SD * median(np.abs(values - median(values)))
+    return 1.4826 * median(np.abs(values - median(values)))  # as of a normal distribution
 
 
 def t_quantile(degrees: float) -> float:
@@ -38,7 +41,7 @@ def t_quantile(degrees: float) -> float:
     if degrees < 4:
         table = np.log((6.314, 3.847, 2.920, 2.353, 2.132))
         return float(np.exp(np.interp(max(degrees, 1.0), (1, 1.5, 2, 3, 4), table)))
-    z = 1.6448536
+    z = Z90
     g1 = (z**3 + z) / 4
     g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
@@ -53,7 +56,9 @@ def running_median(values: Floats, window: int, most_points: int = 2_000) -> Flo
         return np.full(count, median(values))
     half = window // 2
     stride = max(1, count // most_points)
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, window)[::stride], axis=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]
+    ordered = np.partition(windows, (half, window - 1), axis=-1)  # as in median
+    medians = np.where(np.isnan(ordered[:, -1]), np.nan, ordered[:, half])
     inner = np.repeat(medians, stride)[: count - 2 * half]
     return np.concatenate((np.full(half, medians[0]), inner, np.full(half, medians[-1])))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
 
 MFU_DECAY = 0.9  # nanoGPT's moving average over logged iterations
-_FITTED_ROWS = 400
+FITTED_ROWS = 400  # at the beginning of a log: enough to undo the average
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Throughput:
     reported_mfu: float | None = None
     possible: bool = True
     """False where the card cannot do what the times would need, boost clock included."""
-    cards: int = 1
+    cards: int
 
 
 def find_throughput(
@@ -48,7 +48,19 @@ def find_throughput(
     step = costs.step_s.mid
     tokens = tokens_per_iteration(run)
     cards = run.settings.count("world_size") or 1
-    flops, source = _flops_per_iteration(run, tokens, cards)
+
+    # FLOPs of one card for one iteration: the header is exact, the printed mfu works without one.
+    flops: float | None = None
+    source = None
+    n_params, shape = run.settings.number("n_params"), ModelShape.from_settings(run.settings)
+    if run.flops_per_token and tokens:
+        flops, source = run.flops_per_token * tokens / cards, "header"
+    elif n_params and tokens and shape:
+        flops, source = flops_per_token(n_params, shape) * tokens / cards, "header"
+    elif run.traits.mfu_of_a100 and (behind := flops_behind_mfu(run)) is not None:
+        flops, source = behind, "mfu"
+    elif n_params and tokens:
+        flops, source = flops_per_token(n_params, None) * tokens / cards, "parameters"
     achieved = flops / step if flops is not None and costs.step_known else None
     peak = dtype = limit = None
     if gpu is not None:
@@ -87,29 +99,13 @@ def tokens_per_iteration(run: Run) -> float | None:
     return float(math.prod(known_factors)) if len(known_factors) == len(factors) else None
 
 
-def _flops_per_iteration(run: Run, tokens: float | None, cards: int) -> tuple[float | None, str | None]:
-    """Of one card, for one iteration; the header is exact, the printed mfu works without one."""
-    if run.flops_per_token and tokens:
-        return run.flops_per_token * tokens / cards, "header"
-    n_params = run.settings.number("n_params")
-    shape = ModelShape.from_settings(run.settings)
-    if n_params and tokens and shape:
-        return flops_per_token(n_params, shape) * tokens / cards, "header"
-    from_mfu = flops_behind_mfu(run) if run.traits.mfu_of_a100 else None
-    if from_mfu is not None:
-        return from_mfu, "mfu"
-    if n_params and tokens:
-        return flops_per_token(n_params, None) * tokens / cards, "parameters"
-    return None, None
-
-
 def flops_behind_mfu(run: Run) -> float | None:
     """FLOPs per iteration and card that the printed mfu rests on.
 
     The printed value is r' = 0.9 r + 0.1 F / (312e12 dt), linear in F: every line gives F, the first printed
     one without any smoothing. The median over the lines is free of the rounding of a single one.
     """
-    printed, times = run.iterations.reported_mfu[:_FITTED_ROWS], run.iterations.time_s[:_FITTED_ROWS]
+    printed, times = run.iterations.reported_mfu[:FITTED_ROWS], run.iterations.time_s[:FITTED_ROWS]
     usable = ~np.isnan(printed) & (printed != SENTINEL_MFU) & (times > 0)
     if not usable.any() or run.reordered:
         return None

@@ -18,12 +18,12 @@ COMMANDS = {
     "estimate": "How long a config will take on a card, before it runs; whether a claimed figure is possible.",
     "advise": "What to change, what it saves and what it costs; or a recommended config for a card and a shape.",
     "compare": "Two runs side by side: whether one is faster, by how much, and why; an exit code for CI.",
-    "watch": "A run while it goes on: progress, speed, stalls as they happen, when it ends.",
-    "prepare": "A text becomes data for training: characters, bytes or GPT-2's tokens.",
+    "watch": "A run in progress: how far it is, how fast, stalls as they happen, when it ends.",
+    "prepare": "Turn a text into training data: characters, bytes or GPT-2 tokens.",
     "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
     "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",
-    "calibrate": "Measures this machine, so that `--gpu this` in other commands means it.",
-    "gpus": "The cards that stepwatch knows, or one of them.",
+    "calibrate": "Measure this machine; other commands then use it with `--gpu this`.",
+    "gpus": "List the known cards, or show one.",
 }
 DEFAULT = "explain"
 _USE_TORCH = {"calibrate", "train"}
@@ -89,7 +89,7 @@ class _Commands(click.Group):
 def main() -> None:
     """A stopwatch for training steps.
 
-    Reads the log of a training run and tells why some iterations are slow, what evaluations and checkpoints cost,
+    Reads the log of a training run and explains why some iterations are slow, what evaluations and checkpoints cost,
     how fast the run really is on your card, where the time went and when it will end.
 
     `stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input.

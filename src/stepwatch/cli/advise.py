@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import AdviseRequest, advise
+from stepwatch.answers import AdviseRequest
+from stepwatch.answers.from_plans import advise
 from stepwatch.cli.commands import ask_for_paste, check_output, deliver, format_options, options_of, speaking
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError
@@ -28,10 +29,10 @@ def command(
 ) -> None:
     """Advise what to change: what each change saves, as an interval, and what it costs.
 
-    Of a LOG it takes the costs measured there; of a CONFIG.py, before the run, the estimator's. Changes that save less
+    For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. Changes that save less
     than a minute or a hundredth of the run are not listed. With neither log nor config it recommends a whole config
     for the card and the shape given: micro-batch, accumulation, dtype, compilation, evaluations and checkpoints.
-    --set mtbf_hours=24 tells how often the machine fails.
+    --set mtbf_hours=24 says how often the machine fails.
     """
     with speaking(lang) as language:
         check_output(form, output)

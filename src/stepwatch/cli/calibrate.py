@@ -34,7 +34,7 @@ def command(
 
     Matrix products by dtype, memory, launches, the parts of a training step, torch.save in the directory where
     checkpoints go, torch.compile. The figures are kept in the user's config directory, in calibration.json;
-    `--gpu this` in estimate, advise and explain then means them. Measure while the machine is at rest.
+    `--gpu this` in estimate, advise and explain then uses them. Measure while the machine is idle.
     """
     with speaking(lang) as language:
         try:

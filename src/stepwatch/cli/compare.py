@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from stepwatch.answers import CompareRequest, ExplainRequest, compare
+from stepwatch.answers import CompareRequest, ExplainRequest
+from stepwatch.answers.from_logs import compare
 from stepwatch.cli.commands import ask_for_paste, deliver, format_options, options_of, speaking
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -27,11 +28,11 @@ def command(
 ) -> None:
     """Compare two runs: A, the older, with B.
 
-    Tells whether the difference of their step times is more than noise, what changed in settings, card and parts, and
-    why as far as the logs tell. Runs of different batch sizes are compared by the time per token. With --fail-over it
+    Shows whether the difference of their step times is more than noise, what changed in settings, card and parts, and
+    why, as far as the logs show. Runs of different batch sizes are compared by the time per token. With --fail-over it
     serves in CI: exit code 3 if B is surely slower, and by more than that.
 
-    The first five options count for both runs, or for one: --gpu A:4070 --gpu B:4090, --run B:2.
+    The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2.
     """
     with speaking(lang) as language:
         if len(logs) != len(SIDES):

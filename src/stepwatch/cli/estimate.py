@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import EstimateRequest, estimate
+from stepwatch.answers import EstimateRequest
+from stepwatch.answers.from_plans import estimate
 from stepwatch.cli.commands import chart_option, check_output, deliver, format_options, options_of, speaking
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -35,9 +36,9 @@ def command(
     """Estimate what a config will take on a card, before the run.
 
     Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether it fits: each
-    as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose header tells the settings; what
-    is missing is nanoGPT's default, and said to be. Settings may be given as train.py takes them: --batch_size=8.
-    With --claim it tells whether a promised figure is possible; exit code 3 when it is not.
+    as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose header shows the settings.
+    Missing settings are nanoGPT's defaults, and the answer names them. Settings may be given as train.py takes them:
+    --batch_size=8. --claim checks whether a promised figure is possible; exit code 3 if it is not.
     """
     with speaking(lang) as language:
         check_output(form, output, chart)

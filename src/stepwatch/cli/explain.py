@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import ExplainRequest, explain
+from stepwatch.answers import ExplainRequest
+from stepwatch.answers.from_logs import explain
 from stepwatch.cli.commands import (
     ask_for_paste,
     chart_option,
@@ -39,7 +40,7 @@ def command(
 ) -> None:
     """Explain the log of a training run.
 
-    Tells why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation cost, how fast
+    Shows why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation cost, how fast
     the run is on your card, where the time went and when it will end. Reads files (plain, gz, xz, bz2 or zst),
     directories, `-` or a pipe; alone on a terminal it waits for a pasted log.
     """

@@ -13,8 +13,8 @@ from rich.text import Text
 from stepwatch.cli.watch import Display, read_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.presenters.look_answer import live_lines
 from stepwatch.presenters.screen import NARROWEST, WIDEST, printable
-from stepwatch.presenters.terminal import live_lines
 from stepwatch.watch import Look, Occurrence
 
 

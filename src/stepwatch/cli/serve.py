@@ -30,7 +30,7 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     multiple=True,
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
-    help="A directory whose logs may be watched; none unless told.",
+    help="A directory whose logs may be watched (default: none).",
 )
 @options_of("serve")
 def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], lang: str | None) -> None:
@@ -38,7 +38,7 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
 
     Also estimates a config, watches a growing log below a directory that --allow names, and answers programs: see
     /api/openapi.json. Listens on this machine alone; any other --host needs a --token. Nothing that is pasted is stored
-    or sent anywhere. Ctrl-C ends it.
+    or sent anywhere. Press Ctrl-C to stop.
     """
     with speaking(lang) as language:
         example = {"token": secrets.token_hex(SHORTEST_TOKEN)}

@@ -1,4 +1,4 @@
-"""`stepwatch watch`: a run while it goes on."""
+"""`stepwatch watch`: a run in progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwatch.answers import Known, explain_runs, shown
+from stepwatch.answers import shown
+from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, speaking
 from stepwatch.errors import NoIterations, UnknownGpu
@@ -22,8 +23,7 @@ from stepwatch.gpus.driver import Sensors
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, render, screen
-from stepwatch.presenters.look_answer import event_line, progress_line, waiting
-from stepwatch.presenters.terminal import live_lines
+from stepwatch.presenters.look_answer import event_line, live_lines, progress_line, waiting
 from stepwatch.watch import DONE, Live, Look, Occurrence, open_log
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def command(
     once: bool,
     **given: Any,
 ) -> None:
-    """Watch a run while it goes on.
+    """Watch a run in progress.
 
     Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows how far the run is and when it
     ends, how fast it is against its normal speed and the card, when the next evaluation comes, and stalls as they

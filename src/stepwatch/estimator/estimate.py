@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stepwatch.estimator.constants import (
     COMPILE,
@@ -19,15 +19,16 @@ from stepwatch.estimator.constants import (
     fitted,
     widths,
 )
-from stepwatch.estimator.measured import doubt, measured_checkpoint_s, measured_evaluation_s, measured_step
 from stepwatch.estimator.memory import checkpoint_bytes, vram_bytes
 from stepwatch.estimator.priors import forward_share
 from stepwatch.estimator.step import Machine, Term, arithmetic, communication_s, machine, step_terms
 from stepwatch.estimator.workload import Workload, least_flops_per_iteration
 from stepwatch.gpus import Gpu
-from stepwatch.gpus.calibration import Calibration
 from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.units import Z90, Interval
+
+if TYPE_CHECKING:
+    from stepwatch.gpus.calibration import Calibration
 
 Bound = Literal["compute", "memory", "launch", "communication"]
 _BOUNDS: dict[Bound, frozenset[str]] = {
@@ -91,6 +92,8 @@ def estimate(
 
 def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | float | None) -> Estimate:
     """From the parts that were measured; in float32, whatever dtype is asked for, as nanoGPT does without a card."""
+    from stepwatch.estimator.measured import doubt, measured_evaluation_s, measured_step
+
     workload = replace(workload, dtype="float32")
     floor_s = floor_step_s(workload, gpu) or 0.0
     terms = measured_step(workload, known)
@@ -138,6 +141,8 @@ def _kind(workload: Workload, known: Machine) -> str:
 def _checkpoint(workload: Workload, known: Calibration | None) -> Interval:
     size = checkpoint_bytes(workload)
     if known is not None:
+        from stepwatch.estimator.measured import measured_checkpoint_s
+
         mid = measured_checkpoint_s(workload, known, size)
         return Interval(mid * DOUBT.faster_save, mid, mid * DOUBT.slower_save)
     return Interval(size / FASTEST_SAVE, size / SAVE_BYTES_PER_S, size / SLOWEST_SAVE)

@@ -28,7 +28,6 @@ from stepwatch.settings import PRIVATE, Origin, Settings, Value, flops_per_token
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"
-MODEL_NAMES = tuple(MODELS)
 WIDTH_PER_LAYER = 64  # GPT-2 small is 12 x 64 wide, and so is nanochat at every depth
 _SHAPE = ("n_layer", "n_head", "n_embd")
 # Larger than anything that was ever trained: a slip of the keyboard.

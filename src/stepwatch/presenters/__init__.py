@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepwatch.analysis.comparison import Comparison
 from stepwatch.errors import InputError
 from stepwatch.gpus import Gpu
-from stepwatch.gpus.calibration import Calibration
 from stepwatch.messages import Message
 from stepwatch.report import AdviceReport, PlanReport, Report
 
 if TYPE_CHECKING:
+    from stepwatch.analysis.comparison import Comparison
+    from stepwatch.gpus.calibration import Calibration
     from stepwatch.presenters.document import Document
     from stepwatch.presenters.html import Body
 
-Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
+    Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
 
 __all__ = ["CHARTS", "PLAN_CHARTS", "View", "document_of", "page_body", "render"]
 
@@ -58,15 +58,19 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
         from stepwatch.presenters.advice_answer import advice_document
 
         return advice_document(answer)
-    if isinstance(answer, Comparison):
-        from stepwatch.presenters.comparison_answer import comparison_document
+    from stepwatch.presenters import card_answer
 
-        return comparison_document(answer)
-    from stepwatch.presenters.card_answer import calibration_document, card_document, card_list_document
+    if isinstance(answer, Gpu):
+        return card_answer.card_document(answer)
+    if isinstance(answer, Sequence):
+        return card_answer.card_list_document(answer)
+    from stepwatch.gpus.calibration import Calibration
 
     if isinstance(answer, Calibration):
-        return calibration_document(answer)
-    return card_document(answer) if isinstance(answer, Gpu) else card_list_document(answer)
+        return card_answer.calibration_document(answer)
+    from stepwatch.presenters.comparison_answer import comparison_document
+
+    return comparison_document(answer)
 
 
 def render(answer: Answer, form: str, language: str, view: View | None = None) -> str | bytes:

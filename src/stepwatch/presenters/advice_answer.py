@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepwatch.advice import AdviceList
-from stepwatch.advice.recommended import Recommended
 from stepwatch.messages import Message
-from stepwatch.presenters import bar_charts, plan_sentences
 from stepwatch.presenters import document as doc
+from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
-from stepwatch.report import AdviceReport
 from stepwatch.settings import Value
 from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.advice import AdviceList
+    from stepwatch.advice.recommended import Recommended
+    from stepwatch.presenters.vega import Plot
+    from stepwatch.report import AdviceReport
 
 # Settings that nanoGPT's train.py does not take: a patch or another command stands for them.
 NOT_TAKEN = {
@@ -44,7 +47,7 @@ def advice_document(answer: AdviceReport) -> doc.Document:
             parts.append(doc.Section(f"change-{position + 1}", advice.what, tuple(blocks), number=position + 1))
         notes += [span(advised), *advised.missing]
     if advised is not None and any(advised.chosen):
-        draw = partial(bar_charts.changes, advised)
+        draw = partial(_plot, advised)
         diff = doc.Code("\n".join(config_diff(advised.change)), "diff")
         head = (Message("Part"), Message("Before"), Message("After"))
         compared = (doc.Table(head, "lrr", cells(before_after(advised))), doc.Chart(name="changes", draw=draw))
@@ -56,6 +59,12 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     told = doc.Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
     parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
     return doc.Document(Message("What to change"), tuple(lead), sections(*parts))
+
+
+def _plot(advised: AdviceList, language: str, still: bool) -> Plot | None:
+    from stepwatch.presenters import bar_charts  # a terminal draws none of them
+
+    return bar_charts.changes(advised, language, still)
 
 
 def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from stepwatch.gpus import Gpu
-from stepwatch.gpus.calibration import Calibration
 from stepwatch.gpus.catalogue import GIB
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Document, Table, Text, cells, word
 from stepwatch.units import GIGA, TERA
+
+if TYPE_CHECKING:
+    from stepwatch.gpus.calibration import Calibration
 
 _UNKNOWN = Message("–")
 

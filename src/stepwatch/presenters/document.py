@@ -41,7 +41,7 @@ Cell = tuple[Message, ...]
 """Joined by plus signs where there are several; empty for an empty cell."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Headline:
     """The answer; a second paragraph is less prominent."""
 
@@ -50,7 +50,7 @@ class Headline:
     priority: int | None = ALWAYS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Text:
     """One paragraph or list item of one or more sentences."""
 
@@ -65,19 +65,21 @@ class Text:
     priority: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bullets:
+    """A list without labels."""
+
     items: tuple[Text, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Figures:
     """The few figures that most readers came for. They repeat what the sections say: only a page shows them."""
 
     items: tuple[tuple[Message, Message], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fit:
     """How a table that is too wide for a terminal is fitted, by the positions of its columns."""
 
@@ -89,8 +91,10 @@ class Fit:
     """The column that may be wrapped."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
+    """Cells in rows and columns, and which of them a terminal shows."""
+
     head: tuple[Message, ...]
     """Empty for labels with their values."""
     align: str
@@ -108,7 +112,7 @@ class Table:
     """Rows are never wrapped, heads are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Labelled:
     """A list of which every item has a label before it; True for one that is a warning."""
 
@@ -116,7 +120,7 @@ class Labelled:
     priority: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Code:
     """Lines to be pasted as they are."""
 
@@ -124,7 +128,7 @@ class Code:
     language: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Command:
     """Something to be typed, and what for. Each argument is quoted already."""
 
@@ -133,14 +137,14 @@ class Command:
     priority: int | None = ALWAYS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Quoted:
     """Lines of a log with their numbers."""
 
     lines: tuple[tuple[int, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Points:
     """What a terminal draws of a chart: the time of iterations, each with the letter of what it includes."""
 
@@ -155,7 +159,7 @@ STEP = "·"
 """The mark of iterations that are drawn as a line, by the middle of each column."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Chart:
     """A picture, what a terminal draws of it, and the table for forms that draw nothing."""
 
@@ -167,7 +171,7 @@ class Chart:
     priority: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Progress:
     """How far something is that goes on; the share from 0 to 1, None where the end is not known."""
 
@@ -180,8 +184,10 @@ class Progress:
 Block = Headline | Text | Bullets | Figures | Table | Labelled | Code | Command | Quoted | Chart | Progress
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Section:
+    """Blocks under a heading, and sections below it."""
+
     name: str
     """The same in every language: style sheets go by it."""
     heading: Message
@@ -199,8 +205,10 @@ class Section:
     """Asked for by an option: shown whole, below the first screen too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Document:
+    """An answer, for any writer."""
+
     title: Message | None
     blocks: tuple[Block, ...]
     sections: tuple[Section, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepwatch.advice import AdviceList
 from stepwatch.analysis.comparison import Comparison, comparison_json
@@ -13,11 +13,14 @@ from stepwatch.estimator.simulate import Simulated
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.calibration import Calibration, calibration_json
 from stepwatch.i18n import clean, say
-from stepwatch.presenters import Answer
 from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
-from stepwatch.report import SCHEMA, AdviceReport, PlanReport, Report, RunReport, run_json
+from stepwatch.presenters.run_json import SCHEMA, run_json
+from stepwatch.report import AdviceReport, PlanReport, Report, RunReport
 from stepwatch.units import Interval, interval_json
+
+if TYPE_CHECKING:
+    from stepwatch.presenters import Answer
 
 ADVICE_SCHEMA = "stepwatch.advice/1"
 CARDS_SCHEMA = "stepwatch.gpus/1"

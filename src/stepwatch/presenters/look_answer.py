@@ -10,11 +10,23 @@ from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import ALWAYS, Bullets, Document, Headline, Labelled, Progress, Text, word
 from stepwatch.presenters.run_sentences import forecast, slow_row, speed, step_known
+from stepwatch.presenters.screen import Line
+from stepwatch.presenters.terminal import TerminalWriter
 from stepwatch.units import MEGA, Interval
 from stepwatch.watch import Ahead, Look, Occurrence
 
 MOST_EVENTS = 5
 _SLOW_RATIO = 1.03
+
+
+def live_lines(look: Look, language: str, *, width: int, height: int, card: Reading | None = None) -> list[Line]:
+    """A run while it goes on, in at most so many lines: the oldest events are left out first."""
+    writer = TerminalWriter(language, width, width)
+    for most in range(MOST_EVENTS, -1, -1):
+        lines = writer.screen(look_document(look, card, most_events=most))
+        if len(lines) <= height:
+            break
+    return lines[:height]
 
 
 def look_document(look: Look, card: Reading | None = None, *, most_events: int = MOST_EVENTS) -> Document:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from stepwatch.estimator.plan import Plan
 from stepwatch.messages import Message
-from stepwatch.presenters import advice_answer, bar_charts
+from stepwatch.presenters import advice_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
-from stepwatch.report import PlanReport
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.plan import Plan
+    from stepwatch.presenters.vega import Plot
+    from stepwatch.report import PlanReport
 
 
 def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
@@ -31,8 +35,8 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     speed = doc.Text(sentences.speed(plan), label=Message("Speed"), priority=doc.MAIN)
     memory = doc.Text(sentences.memory(plan), label=Message("Memory"), priority=doc.MAIN)
     assumed = doc.Text((), label=Message("Assumed"), brief=guesses, priority=doc.ASSUMED)
-    time_chart = doc.Chart(name="parts", draw=partial(bar_charts.plan_parts, plan))
-    memory_chart = doc.Chart(name="memory", draw=partial(bar_charts.plan_memory, plan))
+    time_chart = doc.Chart(name="parts", draw=partial(_plot, "parts", plan))
+    memory_chart = doc.Chart(name="memory", draw=partial(_plot, "memory", plan))
     terms_head = (Message("Term"), Message("Time"), Message("Share"))
     terms = doc.Table(terms_head, "lrr", cells(sentences.term_rows(plan)))
     rests_on = doc.Labelled(tuple((label, said, False) for label, said in sentences.reckoning(plan)))
@@ -56,6 +60,12 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
             doc.Section("next", Message("What to ask next"), (ask,) if ask is not None else ()),
         ),
     )
+
+
+def _plot(name: str, plan: Plan, language: str, still: bool) -> Plot:
+    from stepwatch.presenters import bar_charts  # a terminal draws none of them
+
+    return (bar_charts.plan_parts if name == "parts" else bar_charts.plan_memory)(plan, language, still)
 
 
 def _figures(plan: Plan) -> Iterator[tuple[Message, Message]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwatch.estimator.plan import Plan
 from stepwatch.gpus.catalogue import A100_FLOPS, GIB
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Command, count, time, time_range, word
 from stepwatch.settings import PRIVATE, Origin, Setting
 from stepwatch.units import TERA, Interval
+
+if TYPE_CHECKING:
+    from stepwatch.estimator.plan import Plan
+
 
 SHAPE = ("n_layer", "n_head", "n_embd")
 # Defaults that decide the speed or the length, the weightiest first.

@@ -7,23 +7,26 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepwatch.advice import AdviceList
-from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING
 from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.presenters import advice_answer, plan_sentences, run_charts
+from stepwatch.presenters import advice_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
-from stepwatch.report import Report, RunReport, settings_json
 from stepwatch.settings import Origin
+
+if TYPE_CHECKING:
+    from stepwatch.advice import AdviceList
+    from stepwatch.analysis import Analysis
+    from stepwatch.presenters.vega import Plot
+    from stepwatch.report import Report, RunReport
 
 MOST_RUNS = 8
 MOST_UNREAD = 20
@@ -102,7 +105,7 @@ def _run(
 
     def chart(name: str, **more: Any) -> doc.Chart:
         """With its number, and with so many points that those of all runs together are not too many."""
-        draw = partial(run_charts.plot, name, run, sharing) if sharing else None
+        draw = partial(_plot, name, run, sharing) if sharing else None
         return doc.Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
 
     lead: list[doc.Block] = [doc.Headline(((sentences.headline(a),),))]
@@ -139,6 +142,12 @@ def _run(
         doc.Section("settings", Message("Settings"), (_settings(a),) if full else ()),
     )
     return tuple(lead), parts
+
+
+def _plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -> Plot | None:
+    from stepwatch.presenters import run_charts  # a terminal draws none of them
+
+    return run_charts.plot(name, run, sharing, language, still)
 
 
 def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
@@ -283,6 +292,8 @@ def _settings(a: Analysis) -> doc.Table:
         first = {"line": int(a.run.iterations.line.min()) + 1}
         told = Message("told by its lines, the first of them line {line:n}", first)
         rows.append((word("format"), word(a.run.format), told))
+    from stepwatch.presenters.run_json import settings_json  # the whole answer alone shows them
+
     values, origins = settings_json(a)
     for name, value in values.items():
         if value is not None:

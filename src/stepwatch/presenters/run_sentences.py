@@ -365,6 +365,8 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowRow:
+    """A slow iteration, and what it includes."""
+
     iteration: int
     time_s: float
     mark: str

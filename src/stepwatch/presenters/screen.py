@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 from stepwatch.patterns import Pattern
 
 SCREEN_LINES = 25
+MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
+"""Of iterations, by the letter of what they include."""
 PIPE_WIDTH = 80
 WIDEST = 100
 WIDEST_TABLE = 200

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.look_answer import MOST_EVENTS, look_document
 from stepwatch.presenters.screen import (
+    MARK_STYLES,
     SCREEN_LINES,
     WIDEST_TABLE,
     Column,
@@ -28,8 +27,6 @@ from stepwatch.presenters.screen import (
     width_of_output,
     wrapped,
 )
-from stepwatch.presenters.text_chart import MARK_STYLES, text_chart
-from stepwatch.watch import Look
 
 LEAST_CHART_HEIGHT = 3  # lines; 5 where the first screen has room, 7 in the full report
 _MARKS = {
@@ -51,16 +48,6 @@ def on_terminal(document: doc.Document, language: str, *, whole: bool, colour: b
     return shown(writer.whole(document) if whole else writer.screen(document), wide, colour)
 
 
-def live_lines(look: Look, language: str, *, width: int, height: int, card: Reading | None = None) -> list[Line]:
-    """A run while it goes on, in at most so many lines: the oldest events are left out first."""
-    writer = TerminalWriter(language, width, width)
-    for most in range(MOST_EVENTS, -1, -1):
-        lines = writer.screen(look_document(look, card, most_events=most))
-        if len(lines) <= height:
-            break
-    return lines[:height]
-
-
 @dataclass(slots=True)
 class _Item:
     """A part of the first screen, as lines."""
@@ -75,6 +62,8 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class TerminalWriter:
+    """Writes any document as lines."""
+
     language: str
     width: int
     wide: int
@@ -112,7 +101,7 @@ class TerminalWriter:
         for place, item in enumerate(items):
             lines += [Line()] if place in gaps else []
             if isinstance(item.block, doc.Chart) and item.block.points is not None:
-                lines += text_chart(item.block.points, self.language, self.width, height)
+                lines += self._chart(item.block.points, height)
                 lines += item.lines[LEAST_CHART_HEIGHT + 2 :]
             else:
                 lines += item.lines
@@ -217,7 +206,7 @@ class TerminalWriter:
                 ]
             case doc.Chart():
                 if block.points is not None:
-                    return text_chart(block.points, self.language, self.width, 7)
+                    return self._chart(block.points, 7)
                 return self._table(block.table) if block.table is not None else []
             case doc.Progress():
                 return list(self._progress(block))
@@ -280,6 +269,11 @@ class TerminalWriter:
             return table_lines(columns, rows, natural_widths(columns, rows, self.width))
         lines = table_lines(columns, rows, rigid_widths(columns, rows))
         return lines if table.head else [line.indented(2) for line in lines]
+
+    def _chart(self, points: doc.Points, height: int) -> list[Line]:
+        from stepwatch.presenters.text_chart import text_chart  # and numpy: answers on plans and cards need none
+
+        return text_chart(points, self.language, self.width, height)
 
     def _progress(self, progress: doc.Progress) -> Iterator[Line]:
         where = self._said([progress.where])

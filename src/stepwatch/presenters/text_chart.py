@@ -11,9 +11,8 @@ from stepwatch.analysis.statistics import median, quantile
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
-from stepwatch.presenters.screen import Line
+from stepwatch.presenters.screen import MARK_STYLES, Line
 
-MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 
 

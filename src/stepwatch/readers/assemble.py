@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import LINE_OF, Records
+from stepwatch.readers.records import DATED_S, LINE_OF, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -28,10 +28,8 @@ from stepwatch.run import (
     Timing,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
+from stepwatch.units import DAY_S
 
-DAY_S = 86400.0
-_ROWS_FOR_INTERVAL = 5000
-_NO_LOSS = -1.0  # nan is equal to nothing
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
 
@@ -74,7 +72,13 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     if not len(iterations):
         return [0.0]
     starts = _header_starts(iterations, facts)
-    rows = _sentinel_rows(iterations) | _zero_rows(iterations) | _begun_again(iterations)
+    rows = _sentinel_rows(iterations) | _begun_again(iterations)
+    seen: set[float] = set()
+    for row in np.flatnonzero(iterations.number == 0).tolist():
+        time = float(iterations.time_s[row])
+        if seen and time not in seen and iterations.number[row - 1] > 0:  # no iteration 0 before it had this time
+            rows.add(row)
+        seen.add(time)
     lines = list(map(LINE_OF, events)) if rows else []
     for row in rows:
         # The line of the row, or of the evaluation or the header just above that belongs to it.
@@ -125,7 +129,7 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
 
 
 def _comparable(loss: Floats) -> Floats:
-    return np.where(np.isnan(loss), _NO_LOSS, loss)
+    return np.where(np.isnan(loss), -1.0, loss)  # nan is equal to nothing
 
 
 def _goes_on(iterations: Iterations, row: int) -> bool:
@@ -151,18 +155,6 @@ def _sentinel_rows(iterations: Iterations) -> set[int]:
         if tuple(identity) not in seen:
             starts.add(row)
             seen.add(tuple(identity))
-    return starts
-
-
-def _zero_rows(iterations: Iterations) -> set[int]:
-    """Iteration 0 after higher ones, with a time that no iteration 0 before it had."""
-    starts = set()
-    seen: set[float] = set()
-    for row in np.flatnonzero(iterations.number == 0).tolist():
-        time = float(iterations.time_s[row])
-        if seen and time not in seen and iterations.number[row - 1] > 0:
-            starts.add(row)
-        seen.add(time)
     return starts
 
 
@@ -213,7 +205,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         timing=timing,
         holds=named.get("holds", reader.holds),
         traits=replace(reader.traits, schedules=bool(named.get("schedules", reader.traits.schedules))),
-        iterations=replace(in_order, stamp_s=_unwrapped(in_order.stamp_s)),
+        iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
         faults=tuple(kinds.faults),
@@ -234,25 +226,19 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each number once: excerpts repeat and re-order lines, ranks print them twice."""
-    if len(iterations) < 2 or bool((iterations.number[1:] > iterations.number[:-1]).all()):
-        return iterations, False
-    order = np.argsort(iterations.number, kind="stable")
-    numbers = iterations.number[order]
-    first = order[np.concatenate(([True], numbers[1:] > numbers[:-1]))]
     reordered = bool((np.diff(iterations.number) < 0).any())
-    return iterations.take(first), reordered
-
-
-def _unwrapped(stamps: np.ndarray) -> np.ndarray:
-    """Clocks without a date start again at midnight."""
-    known = ~np.isnan(stamps)
-    if known.sum() < 2 or float(np.nanmax(stamps)) > 946684800.0 + 2 * DAY_S:  # a real date, not the year-2000 stand-in
-        return stamps
-    values = stamps[known]
+    if not bool((np.diff(iterations.number) > 0).all()):
+        order = np.argsort(iterations.number, kind="stable")
+        iterations = iterations.take(order[np.diff(iterations.number[order], prepend=-np.inf) > 0])
+    # Clocks without a date start again at midnight.
+    known = ~np.isnan(iterations.stamp_s)
+    values = iterations.stamp_s[known]
+    if len(values) < 2 or float(values.max()) > DATED_S:
+        return iterations, reordered
     days = np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
-    whole = stamps.copy()
+    whole = iterations.stamp_s.copy()
     whole[known] = values + days * DAY_S
-    return whole
+    return replace(iterations, stamp_s=whole), reordered
 
 
 def _evaluations(found: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
@@ -323,7 +309,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
         inferred["world_size"] = ranks
     if "log_interval" not in values and len(iterations) > 1:
         # The usual distance between logged iterations; the start of a long log tells it as well as all of it.
-        gaps = Counter(np.diff(np.sort(iterations.number[:_ROWS_FOR_INTERVAL])).tolist())
+        gaps = Counter(np.diff(np.sort(iterations.number[:5000])).tolist())
         gaps.pop(0, None)
         if gaps:
             inferred["log_interval"] = max(gaps, key=lambda gap: (gaps[gap], -gap))

@@ -1,4 +1,4 @@
-"""What a user names, as runs: files, directories, standard input; with what was noticed on the way."""
+"""The runs in a directory: which files below it are logs, and which are pieces of one."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
+from stepwatch.errors import NoIterations, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.readers.log_files import NEAR, Log, Wanted, joined_pieces, logs_among, spacing
+from stepwatch.readers.inputs import Wanted
+from stepwatch.readers.log_files import NEAR, Log, joined_pieces, spacing
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.run import Run
-from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_stdin, unreadable
+from stepwatch.sources import unreadable
 from stepwatch.sources.contents import samples_of
-from stepwatch.sources.directories import event_files, is_collection, places_below, wandb_files
+from stepwatch.sources.directories import event_files, places_below, wandb_files
 from stepwatch.sources.packed import SUFFIXES
 from stepwatch.sources.recordings import without_ranks
 from stepwatch.sources.rotation import groups_of
 
 MOST_FILES = 20_000
 _NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted
-_HEAD_BYTES = 1 << 16
 # Text that may quote a log without being one.
 _SOURCE_CODE = Pattern(r"\.(?:py|c|h|cu|cpp|js|ts|css|html|svg|toml|lock)")
 # Of files with these endings, of which there may be many large ones, only the beginning is looked at.
@@ -47,73 +47,6 @@ class Failure(NamedTuple):
     error: StepwatchError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The runs in what was named, in its order, and what is to be said beside them."""
-
-    runs: tuple[Run, ...]
-    notices: tuple[Notice, ...] = ()
-    """Logs that could not be read, files that are no logs."""
-    gaps: tuple[Message, ...] = ()
-    """Logs of which a piece is missing."""
-
-
-def read_all(
-    logs: Sequence[str | Source],
-    *,
-    log_format: str | None = None,
-    like: str | None = None,
-    limit: int = LARGEST_EXPANSION_BYTES,
-) -> Found:
-    """Files, directories, `-` for standard input, or sources at hand.
-
-    One bad log among several is a notice; alone it is the error. Raises NothingRead where all of several are bad.
-    """
-    wanted = Wanted(log_format, like, limit)
-    runs: list[Run] = []
-    notices: list[Notice] = []
-    gaps: list[tuple[str, int]] = []
-    names = [log for log in logs if isinstance(log, str)]
-    named_alone = len(names) == len(logs) > 1
-    for log in logs_among(names, wanted) if named_alone else logs:
-        path = log if isinstance(log, str) else log.paths[-1] if isinstance(log, Log) else None
-        try:
-            if isinstance(log, Source):
-                runs += wanted.read(log)
-            elif path == "-":
-                runs += wanted.read(from_stdin(limit=limit))
-            elif path is not None and is_collection(path):
-                found = runs_in(path, wanted)
-                runs += found.runs
-                notices += _notices(found)
-                gaps += found.gaps
-            else:
-                whole = log if isinstance(log, Log) else Log((log,))
-                runs += whole.runs(wanted)
-                gaps.append((whole.paths[-1], whole.missing))
-        except StepwatchError as error:
-            if len(logs) < 2:
-                raise
-            notices.append(Notice(error.what, error.remedy, is_failure=True))
-    if not runs:
-        failure = next(notice for notice in notices if notice.is_failure)
-        nothing = NothingRead(failure.what, failure.remedy)
-        nothing.notices = tuple(notices)
-        raise nothing
-    pieces = (
-        Message(
-            "Of “{name:word}” a piece is missing, and {count:n} iterations with it.",
-            {"name": os.path.basename(name), "count": missing},
-        )
-        for name, missing in gaps
-        if missing
-    )
-    return Found(runs=joined_ranks(runs), notices=tuple(notices), gaps=tuple(pieces))
-
-
-# --- directories ------------------------------------------------------------------------------------------------
-
-
 class Collection(NamedTuple):
     """What is below a directory."""
 
@@ -127,7 +60,7 @@ class Collection(NamedTuple):
     """Logs of which a piece is missing, and how many iterations with it."""
 
 
-def _notices(found: Collection) -> Iterator[Notice]:
+def notices_of(found: Collection) -> Iterator[Notice]:
     for name, error in found.failed[:_NAMED_FAILURES]:
         yield Notice(Message("{name:word}: {what:word}", {"name": name, "what": error.what}), is_failure=True)
     if len(found.failed) > _NAMED_FAILURES:
@@ -207,7 +140,12 @@ class _Search:
 
     def logs(self) -> Iterator[Log]:
         sniffs = sniffs_of(self.wanted)
-        for place, names in places_below(self.top, self._no_entry):
+
+        def no_entry(error: OSError) -> None:
+            path = str(error.filename or self.top)
+            self.failed.append(Failure(self.name(path), unreadable(path, error)))
+
+        for place, names in places_below(self.top, no_entry):
             if wandb_files(place) is not None or event_files(place):
                 yield Log((place,))
                 continue
@@ -234,10 +172,6 @@ class _Search:
             self.failed.append(Failure(self.name(path), error))
         return None
 
-    def _no_entry(self, error: OSError) -> None:
-        path = str(error.filename or self.top)
-        self.failed.append(Failure(self.name(path), unreadable(path, error)))
-
 
 def sniffs_of(wanted: Wanted) -> list[Sniff]:
     readers = READERS.values() if wanted.like is None else (reader_like(wanted.like),)
@@ -250,7 +184,7 @@ def looks_like_log(path: str, sniffs: Sequence[Sniff]) -> bool:
     ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
     if _SOURCE_CODE.fullmatch(ending):
         return False
-    for number, sample in enumerate(samples_of(path, _HEAD_BYTES)):
+    for number, sample in enumerate(samples_of(path, 1 << 16)):
         if (number == 0 or _NUMBERED.search(sample)) and any(sniff(sample) > 0 for sniff in sniffs):
             return True
         if _BINARY.fullmatch(ending):

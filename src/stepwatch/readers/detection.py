@@ -9,10 +9,6 @@ from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.sources import Source
 
 SNIFFED_BYTES = 1 << 18
-_MOST_SNIFFED_BYTES = 1 << 22
-_OVERLAP_BYTES = 4096  # so that a line across the edge is seen whole
-_CERTAIN_BYTES = 1 << 16
-_LONGEST_LINE = 400
 _MARKS = (
     (Pattern(rb"(?i)\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
     (Pattern(rb"(?i)\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
@@ -27,19 +23,19 @@ def detect(source: Source) -> str | None:
     begin, size = 0, SNIFFED_BYTES
     traces: tuple[str | None, float] = None, 0.0
     while begin < max(len(text), 1):
-        head = text[max(0, begin - _OVERLAP_BYTES) : begin + size]
+        head = text[max(0, begin - 4096) : begin + size]  # so that a line across the edge is seen whole
         for name, row in FORMATS.items():
-            if row.certain is not None and row.certain.search(head[:_CERTAIN_BYTES]):
+            if row.certain is not None and row.certain.search(head[: 1 << 16]):
                 return name
         name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
         if hits >= 1:
             return name
         if hits > traces[1]:
             traces = name, hits
-        begin, size = begin + size, min(4 * size, _MOST_SNIFFED_BYTES)
+        begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
     return traces[0]
 
 
 def nearness(line: bytes) -> int:
     """How many of the marks of an iteration line are there; its word and number count most."""
-    return sum(weight for pattern, weight in _MARKS if pattern.search(line[:_LONGEST_LINE]))
+    return sum(weight for pattern, weight in _MARKS if pattern.search(line[:400]))

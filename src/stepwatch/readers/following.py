@@ -14,6 +14,7 @@ import numpy as np
 
 from stepwatch.readers import READERS, Reader, detect
 from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
+from stepwatch.readers.detection import SNIFFED_BYTES
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
 from stepwatch.settings import Origin, Settings
@@ -21,7 +22,6 @@ from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
 MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
-_MOST_UNDETECTED = 1 << 18
 
 
 class LiveReader:
@@ -41,8 +41,15 @@ class LiveReader:
     def feed(self, text: bytes) -> None:
         """Whole lines, as they come."""
         if self._reader is None:
-            text = self._detected(text)
-        if self._reader is not None and text:
+            text = self._undetected + text
+            name = detect(Source(self.name, text))
+            if name is None:  # kept until it is clear what it is, in bounded memory
+                cut = text.find(b"\n", len(text) - SNIFFED_BYTES) + 1 if len(text) > SNIFFED_BYTES else 0
+                self._line += text.count(b"\n", 0, cut)
+                self._undetected = text[cut:]
+                return
+            self._reader, self._undetected = READERS[name], b""
+        if text:
             self._reader.parse(text, self._line, self._records)
             self._line += text.count(b"\n")
 
@@ -91,18 +98,6 @@ class LiveReader:
         self._records.events = sorted(kept_events, key=lambda event: event.line)
 
     # --- parts ----------------------------------------------------------------------------------------------
-
-    def _detected(self, text: bytes) -> bytes:
-        """All that was read so far, once it is clear what it is."""
-        text = self._undetected + text
-        name = detect(Source(self.name, text))
-        if name is not None:
-            self._reader, self._undetected = READERS[name], b""
-            return text
-        cut = text.find(b"\n", len(text) - _MOST_UNDETECTED) + 1 if len(text) > _MOST_UNDETECTED else 0
-        self._line += text.count(b"\n", 0, cut)
-        self._undetected = text[cut:]
-        return b""
 
     def _divide(self, start: float, reader: Reader) -> None:
         """Runs that are over go to the past; the last one, from this line on, goes on."""

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.errors import NoIterations, StepwatchError
-from stepwatch.messages import Message
-from stepwatch.readers.detection import detect
+from stepwatch.readers.inputs import Wanted
 from stepwatch.readers.reading import read
+from stepwatch.readers.records import DATED_S
 from stepwatch.run import Run
 from stepwatch.settings import Origin
 from stepwatch.sources import (
-    LARGEST_EXPANSION_BYTES,
     RECORD,
     Source,
     from_event_files,
@@ -28,30 +27,6 @@ from stepwatch.sources.recordings import is_continued
 from stepwatch.sources.rotation import Name, groups_of
 
 NEAR = 3  # lines: as many may be lost where a log is cut in two
-_EDGE_BYTES = 1 << 16
-_DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
-
-
-class Wanted(NamedTuple):
-    """How a log is to be read."""
-
-    format_name: str | None = None
-    like: str | None = None
-    limit: int = LARGEST_EXPANSION_BYTES
-
-    def read(self, source: Source) -> tuple[Run, ...]:
-        """Says so where the format that is forced is not that of the log."""
-        try:
-            return read(source, self.format_name, like=self.like)
-        except NoIterations as error:
-            other = detect(source) if self.format_name is not None else None
-            if other in (None, self.format_name):
-                raise
-            facts = {"forced": self.format_name, "other": other}
-            raise NoIterations(
-                Message("no iteration of the format {forced:word}; the log looks like {other:word}", facts),
-                Message("leave --log-format out, or give the format of the log"),
-            ) from error
 
 
 class Log(NamedTuple):
@@ -139,7 +114,7 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[L
 
 def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
     """The first or the last run, from as little of the text as shows it."""
-    size = _EDGE_BYTES
+    size = 1 << 16
     while True:
         part = text[-size:] if last else text[:size]
         try:
@@ -181,15 +156,10 @@ def _missing(before: _Piece, after: _Piece) -> int | None:
     if other.has_header:
         return None
     is_numbered = before.name.number is not None or after.name.number is not None
-    gap = is_numbered and abs((before.name.number or 0) - (after.name.number or 0)) > 1
-    return _numbers_between(one, other, gap)
-
-
-def _numbers_between(one: Run, other: Run, gap: bool) -> int | None:
-    """Iterations between two runs of which the second goes on from the first; `gap`: a file between them is gone."""
+    gone = is_numbered and abs((before.name.number or 0) - (after.name.number or 0)) > 1
     last, first = int(one.iterations.number[-1]), int(other.iterations.number[0])
     stamps = float(one.iterations.stamp_s[-1]), float(other.iterations.stamp_s[0])
-    elapsed_s = stamps[1] - stamps[0] if min(stamps) > _DATED_S else None
+    elapsed_s = stamps[1] - stamps[0] if min(stamps) > DATED_S else None
     usual, usual_s = spacing(one.iterations.number), spacing(one.iterations.stamp_s)
     if first == last and len(one.iterations) > 1:
         return 0  # a progress bar is drawn again
@@ -203,7 +173,7 @@ def _numbers_between(one: Run, other: Run, gap: bool) -> int | None:
     same_pace = False
     if elapsed_s is not None and usual > 0 and usual_s > 0:
         same_pace = 0.5 < elapsed_s / (first - last) / (usual_s / usual) < 2
-    return int(first - last - distance) if gap or same_pace else None
+    return int(first - last - distance) if gone or same_pace else None
 
 
 def spacing(values: np.ndarray) -> float:

@@ -10,6 +10,8 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.records import Records
 from stepwatch.run import Event, Run, Timing, Traits
 
+MOST_SNIFFED = 60
+"""Hits that a `sniff` counts: enough to tell formats apart."""
 NOTHING: frozenset[str] = frozenset()
 EVALUATION, CHECKPOINT = "eval", "checkpoint"
 BOTH = frozenset({EVALUATION, CHECKPOINT})

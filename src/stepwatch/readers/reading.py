@@ -13,8 +13,7 @@ from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.detection import SNIFFED_BYTES, detect, nearness
-from stepwatch.readers.formats import READERS, wandb
-from stepwatch.readers.formats.like import reader_like
+from stepwatch.readers.formats import READERS
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -24,15 +23,15 @@ from stepwatch.settings import Settings
 from stepwatch.sources import RECORD, Source
 
 BLOCK_BYTES = 1 << 22
-_COUNTED_BYTES = 1 << 16
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
-_SURELY_AN_ITERATION = 5  # of nearness
 
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
     """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
     if like is not None:
+        from stepwatch.readers.formats.like import reader_like
+
         runs = tuple(run for run in parse(source, reader_like(like)) if len(run.iterations))
         if not runs:
             raise not_like(like)
@@ -50,6 +49,8 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             with suppress(NoIterations):  # a record that holds no step is as good as missing
                 found += _read_text(file, format_name)
         return joined_ranks(found, by_name=True)
+    from stepwatch.readers.formats import wandb
+
     # The files of W&B add to the run, or are all there is where the log holds no iteration.
     source = wandb.with_summary(source) if detect(source) is None else source
     return wandb.completed(_read_text(source, format_name), source.beside)
@@ -95,7 +96,15 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if name is None:
         raise nothing_found(source)
     runs = parse(source, READERS[name])
-    timed = _timed(runs) or (() if format_name else _by_another(source, name))
+    timed = _timed(runs)
+    if not timed and not format_name:  # where most lines have no time, those of another program may
+        head = source.text[:SNIFFED_BYTES]
+        hits = {other: reader.sniff(head) for other, reader in READERS.items() if other != name}
+        for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
+            with suppress(NoIterations):
+                timed = _timed(parse(source, READERS[other]))
+            if timed:
+                break
     if timed:
         return joined_ranks(timed) if format_name else _with_another_log(source, timed)
     if any(len(run.iterations) for run in runs):
@@ -103,7 +112,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     # The last header of a log without iterations: a run that has only begun.
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
-    if not begun or any(nearness(line.text.encode()) >= _SURELY_AN_ITERATION for line in unread):
+    if not begun or any(nearness(line.text.encode()) >= 5 for line in unread):  # surely an iteration
         raise nothing_found(source)
     return (begun[-1],)
 
@@ -113,18 +122,6 @@ def _timed(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 # --- lines of two programs in one text --------------------------------------------------------------------------
-
-
-def _by_another(source: Source, name: str) -> tuple[Run, ...]:
-    """The runs of another program, where most lines have no time and its lines do."""
-    head = source.text[:SNIFFED_BYTES]
-    hits = {other: reader.sniff(head) for other, reader in READERS.items() if other != name}
-    for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
-        with suppress(NoIterations):
-            timed = _timed(parse(source, READERS[other]))
-            if timed:
-                return timed
-    return ()
 
 
 def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
@@ -166,11 +163,11 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
 
 def place_of_line(text: bytes, line: int) -> int:
     """Where a line begins."""
-    begin = 0
+    begin, size = 0, 1 << 16
     while line > 0:
-        found = text.count(b"\n", begin, begin + _COUNTED_BYTES)
-        if found < line and begin + _COUNTED_BYTES < len(text):
-            line, begin = line - found, begin + _COUNTED_BYTES
+        found = text.count(b"\n", begin, begin + size)
+        if found < line and begin + size < len(text):
+            line, begin = line - found, begin + size
             continue
         for _ in range(line):
             begin = text.find(b"\n", begin) + 1 or len(text)

@@ -15,6 +15,8 @@ MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
 LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
 LARGEST_KEPT = 1e12  # no step and no second is beyond it
+LONGEST_TIME_S = 1e9  # no iteration takes longer
+DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
 INSIDE, DEVICES, WORK = "inside", "device", "work"
 BESIDE = (INSIDE, DEVICES, WORK)
 """Tables that go with the rows: line, data and waiting; line, step and device time; line and TFLOP."""
@@ -37,8 +39,6 @@ class Records:
     tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Tables of a reader's own, the line first, that become rows once all is read."""
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
-    shapes: dict[bytes, Any] = field(default_factory=dict)
-    """What was learned of lines that are alike; see alike.py."""
     single_rows: list[tuple[float, ...]] = field(default_factory=list)
     """Rows of lines that were read one by one, not yet in the columns."""
 

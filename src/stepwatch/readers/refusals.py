@@ -11,8 +11,6 @@ from stepwatch.readers.formats import READERS
 from stepwatch.run import Run
 from stepwatch.sources import Source
 
-_SAMPLED_BYTES = 1 << 16
-_SEARCHED_BYTES = 2_000_000
 _SHOWN_LETTERS = 80
 
 
@@ -38,13 +36,13 @@ def not_like(example: str) -> NoIterations:
 
 def nothing_found(source: Source) -> NoIterations:
     """No text at all; a side file, or a stage that prints no times; else what came nearest."""
-    sample = source.text[:_SAMPLED_BYTES].decode("utf-8", "replace")
+    sample = source.text[: 1 << 16].decode("utf-8", "replace")
     if sample.count("\ufffd") > 0.1 * len(sample):
         return NoIterations(
             Message("“{name:word}” is not text", {"name": source.name}),
             Message("hand in the log that the training printed, for example train.log"),
         )
-    text = source.text[:_SEARCHED_BYTES]
+    text = source.text[:2_000_000]
     for name, reader in READERS.items():
         for pattern, remedy in reader.untimed:
             found = pattern.search(text)

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepwatch.answers import (
     AdviseRequest,
-    Answer,
     EstimateRequest,
     ExplainRequest,
     NoSuchRun,
-    advise,
-    estimate,
-    explain,
     is_log,
     pasted,
     unpacked,
 )
+from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import StepwatchError, TooLarge, UsageError
 from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, OPTIONS
 from stepwatch.presenters import View, page_body, render
 from stepwatch.web.wire import JSON, Asked, Reply, complaint, too_large
+
+if TYPE_CHECKING:
+    from stepwatch.answers import Answer
 
 MEDIA = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 # What each question takes in its JSON body, and of which kind; all but the settings may stand in the query too.

@@ -18,10 +18,11 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.reader import CHECKPOINT
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat, lines_behind
+from stepwatch.readers.text.line_format import LineFormat, lines_behind
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 _KEYS = (
     "loss/train/total", "throughput/batches_per_sec", "throughput/samples_per_sec", "throughput/tokens_per_sec",
@@ -51,10 +52,8 @@ _SETTINGS = tuple(
         ("eval_interval", "eval_interval", "int", "[ba]"),
     )
 )  # fmt: skip
-_UNIT_S = {"seconds": 1.0, "minutes": 60.0, "days": 86400.0}
-_HOUR_S = 3600.0
+_UNIT_S = {"seconds": 1.0, "minutes": MINUTE_S, "days": DAY_S}
 _DIGIT = 1e-4  # all values have four decimals
-_FINE = 0.01
 
 
 class _Values(NamedTuple):
@@ -118,7 +117,7 @@ class _Composer(LineFormat):
         if values:
             starts = _starts(heads, values)
             table = _table(starts, values)
-            hour = next((part for part in records.kept if isinstance(part, float)), _HOUR_S)
+            hour = next((part for part in records.kept if isinstance(part, float)), HOUR_S)
             _add(starts, table, _numbers(starts, heads, table, hour, records), hour, records)
         records.kept.clear()
 
@@ -197,12 +196,7 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
     if len(known):
         count = int(np.rint(np.median(known)))
         records.events.append(Fact(line=int(starts[0]), name="world_size", value=max(count, 1)))
-    _add_tokens(records)
-    _add_evaluations(starts, table["time/val"] * hour, numbers, records)
-
-
-def _add_tokens(records: Records) -> None:
-    """Tokens of a batch, where the configuration tells its samples and their length; it stands above each run."""
+    # Tokens of a batch, where the configuration tells its samples and their length; it stands above each run.
     told = [fact for fact in records.events if isinstance(fact, Fact)]
     for batch in [fact for fact in told if fact.name == "global_train_batch_size"]:
         near = min(
@@ -213,6 +207,7 @@ def _add_tokens(records: Records) -> None:
         if near is not None:
             tokens = batch.value * near.value
             records.events.append(Fact(line=batch.line, name="tokens_per_iter", value=tokens, header=True))
+    _add_evaluations(starts, table["time/val"] * hour, numbers, records)
 
 
 def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats:
@@ -224,8 +219,14 @@ def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats
         span[0] = trained[0]
     steps[steps <= 0] = np.nan
     between = span / steps
-    coarse = ~(span * _FINE > _DIGIT * hour)
-    recent = _recent(table)
+    coarse = ~(span * 0.01 > _DIGIT * hour)  # figures that their last digit moves by a hundredth are left out
+    # Of the last batches; from samples, which have more digits, where batches have too few.
+    batches, samples = table["throughput/batches_per_sec"], table["throughput/samples_per_sec"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_samples = _samples(table) / samples
+        few = ~(batches * 0.01 > _DIGIT)
+        recent = np.where(few & np.isfinite(by_samples), by_samples, 1 / batches)
+    recent = np.where(recent > 0, recent, np.nan)
     own = np.where(steps == 1, table["time/secs_per_step"], np.nan)
     early = ~np.isfinite(recent) & coarse & np.isfinite(trained) & (np.arange(len(numbers)) > 0)
     if early.any():  # before the mean of the last batches is printed: the mean of all these
@@ -238,16 +239,6 @@ def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats
     best = np.where(np.isfinite(best), best, recent)
     best = np.where(np.isfinite(own) & (own > 0), own, best)
     return np.where(np.isfinite(best) & (best > 0), best, table["time/secs_per_step"])
-
-
-def _recent(table: dict[str, Floats]) -> Floats:
-    """Seconds per batch of the last batches; from samples, which have more digits, where batches have too few."""
-    batches, samples = table["throughput/batches_per_sec"], table["throughput/samples_per_sec"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_samples = _samples(table) / samples
-        few = ~(batches * _FINE > _DIGIT)
-        times = np.where(few & np.isfinite(by_samples), by_samples, 1 / batches)
-    return np.where(times > 0, times, np.nan)
 
 
 def _add_evaluations(starts: np.ndarray, spent: Floats, numbers: np.ndarray, records: Records) -> None:

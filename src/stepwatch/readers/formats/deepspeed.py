@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -25,12 +25,9 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat, lines_behind
 from stepwatch.readers.text.undo import credible, fine, gaps_of, starts_of
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing
+from stepwatch.units import GIGA
 
 _TRAINER_ABOVE = b"elapsed time per iteration ("
-_ENGINE_WEIGHT = 0.01
-_SAME = 0.02
-_LINES_TO_LOSS = 40
-_TOO_SHORT = 0.9  # a step is no longer than what the clock shows between two
 _CONFIG = Pattern(
     r'"?(?P<name>train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|world_size|steps_per_print)'
     r'"?[:. ]+(?P<value>\d{1,15}),?\s*$'
@@ -72,7 +69,8 @@ class _DeepSpeed(LineFormat):
             return 0.0
         statements = [*self.iterations, *(line for _, line in _TIMES)]
         lines = lines_behind(head, tuple(statement.letters for statement in statements))
-        return _ENGINE_WEIGHT * sum(any(statement.fits(line) for statement in statements) for line in lines)
+        # A weak claim: the engine runs below other trainers, which print lines of their own.
+        return 0.01 * sum(any(statement.fits(line) for statement in statements) for line in lines)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         if "tokens_per_s_on_average" in found:
@@ -84,8 +82,22 @@ class _DeepSpeed(LineFormat):
             records.keep(_MICRO_STEPS, lines[first], found["micro"][first] / found["number"][first])
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        timed = _keep_time(rest, number, records)
-        told = [*_sizes_of(timed), *_configured(rest)]
+        timed = next(((kind, found) for kind, line in _TIMES if (found := line.find(rest)) is not None), None)
+        told: list[tuple[str, object]] = []
+        if timed is not None:
+            kind, values = timed[0], timed[1].values()
+            if "fwd" in values:
+                for part in ("fwd", "bwd", "step"):
+                    records.keep_row(kind, number, values[part] / 1e3, math.nan, math.nan)
+            else:
+                own, loss = values.get("number", math.nan), values.get("loss", math.nan)
+                records.keep_row(kind, number, values["time_s"], own, loss)
+            if "billions" in values:
+                told.append(("parameters", values["billions"] * GIGA))
+                told += [("block_size", values["length"]), ("batch_size", values["micro"])]
+        config = _CONFIG.match(rest)
+        for setting in [config] if config is not None else _ARGUMENTS.finditer(rest):
+            told.append((_NAMES[setting["name"]], float(setting["value"])))
         records.events += [Fact(number, name, value) for name, value in told]
         turn = next((found.values() for line in _TURN_LINES if (found := line.find(rest)) is not None), None)
         if turn is not None:
@@ -121,36 +133,6 @@ class _Times(NamedTuple):
         return cls({kind: records.take_table(kind, 4) for kind in kinds}, records.take_table(_TURNS, 3))
 
 
-def _keep_time(line: str, number: int, records: Records) -> dict[str, float] | None:
-    """Keeps the time that a line tells; what its statement found."""
-    for kind, statement in _TIMES:
-        found = statement.find(line)
-        if found is None:
-            continue
-        values = found.values()
-        if "fwd" in values:
-            for part in ("fwd", "bwd", "step"):
-                records.keep_row(kind, number, values[part] / 1e3, math.nan, math.nan)
-        else:
-            own, loss = values.get("number", math.nan), values.get("loss", math.nan)
-            records.keep_row(kind, number, values["time_s"], own, loss)
-        return values
-    return None
-
-
-def _sizes_of(values: Mapping[str, float] | None) -> Iterator[tuple[str, object]]:
-    if values and "billions" in values:
-        yield "parameters", values["billions"] * 1e9
-        yield "block_size", values["length"]
-        yield "batch_size", values["micro"]
-
-
-def _configured(line: str) -> Iterator[tuple[str, object]]:
-    config = _CONFIG.match(line)
-    for found in [config] if config is not None else _ARGUMENTS.finditer(line):
-        yield _NAMES[found["name"]], float(found["value"])
-
-
 # --- which lines are the iterations -----------------------------------------------------------------------------
 
 
@@ -159,8 +141,11 @@ def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iter
     told = _told(facts)
     of_kind = times.of_kind
     own: dict[str, object] = {}
-    if len(of_kind["e2e"]):
-        rows = _numbered(of_kind["e2e"], *_turns(times.turns, facts))
+    if len(of_kind["e2e"]):  # RLHF counts its steps anew in every epoch
+        line, epoch, step = times.turns.T
+        length = int(np.max(step, initial=-1)) + 1
+        length = next((int(fact.value) for fact in facts if fact.name == "generations"), length)
+        rows = _numbered(of_kind["e2e"], line, epoch * length + step)
     elif len(of_kind["pipeline"]):
         rows, own = _numbered(of_kind["pipeline"]), {"averaged": True}
     elif len(rates):
@@ -182,13 +167,6 @@ def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iter
 def _told(facts: Sequence[Fact]) -> dict[str, Any]:
     told = {fact.name: fact.value for fact in facts}
     return {"accumulation": max(told.get("micro_steps", 1.0), 1.0)} | told
-
-
-def _turns(turns: np.ndarray, facts: Sequence[Fact]) -> tuple[np.ndarray, np.ndarray]:
-    """RLHF counts its steps anew in every epoch: lines and numbers."""
-    length = int(np.max(turns[:, 2], initial=-1)) + 1
-    length = next((int(fact.value) for fact in facts if fact.name == "generations"), length)
-    return turns[:, 0], turns[:, 1] * length + turns[:, 2]
 
 
 _NONE = np.zeros(0)
@@ -234,20 +212,16 @@ def _from_rates(rows: Iterations, facts: Sequence[Fact], breakdown: np.ndarray) 
         usable = fine(seconds, rows.stamp_s)
         by_clock = np.where(usable | (not usable.any()), seconds / steps, np.nan)
         seen = rows.reported_tokens_per_s * by_clock
-        if np.isfinite(seen).any() and (batch is None or np.nanmedian(seen) < _TOO_SHORT * batch):
+        # A step is no longer than what the clock shows between two.
+        if np.isfinite(seen).any() and (batch is None or np.nanmedian(seen) < 0.9 * batch):
             batch = float(np.nanmedian(seen))
         times = (batch or math.nan) / rows.reported_tokens_per_s
     if any(fact.name == "running" for fact in facts):  # old lines: the mean of the whole run, which shows nothing
         return replace(rows, time_s=np.where(np.isfinite(by_clock), by_clock, times)), {"averaged": True}
-    if batch is None:
-        times = _from_breakdown(rows, _summed(breakdown))
+    if batch is None:  # what the timers behind each line add up to
+        parts = _summed(breakdown)
+        times = np.append(parts[:, 1], math.nan)[np.searchsorted(parts[:, 0], rows.line)]
     return replace(rows, time_s=times), {"batch": batch}
-
-
-def _from_breakdown(rows: Iterations, parts: np.ndarray) -> Floats:
-    """What the timers behind each line add up to."""
-    after = np.searchsorted(parts[:, 0], rows.line)
-    return np.asarray(np.append(parts[:, 1], math.nan)[after])
 
 
 def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
@@ -260,7 +234,7 @@ def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
     if not batch or generates:
         return sizes
     cards = round(batch / one)
-    if cards and abs(batch / (cards * one) - 1) < _SAME:
+    if cards and abs(batch / (cards * one) - 1) < 0.02:
         if "batch_size" in told:
             sizes["world_size"] = told.get("world_size", float(cards))
             sizes["gradient_accumulation_steps"] = cards * accumulation
@@ -288,7 +262,7 @@ def _placed(unplaced: Sequence[Evaluation | Checkpoint], facts: Sequence[Fact], 
         if length:
             at = int(length * bisect_left(begun, event.line))
         below = bisect_right(losses, event.line, key=itemgetter(0))
-        loss = next((value for line, value in losses[below : below + 1] if line <= event.line + _LINES_TO_LOSS), None)
+        loss = next((value for line, value in losses[below : below + 1] if line <= event.line + 40), None)
         placed.append(event._replace(at=at, val_loss=loss))
     return placed
 

@@ -18,13 +18,11 @@ from stepwatch.readers.text.block import Bytes, Floats, Ints
 
 Hashes = npt.NDArray[np.uint64]
 
-HEADER_BYTES, FOOTER_BYTES = 12, 4
-_PADDING = 32
+_HEADER_BYTES = 12
 _LENGTH = struct.Struct("<Q").unpack_from
 _WALL = struct.Struct("<d").unpack_from
 _NUMBER = struct.Struct("<f").unpack_from
 _SEARCHED_BYTES = 1 << 20
-_LONGEST_TAG = 128
 _TENSORS = tuple(
     np.uint64(int.from_bytes(b, "little"))
     for b in (b"\x42\x0a\x08\x01\x12\x00\x2a\x04", b"\x42\x0a\x08\x01\x12\x00\x22\x04")
@@ -54,14 +52,9 @@ class Text(NamedTuple):
 # --- framing ----------------------------------------------------------------------------------------------------
 
 
-def _crc_table() -> npt.NDArray[np.uint32]:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(0x82F63B78), table >> 1).astype(np.uint32)
-    return table
-
-
-_CRC = _crc_table()
+_CRC = np.arange(256, dtype=np.uint32)
+for _ in range(8):
+    _CRC = np.where(_CRC & 1, (_CRC >> 1) ^ np.uint32(0x82F63B78), _CRC >> 1).astype(np.uint32)
 
 
 def sound(octets: Bytes, places: Ints) -> npt.NDArray[np.bool_]:
@@ -80,8 +73,14 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
     begins: list[int] = []
     place = damaged = 0
     while True:
-        found, place = _walk(data, place)
-        checked = sound(octets, np.array([*found, place] if place + HEADER_BYTES <= len(data) else found, np.int64))
+        found: list[int] = []
+        while place + _HEADER_BYTES <= len(data) - 4:
+            end = place + _HEADER_BYTES + _LENGTH(data, place)[0] + 4  # with the checksum of the message
+            if end > len(data):
+                break
+            found.append(place)
+            place = end
+        checked = sound(octets, np.array([*found, place] if place + _HEADER_BYTES <= len(data) else found, np.int64))
         if checked.all():
             return begins + found, place, damaged
         good = int(np.argmin(checked))
@@ -91,21 +90,8 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
         place = _next_sound(data, octets, bad + 1)
 
 
-def _walk(data: bytes, place: int) -> tuple[list[int], int]:
-    begins = []
-    last = len(data) - HEADER_BYTES - FOOTER_BYTES
-    size = len(data)
-    while place <= last:
-        end = place + 16 + _LENGTH(data, place)[0]
-        if end > size:
-            break
-        begins.append(place)
-        place = end
-    return begins, place
-
-
 def _next_sound(data: bytes, octets: Bytes, begin: int) -> int:
-    end = len(data) - HEADER_BYTES
+    end = len(data) - _HEADER_BYTES
     for start in range(begin, end + 1, _SEARCHED_BYTES):
         places = np.arange(start, min(start + _SEARCHED_BYTES, end + 1))
         hits = np.flatnonzero(sound(octets, places))
@@ -119,7 +105,7 @@ def _next_sound(data: bytes, octets: Bytes, begin: int) -> int:
 
 def decode(data: bytes) -> tuple[Scalars, list[Text], int, int]:
     """All whole records: numbers and texts, how many bytes they took, and how often there was damage."""
-    octets = np.zeros(len(data) + _PADDING, np.uint8)
+    octets = np.zeros(len(data) + 32, np.uint8)  # so that looking a few bytes ahead is never beyond the end
     octets[: len(data)] = np.frombuffer(data, np.uint8)
     begins, end, damaged = frames(data, octets)
     places = np.array(begins, np.int64)
@@ -133,8 +119,8 @@ def _usual(octets: Bytes, begins: Ints) -> tuple[Scalars, npt.NDArray[np.bool_]]
     words = np.ndarray((len(octets) - 7,), np.dtype("<u8"), octets.data, 0, (1,))
     numbers = np.ndarray((len(octets) - 3,), np.dtype("<f4"), octets.data, 0, (1,))
     rows = np.arange(len(begins))
-    ends = begins + HEADER_BYTES + words[begins].astype(np.int64) if len(begins) else begins
-    cursor = begins + HEADER_BYTES
+    ends = begins + _HEADER_BYTES + words[begins].astype(np.int64) if len(begins) else begins
+    cursor = begins + _HEADER_BYTES
     wall = words[cursor + 1].view(np.float64) if len(begins) else np.empty(0)
     fits = (octets[cursor] == 0x09) & (ends - cursor > 20)
     cursor = cursor + 9
@@ -149,7 +135,7 @@ def _usual(octets: Bytes, begins: Ints) -> tuple[Scalars, npt.NDArray[np.bool_]]
     fits &= octets[cursor] == 0x0A
     size = octets[cursor + 1].astype(np.int64)
     begin = cursor + 2
-    fits &= (size < _LONGEST_TAG) & (begin + size + 5 <= ends)
+    fits &= (size < 0x80) & (begin + size + 5 <= ends)  # a length of one byte
     after = np.where(fits, begin + size, 0)
     plain = fits & (octets[after] == 0x15) & (after + 5 == ends)
     tensor = fits & ((words[after] == _TENSORS[0]) | (words[after] == _TENSORS[1])) & (after + 12 <= ends)
@@ -192,9 +178,9 @@ def _others(data: bytes, begins: list[int]) -> tuple[Scalars, list[Text]]:
     rows: list[tuple[int, int, float, float]] = []
     texts: list[Text] = []
     for begin in begins:
-        end = begin + HEADER_BYTES + _LENGTH(data, begin)[0]
+        end = begin + _HEADER_BYTES + _LENGTH(data, begin)[0]
         try:
-            wall, step, version, values = _event(data, begin + HEADER_BYTES, end)
+            wall, step, version, values = _event(data, begin + _HEADER_BYTES, end)
         except (IndexError, struct.error, ValueError):
             continue  # not a message: the record is damaged
         if version:
@@ -234,26 +220,21 @@ def _value(data: bytes, begin: int, end: int) -> tuple[str, float | None, bytes]
             tag = data[place : place + value].decode("utf-8", "replace")
         elif field == 2:
             number = float(_NUMBER(data, place)[0])
-        elif field == 8:
-            number, text = _tensor(data, place, place + value)
+        elif field == 8:  # a tensor of one number, or of a text
+            number, text, kind = None, b"", 0
+            for part, size, at in fields(data, place, place + value):
+                if part == 1:
+                    kind = size
+                elif part in (4, 5) and kind == 1 and size == 4:
+                    number = float(_NUMBER(data, at)[0])
+                elif part in (4, 6) and kind == 2 and size == 8:
+                    number = float(_WALL(data, at)[0])
+                elif part == 8:
+                    text += data[at : at + size]
             content = text or content
         elif field == 9 and tag.startswith("_hparams_"):
             content = data[place : place + value]
     return tag, number, content
-
-
-def _tensor(data: bytes, begin: int, end: int) -> tuple[float | None, bytes]:
-    number, text, kind = None, b"", 0
-    for field, value, place in fields(data, begin, end):
-        if field == 1:
-            kind = value
-        elif field in (4, 5) and kind == 1 and value == 4:
-            number = float(_NUMBER(data, place)[0])
-        elif field in (4, 6) and kind == 2 and value == 8:
-            number = float(_WALL(data, place)[0])
-        elif field == 8:
-            text += data[place : place + value]
-    return number, text
 
 
 def fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.run import Evaluation, Fact, Timing
 from stepwatch.sources import cut_off, is_cut_json
@@ -29,7 +29,6 @@ _FACTS = (
     ("max_steps", "max_iters"), ("logging_steps", "log_interval"), ("train_batch_size", "batch_size"),
     ("eval_steps", "eval_interval"),
 )  # fmt: skip
-_MOST_SNIFFED = 60
 _Entries = list[tuple[int, dict[str, float]]]
 """Rows of the log_history, with their number for a line."""
 
@@ -41,7 +40,7 @@ def sniff(head: bytes) -> float:
     hits = 0
     for entry in _ENTRY.finditer(head):
         hits += b'"epoch":' in entry["body"] and _ROW_MARKS.search(entry["body"]) is not None
-        if hits == _MOST_SNIFFED:
+        if hits == MOST_SNIFFED:
             break
     return float(hits) or (0.5 if _MARKS.search(head) and head.lstrip()[:1] == b"{" else 0.0)
 
@@ -93,7 +92,8 @@ def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
         records.events.append(Evaluation(line=line, at=int(row["step"]), val_loss=found, took_s=_took(row)))
     if ended and ended[-1][1]["step"] >= 1:
         top = top | {"max_steps": ended[-1][1]["step"]}  # it may have been stopped before its last step
-    if not _every(top.get("eval_steps", 0), evaluations):
+    every = top.get("eval_steps", 0)
+    if not (every >= 1 and any(row["step"] % every == 0 for _, row in evaluations)):  # told even where it never does
         top = top | {"eval_steps": 0}
     _tell_facts(rows, top, records, math.isfinite(mean))
     records.flush_rows()
@@ -105,11 +105,6 @@ def _mean(end: tuple[int, dict[str, float]], evaluations: _Entries) -> float:
     within = {(each["step"], _took(each)) for place, each in evaluations if place < line}  # some are there twice
     spent = sum(took for _, took in within if took)
     return max(row["train_runtime"] - spent, 0.0) / row["step"] if row["step"] > 0 else math.nan
-
-
-def _every(steps: float, evaluations: _Entries) -> bool:
-    """Whether the run evaluates every so many steps: the state tells a number even where it never does."""
-    return steps >= 1 and any(row["step"] % steps == 0 for _, row in evaluations)
 
 
 def _took(row: dict[str, float]) -> float | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, median
 from stepwatch.readers.formats.trainer_rows import TrainerRows
-from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat, lines_behind
 from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Floats, Ints, Timing
+from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 
 def _pair(key: str, value: str, quotes: str = "[';\"]") -> str:
@@ -70,15 +71,11 @@ _PAIRS = Pattern(
 )
 _EVALUATED = Pattern(r"eval_(?:\w{1,60}_)?runtime")
 _PARTS_OF_TIME = Pattern(r"(?P<value>\d{1,9}) ?(?P<unit>d|h|m|s)")
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_UNITS = {"d": DAY_S, "h": HOUR_S, "m": MINUTE_S, "s": 1.0}
 _DAYS = Pattern(r"(?:(?P<days>\d{1,5}) days?, )?(?P<clock>\d{1,5}:\d\d:\d\d)")
 _OUTPUT = Pattern(r"TrainOutput\(global_step=(?P<step>\d{1,12}),")
 _BEHIND_A_BAR = Pattern(rb"""((?:it/s|s/it|\})\] *|\} )(?=\{['"])""")
 _HISTORY = "log_history"  # ms-swift ends with all of them once more
-_MOST_SNIFFED = 60
-_SOME_LINES = 40
-_SOME_RATES = 8  # of a block
-_BARS_ALONE = 0.01  # a bar could be of any program; many of them are a weak claim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +88,15 @@ class TrainerFormat(LineFormat):
         """How many of its dictionaries; a bar alone could be of any program."""
         if bool(_AXOLOTL.search(head)) is not self.axolotl:
             return 0.0
-        hits = sum(1 for _, _ in zip(range(_MOST_SNIFFED), _ANY_DICTIONARY.finditer(head), strict=False))
-        return float(hits) or _BARS_ALONE * sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
+        hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
+        return float(hits) or 0.01 * sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """A dictionary behind a bar, or behind another one, is read as a line of its own, a part of a line behind."""
         if _HISTORY.encode() in text:
             text = re.sub(rb"log_history[^\n]*", _HISTORY.encode(), text)
-        parts = _BEHIND_A_BAR.sub(rb"\1\0", text) if b"{" in text else text
+        joined = any(letters in text for letters in (b"]{", b" {'", b' {"'))  # faster than the pattern
+        parts = _BEHIND_A_BAR.sub(rb"\1\0", text) if joined else text
         block = Block.of(parts.replace(b"\0", b"\n"))
         numbers = np.arange(len(block.starts)) + first_line
         if len(parts) > len(text):
@@ -118,14 +116,27 @@ class TrainerFormat(LineFormat):
         epochs = found.get("epoch", unknown)
         records.keep("loss", lines, found["loss"], epochs, found.get("stamp_s", unknown))
         if "learning_rate" in found:  # where they fall in a line, it leads to the end that was planned
-            some = np.unique(np.linspace(0, len(lines) - 1, _SOME_RATES).astype(np.int64))
+            some = np.unique(np.linspace(0, len(lines) - 1, 8).astype(np.int64))  # of a block
             records.keep("rate", lines[some], epochs[some], found["learning_rate"][some])
-        _keep_told(lines, found, records)
+        if not found.keys() - {"loss", "epoch", "learning_rate", "stamp_s"}:
+            return
+        # Steps and clocks that LLaMA-Factory and ms-swift add, and counts of tokens.
+        found = {name: np.where(np.abs(column) <= LARGEST_KEPT, column, np.nan) for name, column in found.items()}
+        step = next((found[name] for name in ("swift_step", "current_steps", "global_step") if name in found), unknown)
+        last = found.get("last" if "swift_step" in found else "total_steps", unknown)
+        tokens = next((found[name] for name in _TOKEN_COUNTS.values() if name in found), unknown)
+        elapsed = found.get("clock_s", found.get("parts_s", unknown)) + DAY_S * found.get("days", 0.0 * lines)
+        error = np.full(len(lines), WHOLE_SECONDS)
+        if "speed" in found or "speed_per_s" in found:
+            elapsed, error = _swift_clock(elapsed, found, step)
+        records.keep("told", lines, step, last, elapsed, error, tokens)
 
     def read_line(self, line: str, number: int, records: Records) -> dict[str, float] | None:
         brace = max(line.find("{'"), line.find('{"')) if _HISTORY not in line else -1
         if brace >= 0 and not _DICTIONARY.fits(line) and _read_dictionary(line[brace:], line[:brace], number, records):
             line = line[:brace]
+            if not line.strip():
+                return None
         return super().read_line(line, number, records)
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
@@ -135,51 +146,26 @@ class TrainerFormat(LineFormat):
         TrainerRows(records).tell()
 
 
-def _keep_told(lines: Ints, found: dict[str, Floats], records: Records) -> None:
-    """Steps and clocks that LLaMA-Factory and ms-swift add, and counts of tokens."""
-    if not found.keys() - {"loss", "epoch", "learning_rate", "stamp_s"}:
-        return
-    found = {name: np.where(np.abs(column) <= LARGEST_KEPT, column, np.nan) for name, column in found.items()}
-    unknown = np.full(len(lines), np.nan)
-    step = next((found[name] for name in ("swift_step", "current_steps", "global_step") if name in found), unknown)
-    last = found.get("last" if "swift_step" in found else "total_steps", unknown)
-    tokens = next((found[name] for name in _TOKEN_COUNTS.values() if name in found), unknown)
-    elapsed = found.get("clock_s", found.get("parts_s", unknown)) + 86400.0 * found.get("days", 0.0 * lines)
-    error = np.full(len(lines), WHOLE_SECONDS)
-    if "speed" in found or "speed_per_s" in found:
-        elapsed, error = _swift_clock(elapsed, found, step)
-    records.keep("told", lines, step, last, elapsed, error, tokens)
-
-
 def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple[Floats, Floats]:
-    """ms-swift's mean speed by the steps of this process, where it has more digits than its clock."""
-    speed, error = _speed(found, step)
+    """ms-swift's mean speed by the steps of this process, where it has more digits than its clock; and its error."""
+    printed = found["speed"] if "speed" in found else found["speed_per_s"]
+    digits = next((n for n in range(12) if np.array_equal(np.round(printed[:1], n), printed[:1])), 12)
+    speed, error = printed, 0.5 * 10.0**-digits * step
+    if "speed" not in found:  # older versions tell steps of a second
+        with np.errstate(divide="ignore", invalid="ignore"):
+            speed, error = 1 / printed, error / printed**2
     if not bool((error >= WHOLE_SECONDS / 10).any()):
-        some = np.linspace(0, len(whole) - 1, _SOME_LINES).astype(np.int64)
-        exact = speed * (step - _steps_before(step[some], whole[some], speed[some]))
+        some = np.linspace(0, len(whole) - 1, 40).astype(np.int64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            before = step[some] - whole[some] / speed[some]
+        # Steps that were done before this process, which counts its own for the mean.
+        known = before[np.isfinite(before) & (whole[some] > 20 / WHOLE_SECONDS)]
+        start = float(np.round(median(known))) if len(known) else 0.0
+        start = 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step[some], initial=0.0)) else start
+        exact = speed * (step - start)
         if not (np.abs(exact[some] - whole[some]) > 1.5).any():
             return exact, error
     return whole, np.full(len(whole), WHOLE_SECONDS)
-
-
-def _speed(found: dict[str, Floats], step: Floats) -> tuple[Floats, Floats]:
-    """Seconds of a step, and what the last digit of it makes of the clock; older versions tell steps of a second."""
-    printed = found["speed"] if "speed" in found else found["speed_per_s"]
-    digits = next((n for n in range(12) if np.array_equal(np.round(printed[:1], n), printed[:1])), 12)
-    digit = 0.5 * 10.0**-digits
-    if "speed" in found:
-        return printed, digit * step
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return 1 / printed, digit * step / printed**2
-
-
-def _steps_before(step: Floats, elapsed: Floats, speed: Floats) -> float:
-    """Steps that were done before this process: it counts its own for the mean."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        before = step - elapsed / speed
-    known = before[np.isfinite(before) & (elapsed > 20 / WHOLE_SECONDS)]
-    start = float(np.round(median(known))) if len(known) else 0.0
-    return 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step, initial=0.0)) else start
 
 
 def _clock(text: str) -> float:
@@ -193,7 +179,7 @@ def _duration(text: str) -> float:
     """`1:02:03`, `1 day, 2:03:04`, `1h 2m 3s` in seconds; nan where it is none of them."""
     found = _DAYS.match(text)
     if found:
-        return 86400.0 * int(found["days"] or 0) + _clock(found["clock"])
+        return DAY_S * int(found["days"] or 0) + _clock(found["clock"])
     parts = list(_PARTS_OF_TIME.finditer(text))
     return float(sum(int(part["value"]) * _UNITS[part["unit"]] for part in parts)) if parts else math.nan
 
@@ -212,7 +198,11 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
     pairs = {found["key"]: found["text"] or found["plain"] or "" for found in _PAIRS.finditer(rest)}
     if "epoch" not in pairs and "current_steps" not in pairs:
         return "loss" not in pairs
-    step, last = _position(pairs)
+    text, _, end = pairs.get("global_step/max_steps", "").partition("/")
+    if not end:
+        text = next((pairs[name] for name in ("current_steps", "step", "global_step") if name in pairs), "")
+        end = pairs.get("total_steps", "")
+    step, last = _float(text), _float(end)
     elapsed = _duration(pairs.get("elapsed_time", ""))
     epoch = _float(pairs.get("epoch"))
     took = sum(_float(value) for key, value in pairs.items() if _EVALUATED.fullmatch(key)) or math.nan
@@ -232,15 +222,6 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
         if pairs.get("loss", "null") == "null":  # the last line of LLaMA-Factory has no loss any more
             records.keep_row("ended", number)
     return True
-
-
-def _position(pairs: Mapping[str, str]) -> tuple[float, float]:
-    """Iteration and last one, where the trainer tells them."""
-    step, _, last = pairs.get("global_step/max_steps", "").partition("/")
-    if last:
-        return _float(step), _float(last)
-    told = (pairs[name] for name in ("current_steps", "step", "global_step") if name in pairs)
-    return _float(next(told, None)), _float(pairs.get("total_steps"))
 
 
 FORMAT = TrainerFormat(

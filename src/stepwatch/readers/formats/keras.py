@@ -15,11 +15,12 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import BOTH
-from stepwatch.readers.records import Records
+from stepwatch.readers.formats.running import WHOLE_SECONDS
+from stepwatch.readers.reader import BOTH, MOST_SNIFFED
+from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
@@ -40,9 +41,6 @@ _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS = "save", "samples", "drawn", "epochs", "finals"
-_MOST_SNIFFED = 60
-_LEAST_STEPS = 10.0  # of a first step, to be told apart
-_HALF_SECOND = 0.5  # what the elapsed time does not show
 
 
 class _Finals(NamedTuple):
@@ -74,7 +72,7 @@ class _Keras(LineFormat):
     def sniff(self, head: bytes) -> float:
         """How many last lines of epochs: a bar that is not full is no iteration."""
         hits = begin = 0
-        while hits < _MOST_SNIFFED:
+        while hits < MOST_SNIFFED:
             found = _FULL_BAR.search(head, begin)
             if found is None:
                 break
@@ -91,8 +89,13 @@ class _Keras(LineFormat):
             left = block.without(left, lines)
         for _, lines, found in alike(block, left, (_DRAWN_BAR,)):
             going = found["n"] != found["total"]
-            _keep_first_drawings(numbers[lines[going]], found["n"][going], found["total"][going], records)
-            left = block.without(left, lines[going])
+            lines, n, total = lines[going], found["n"][going], found["total"][going]
+            # Of each bar the first two drawings; where a block begins may be more of a bar.
+            first = np.flatnonzero(np.diff(n, prepend=np.inf) <= 0)
+            if len(first):
+                some = np.union1d(first, np.minimum(first + 1, len(n) - 1))
+                records.keep(_DRAWN, numbers[lines[some]], n[some], total[some])
+            left = block.without(left, lines)
         super().read_block(block, left, numbers, records)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
@@ -133,27 +136,30 @@ class _Keras(LineFormat):
             rows, epoch = _one_of_each(finals, epochs)
             finals = _Finals(*(column[rows] for column in finals))
             finals = _in_steps(finals, epochs, records)
-            _add_facts(finals, epochs, records)
+            # A header that does not count on from the one before it begins a fit.
+            begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
+            lines = epochs.line[begins]
+            total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
+            told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
+            records.events += [
+                Fact(line=line, name="max_iters", value=value, header=header)
+                for line, value, header in zip(*(column.tolist() for column in told), strict=True)
+            ]
             _add_events(finals, epoch, records)
-            _tell_lone_rows(finals, epoch, _add_rows(finals, epoch, records), epochs, records)
+            with_first = _add_rows(finals, epoch, records)
+            # A fit of one row is told how many steps that row is about: no distance to another shows it.
+            fit = _fits(finals, epochs)
+            alone = (np.diff(fit, prepend=-1) != 0) & (np.diff(fit, append=fit[-1] + 1) != 0)
+            alone[with_first] = False
+            for row in np.flatnonzero(alone).tolist():
+                whole = epoch[row] == 1
+                name, value = ("mean_of_run", 1) if whole else ("log_interval", int(finals.total[row]))
+                records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
         for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3)):
             records.take_table(name, width)
 
 
-def _keep_first_drawings(lines: Ints, n: Floats, total: Floats, records: Records) -> None:
-    """Of each bar the first two drawings: line, position and total. Where a block begins may be more of a bar."""
-    first = np.flatnonzero(np.diff(n, prepend=np.inf) <= 0)
-    if len(first):
-        some = np.union1d(first, np.minimum(first + 1, len(n) - 1))
-        records.keep(_DRAWN, lines[some], n[some], total[some])
-
-
 # --- from lines to epochs ---------------------------------------------------------------------------------------
-
-
-def _by_line(columns: list[np.ndarray]) -> list[np.ndarray]:
-    order = np.argsort(columns[0], kind="stable")
-    return [column[order] for column in columns]
 
 
 def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarray]:
@@ -214,24 +220,14 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
     return np.repeat(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
 
 
-def _add_facts(finals: _Finals, epochs: _Epochs, records: Records) -> None:
-    """A header that does not count on from the one before it begins a fit."""
-    begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
-    lines = epochs.line[begins]
-    total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
-    told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
-    records.events += [
-        Fact(line=line, name="max_iters", value=value, header=header)
-        for line, value, header in zip(*(column.tolist() for column in told), strict=True)
-    ]
-
-
 def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
-    for row in np.flatnonzero(~np.isnan(finals.val_loss)).tolist():
-        stamp = None if np.isnan(finals.stamp_s[row]) else float(finals.stamp_s[row])
-        loss = float(finals.val_loss[row])
-        records.events.append(Evaluation(int(finals.line[row]), int(at[row]), val_loss=loss, stamp_s=stamp))
+    known = ~np.isnan(finals.val_loss)
+    columns = (finals.line[known].astype(np.int64), at[known], finals.val_loss[known], finals.stamp_s[known])
+    records.events += [
+        Evaluation(line, number, val_loss=loss, stamp_s=None if stamp != stamp else stamp)
+        for line, number, loss, stamp in zip(*(column.tolist() for column in columns), strict=True)
+    ]
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
     saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)
@@ -245,49 +241,31 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     """
     total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
     first = elapsed - time * (total - 1)
-    doubt = _HALF_SECOND + unit / 2 * (total - 1)
-    slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > _LEAST_STEPS * time)
-    time = np.where(slow, time, _means(finals))
+    doubt = WHOLE_SECONDS + unit / 2 * (total - 1)
+    slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > 10 * time)
+    # The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
+    # The time per step may leave out the first step, of which only is known that it took no less than nothing.
+    mean, half = elapsed / total, WHOLE_SECONDS / total
+    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
+    finer = np.where(unit / 2 < half, time, mean)
+    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
+    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
+    later = np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
+    time = np.where(slow, time, later)
     slow = np.flatnonzero(slow)
     columns = [finals.line.astype(np.int64), (epoch * total).astype(np.int64), time, finals.loss, finals.stamp_s]
     if len(slow):  # a first step stands before its epoch
         began = ((epoch[slow] - 1) * finals.total[slow]).astype(np.int64) + 1
         unknown = np.full(len(slow), np.nan)
         firsts = (columns[0][slow], began, first[slow], unknown, unknown)
-        columns = _by_line([np.concatenate(pair) for pair in zip(firsts, columns, strict=True)])
+        columns = [np.concatenate(pair) for pair in zip(firsts, columns, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        columns = [column[order] for column in columns]
     named = dict(zip(("line", "number", "time_s", "loss", "stamp_s"), columns, strict=True))
     if np.isnan(finals.stamp_s).all():
         del named["stamp_s"]
     records.add_rows(**named)
     return slow
-
-
-def _tell_lone_rows(
-    finals: _Finals, epoch: np.ndarray, with_first: np.ndarray, epochs: _Epochs, records: Records
-) -> None:
-    """A fit of which there is one row is told how many steps that row is about: no distance to another shows it."""
-    fit = _fits(finals, epochs)
-    alone = np.diff(fit, prepend=-1) != 0
-    alone &= np.diff(fit, append=fit[-1] + 1) != 0
-    alone[with_first] = False
-    for row in np.flatnonzero(alone).tolist():
-        whole = epoch[row] == 1
-        name, value = ("mean_of_run", 1) if whole else ("log_interval", int(finals.total[row]))
-        records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
-
-
-def _means(finals: _Finals) -> np.ndarray:
-    """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
-
-    The time per step may leave out the first step, of which only is known that it took no less than nothing.
-    """
-    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
-    mean, half = elapsed / total, _HALF_SECOND / total
-    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
-    finer = np.where(unit / 2 < half, time, mean)
-    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
-    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
-    return np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
 
 
 FORMAT = _Keras(

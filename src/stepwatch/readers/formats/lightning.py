@@ -38,7 +38,6 @@ _RICH = Line(
 _VALIDATIONS = (Line("Validation[ DataLoader {int}]:" + _COUNTS), Line("Validating[ DataLoader {int}]:" + _COUNTS))
 _EPOCHS = "epochs"
 _STOPPED = b"Trainer.fit` stopped: "
-_SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION = 0.1, 0.03
 
 
 class LightningFormat(LineFormat):
@@ -123,6 +122,15 @@ class _Epochs(NamedTuple):
         return cls(edges[:-1], edges[1:], np.repeat(np.arange(len(edges) - 1), np.diff(edges)))
 
 
+class _Passes(NamedTuple):
+    """Each time that a validation bar ran through."""
+
+    begin: Floats
+    end: Floats
+    batches: Floats
+    took_s: Floats
+
+
 class _BarRows:
     """Rows and evaluations from everything that was kept. There may be many short epochs, so all are told together."""
 
@@ -138,7 +146,11 @@ class _BarRows:
         self.seconds, self.errors = _since_start(self.drawn, self.elapsed, rate, digits)
         losses = records.table("loss", 2)
         self.losses = at_lines(self.line, losses[:, 0], losses[:, 1])
-        self.passes = _passes(records.table("val", 6))
+        bars = records.table("val", 6)
+        edges = np.concatenate(([0], np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1, [len(bars)]))
+        first, last = bars[edges[:-1][: len(bars)]], bars[edges[1:][: len(bars)] - 1]
+        seconds, _ = _since_start(*(last[:, column] for column in (1, 3, 4, 5)))
+        self.passes = _Passes(first[:, 0], last[:, 0], first[:, 2], seconds)
 
     def tell(self) -> None:
         if not len(self.line):
@@ -152,19 +164,25 @@ class _BarRows:
         rows = rows[first_draws((beyond[rows] + batches[rows]).astype(np.int64))]
         if len(rows):
             per_epoch = self.total[epochs.ends - 1] - np.maximum.reduceat(self.drawn - batches, epochs.begins)
-            self._tell_rows(
-                epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, self._last_losses(beyond, rows)
-            )
-        self._place_saves()
-        self._tell_end()
-
-    def _last_losses(self, beyond: Floats, rows: Ints) -> Floats:
-        """A loss is put into the bar after the position: the last drawing of a position has its own."""
-        if len(rows) == len(self.line):
-            return self.losses
-        rises = np.diff(np.maximum.accumulate(beyond + self.drawn)) > 0
-        last = np.append(np.flatnonzero(rises), len(rises))
-        return np.asarray(self.losses[last[np.concatenate(([0], np.cumsum(rises)))[rows]]])
+            losses = self.losses
+            if len(rows) < len(losses):  # put into the bar after the position: the last drawing of it has its own
+                rises = np.diff(np.maximum.accumulate(beyond + self.drawn)) > 0
+                last = np.append(np.flatnonzero(rises), len(rises))
+                losses = losses[last[np.concatenate(([0], np.cumsum(rises)))[rows]]]
+            self._tell_rows(epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, losses)
+        whole = self.records.iterations()
+        saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
+        places = np.searchsorted(whole.line, [save.line for save in saves]) - 1
+        numbers = whole.number[np.maximum(places, 0)].tolist() if len(whole) else []
+        told = zip(saves, numbers, (places >= 0).tolist(), strict=False)
+        # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
+        self.records.events += [
+            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, placed in told if placed
+        ]
+        self.records.unplaced.clear()
+        # A run that says that it stopped has reached its last batch.
+        if len(whole) and any(isinstance(event, Fact) and event.name == "stopped" for event in self.records.events):
+            self.records.events.append(Fact(line=int(whole.line[-1]), name="max_iters", value=int(whole.number[-1])))
 
     def _tell_rows(
         self, epochs: _Epochs, in_epoch: Ints, rows: Ints, number: Ints, per_epoch: Floats, losses: Floats
@@ -189,18 +207,14 @@ class _BarRows:
         begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
         self._tell_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
         runs = np.flatnonzero(begun | (np.arange(len(begun)) == 0))
-        self._tell_lengths(lines[begins[runs]], per_epoch[own[runs]])
+        told = self.records.table(_EPOCHS, 2)  # of the rich bar, which counts epochs as well as batches
+        ends = at_lines(lines[begins[runs]], told[:, 0], told[:, 1])
+        for run in np.flatnonzero(ends > 0).tolist():
+            length = int(ends[run] * per_epoch[own[runs[run]]])
+            self.records.events.append(Fact(line=int(lines[begins[runs[run]]]), name="max_iters", value=length))
         alone = begun[runs] & (np.diff(runs, append=len(begun)) == 1) & (single & (first > 1) & (epoch[own] == 0))[runs]
         for line in lines[begins[runs[alone]]].tolist():  # nothing but what the whole took
             self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
-
-    def _tell_lengths(self, lines: Ints, per_epoch: Floats) -> None:
-        """What the rich bar tells, which counts epochs as well as batches; for the first line of each run."""
-        told = self.records.table(_EPOCHS, 2)
-        epochs = at_lines(lines, told[:, 0], told[:, 1])
-        for row in np.flatnonzero(epochs > 0).tolist():
-            length = int(epochs[row] * per_epoch[row])
-            self.records.events.append(Fact(line=int(lines[row]), name="max_iters", value=length))
 
     def _tell_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
         """Each where a process begins, and where it is another than in the epoch before."""
@@ -247,47 +261,12 @@ class _BarRows:
         since = still[np.flatnonzero(np.diff(epochs.of[still], prepend=-1))]
         ends = last[epochs.of[since]]
         took = self.seconds[ends] - self.seconds[since]
-        long = took > np.maximum(_SMALLEST_VALIDATION_S, _SMALLEST_VALIDATION * self.seconds[since])
+        long = took > np.maximum(0.1, 0.03 * self.seconds[since])  # less is no validation
         for end, seconds in zip(ends[long].tolist(), took[long].tolist(), strict=True):
             if first_row[epochs.of[end]] >= 0:
                 row = int(np.searchsorted(rows, end, side="right")) - 1
                 found[row] = (float(self.line[end]), row, seconds)
         return list(found.values())
-
-    def _place_saves(self) -> None:
-        rows = self.records.iterations()
-        saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
-        places = np.searchsorted(rows.line, [save.line for save in saves]) - 1
-        numbers = rows.number[np.maximum(places, 0)].tolist() if len(rows) else []
-        told = zip(saves, numbers, (places >= 0).tolist(), strict=False)
-        # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
-        self.records.events += [
-            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, placed in told if placed
-        ]
-        self.records.unplaced.clear()
-
-    def _tell_end(self) -> None:
-        """A run that says that it stopped has reached its last batch."""
-        rows = self.records.iterations()
-        stopped = any(isinstance(event, Fact) and event.name == "stopped" for event in self.records.events)
-        if len(rows) and stopped:
-            self.records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=int(rows.number[-1])))
-
-
-class _Passes(NamedTuple):
-    """Each time that a validation bar ran through."""
-
-    begin: Floats
-    end: Floats
-    batches: Floats
-    took_s: Floats
-
-
-def _passes(bars: np.ndarray) -> _Passes:
-    edges = np.concatenate(([0], np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1, [len(bars)]))
-    first, last = bars[edges[:-1][: len(bars)]], bars[edges[1:][: len(bars)] - 1]
-    seconds, _ = _since_start(*(last[:, column] for column in (1, 3, 4, 5)))
-    return _Passes(first[:, 0], last[:, 0], first[:, 2], seconds)
 
 
 FORMAT = LightningFormat(

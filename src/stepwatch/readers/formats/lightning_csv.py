@@ -11,7 +11,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
-from stepwatch.readers.reader import BOTH
+from stepwatch.readers.reader import BOTH, MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.figures import read_floats
@@ -24,9 +24,6 @@ _CELL = rb"(?:-?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)?"
 _ROW = Pattern(rb"(?m)^%s(?:,%s){2,200}$" % (_CELL, _CELL))
 _PIECE = 1 << 18  # bytes that are read together
 _LETTERS_OF_NUMBERS = b"0123456789.,eE+-naif\n"
-_MOST_SNIFFED = 60
-_LEAST_ROWS = 5
-_A_CUT = 0.4  # rows without their header: most likely of this logger, which leaves cells empty
 
 _PER_STEP = Pattern(
     r"(?:^|[/_|. ])(?:(?:step|iter|iteration|batch)_?time|time_per_(?:step|iter|iteration|batch)"
@@ -42,19 +39,14 @@ _LOSS = Pattern(r"(?:^|[/_|. ])loss(?:_step)?$|^loss", re.IGNORECASE)
 
 def sniff(head: bytes) -> float:
     header = _HEADER.match(head)
-    if header is None:
-        return _A_CUT if _is_cut(head) else 0.0
-    return float(sum(1 for _ in islice(_ROW.finditer(head[header.end() :]), _MOST_SNIFFED)))
-
-
-def _is_cut(head: bytes) -> bool:
-    """Rows with one number of cells, some of them empty, and nothing else; the first may be cut."""
-    lines = [line for line in head[:8000].split(b"\n") if line][1:-1]
-    if len(lines) < _LEAST_ROWS or not all(_ROW.fullmatch(line) for line in lines):
-        return False
-    return len({line.count(b",") for line in lines}) == 1 and any(
-        b",," in line or line.endswith(b",") for line in lines
-    )
+    if header is not None:
+        return float(sum(1 for _ in islice(_ROW.finditer(head[header.end() :]), MOST_SNIFFED)))
+    # Rows without a header: with one number of cells, some of them empty as this logger leaves them, and nothing else.
+    lines = [line for line in head[:8000].split(b"\n") if line][1:-1]  # the first may be cut
+    if len(lines) < 5 or not all(_ROW.fullmatch(line) for line in lines):
+        return 0.0
+    empty = any(b",," in line or line.endswith(b",") for line in lines)
+    return 0.4 if empty and len({line.count(b",") for line in lines}) == 1 else 0.0
 
 
 def tell(text: bytes, records: Records) -> None:
@@ -63,8 +55,12 @@ def tell(text: bytes, records: Records) -> None:
     lines, table = _table(text, names)
     if not len(table):
         return
-    if not names:
-        names = _guessed(table)
+    if not names:  # the fullest rising column of whole numbers with the largest is the step
+        names = [f"column {i}" for i in range(table.shape[1])]
+        filled = [i for i in range(table.shape[1]) if not np.isnan(table[:, i]).any()]
+        whole = [i for i in filled if (table[:, i] % 1 == 0).all() and (np.diff(table[:, i]) >= 0).all()]
+        if whole:
+            names[max(whole, key=lambda i: table[-1, i])] = "step"
     _tell(names, lines, table, records)
 
 
@@ -74,29 +70,34 @@ def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
     if not names:
         cells = (line.count(b",") + 1 for line in text[:_PIECE].split(b"\n")[1:])
         width = next((count for count in cells if count > 2), 0)
+    # The columns whose numbers tell something; of others it counts at most whether there is one.
+    telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
+    wanted = [
+        place
+        for place, name in enumerate(names)
+        if name in ("step", "epoch") or any(pattern.search(name) for pattern in telling)
+    ]
     numbers, tables = [np.zeros(0, np.int64)], [np.zeros((0, width))]
     begin = line = 0
     while begin < len(text):
         end = text.find(b"\n", begin + (_PIECE if line >= skip else 0)) + 1 or len(text)
         if line >= skip:
-            rows = _whole_piece(text[begin:end], width, _wanted(names) or range(width))
-            lines, table = rows if rows is not None else _line_by_line(text[begin:end], width)
-            numbers.append(lines + line)
+            table = _whole_piece(text[begin:end], width, wanted or range(width))
+            if table is not None:
+                numbers.append(np.arange(len(table)) + line)
+            else:  # line by line
+                split = [row.strip() for row in text[begin:end].split(b"\n")]
+                fits = [row.count(b",") + 1 == width and _ROW.fullmatch(row) is not None for row in split]
+                rows = [row.split(b",") for row, whole in zip(split, fits, strict=True) if whole]
+                table = np.array([[float(cell) if cell else math.nan for cell in row] for row in rows])
+                table = table.reshape(len(rows), width)
+                numbers.append(np.flatnonzero(fits) + line)
             tables.append(np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan))
         begin, line = end, line + text.count(b"\n", begin, end)
     return np.concatenate(numbers), np.concatenate(tables)
 
 
-def _wanted(names: Sequence[str]) -> list[int]:
-    """The columns whose numbers tell something; of others it counts at most whether there is one."""
-    telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
-    return [
-        place for place, name in enumerate(names)
-        if name in ("step", "epoch") or any(pattern.search(name) for pattern in telling)
-    ]  # fmt: skip
-
-
-def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, Floats] | None:
+def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> Floats | None:
     """All lines at once, where each has so many cells, numbers or nothing; 0 for numbers that are not wanted."""
     text = text.rstrip(b"\n")
     if width < 3 or text.translate(None, _LETTERS_OF_NUMBERS):
@@ -116,30 +117,7 @@ def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> tuple[Ints, 
             table[rows, place] = read_floats(block, begins[rows, place], ends[rows, place])
     except ValueError:
         return None
-    return np.arange(len(table)), table
-
-
-def _line_by_line(text: bytes, width: int) -> tuple[Ints, Floats]:
-    rows: list[list[float]] = []
-    numbers: list[int] = []
-    for number, line in enumerate(text.split(b"\n")):
-        cells = line.strip().split(b",")
-        if len(cells) == width and _ROW.fullmatch(line.strip()) is not None:
-            rows.append([float(cell) if cell else math.nan for cell in cells])
-            numbers.append(number)
-    return np.array(numbers, np.int64), np.array(rows).reshape(len(rows), width)
-
-
-def _guessed(table: Floats) -> list[str]:
-    """Names for a table without a header: the fullest rising column of whole numbers with the largest is the step."""
-    names = [f"column {i}" for i in range(table.shape[1])]
-    whole = [
-        i for i in range(table.shape[1])
-        if not np.isnan(table[:, i]).any() and (table[:, i] % 1 == 0).all() and (np.diff(table[:, i]) >= 0).all()
-    ]  # fmt: skip
-    if whole:
-        names[max(whole, key=lambda i: table[-1, i])] = "step"
-    return names
+    return table
 
 
 def _tell(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:
@@ -149,32 +127,22 @@ def _tell(names: Sequence[str], lines: Ints, table: Floats, records: Records) ->
     loss = np.full(len(table), np.nan)
     for name in losses:
         loss = np.where(np.isnan(loss), columns[name], loss)
-    trained = ~np.isnan(loss) if losses else _with_values(columns)
-    for name in names:
-        if _LOSS.search(name) and _VALIDATION.search(name):
-            _tell_evaluations(lines, step, columns[name], records)
-            break
+    trained = ~np.isnan(loss)
+    if not losses:  # rows in which any column but epoch and step, and none of a validation, has a value
+        for name in names:
+            if name not in ("epoch", "step") and not _VALIDATION.search(name):
+                trained |= ~np.isnan(columns[name])
+    evaluated = next((columns[name] for name in names if _LOSS.search(name) and _VALIDATION.search(name)), None)
+    if evaluated is not None:
+        rows = np.flatnonzero(~np.isnan(evaluated) & np.isfinite(step))
+        told = zip(lines[rows].tolist(), step[rows].astype(np.int64).tolist(), evaluated[rows].tolist(), strict=True)
+        records.events += [Evaluation(line=line, at=at, val_loss=value) for line, at, value in told]
     rows = np.flatnonzero(trained & np.isfinite(step))
     rows = rows[np.concatenate(([True], np.diff(step[rows]) != 0))] if len(rows) else rows
     if len(rows):
         number = step[rows].astype(np.int64)
         times = _times(columns, rows, number, int(lines[rows[0]]), records)
         records.add_rows(number=number, time_s=times, loss=loss[rows], line=lines[rows])
-
-
-def _with_values(columns: dict[str, Floats]) -> np.ndarray:
-    """Rows in which any column but epoch and step, and none of a validation, has a value."""
-    rows = np.zeros(len(next(iter(columns.values()))), bool)
-    for name, column in columns.items():
-        if name not in ("epoch", "step") and not _VALIDATION.search(name):
-            rows |= ~np.isnan(column)
-    return rows
-
-
-def _tell_evaluations(lines: Ints, step: Floats, loss: Floats, records: Records) -> None:
-    rows = np.flatnonzero(~np.isnan(loss) & np.isfinite(step))
-    told = zip(lines[rows].tolist(), step[rows].astype(np.int64).tolist(), loss[rows].tolist(), strict=True)
-    records.events += [Evaluation(line=line, at=at, val_loss=value) for line, at, value in told]
 
 
 # --- times ------------------------------------------------------------------------------------------------------
@@ -189,7 +157,7 @@ def _times(columns: dict[str, Floats], rows: Ints, number: Ints, line: int, reco
             known = np.isfinite(column[rows])
             return np.asarray(np.interp(number, number[known], column[rows][known])) * scale
     for name, column in columns.items():
-        if _SINCE_START.search(name) and _rises(column[rows]):
+        if _SINCE_START.search(name) and len(rows) > 2 and bool((np.diff(column[rows]) > 0).all()):
             records.events.append(Fact(line=line, name="averaged", value=True))
             clock = column[rows] - min(float(column[rows][0]), 0.0)
             elapsed = Clock(number, clock, np.full(len(rows), WHOLE_SECONDS / 1e3), np.full(len(rows), np.nan), 0)
@@ -198,10 +166,6 @@ def _times(columns: dict[str, Floats], rows: Ints, number: Ints, line: int, reco
         if _PER_EPOCH.search(name) and np.isfinite(column).any():
             return _by_epoch(columns, column, rows, line, records)
     return np.full(len(rows), np.nan)
-
-
-def _rises(values: Floats) -> bool:
-    return len(values) > 2 and not np.isnan(values).any() and bool((np.diff(values) > 0).all())
 
 
 def _by_epoch(columns: dict[str, Floats], column: Floats, rows: Ints, line: int, records: Records) -> Floats:

@@ -40,39 +40,39 @@ _UNITS = {
 _UNIT = rf"(?P<unit>{'|'.join(sorted(_UNITS, key=len, reverse=True))})"
 _PER, _A_SECOND = r"\s?(?:/|_per_|per\b)\s?", r"(?:secs?|seconds?|s)\b"
 # Behind a number.
-_UNIT_BEHIND = re.compile(rf"(?i)\s?[(\[]?{_UNIT}\b(?P<each>{_PER}{_COUNT}\b)?(?!{_PER}epoch|\s?[:=]\s?\d)")
-_RATE_BEHIND = re.compile(rf"(?i)\s?(?:{_COUNT}|its|b){_PER}{_A_SECOND}")
-_TOKENS_BEHIND = re.compile(rf"(?i)\s?(?P<thousands>k?)\s?(?:tok|tokens?){_PER}{_A_SECOND}")
-_COUNT_BEHIND = re.compile(rf"(?i)(?:st|nd|rd|th)?\s?{_COUNT}\b")
-_END_BEHIND = re.compile(r"\s*/\s*\d[\d,]*(?![\d.]*\s*[/.])|\s+of\s+\d")
-_LATER_BEHIND = re.compile(r"(?i)\s?\w{1,8}\s(?:left|remaining|to go)\b")
-_NAMED_BEHIND = re.compile(r"\s?(?:%|[A-Za-z]\w*\b(?!\s?[:=]))")
+_UNIT_BEHIND = Pattern(rf"(?i)\s?[(\[]?{_UNIT}\b(?P<each>{_PER}{_COUNT}\b)?(?!{_PER}epoch|\s?[:=]\s?\d)")
+_RATE_BEHIND = Pattern(rf"(?i)\s?(?:{_COUNT}|its|b){_PER}{_A_SECOND}")
+_TOKENS_BEHIND = Pattern(rf"(?i)\s?(?P<thousands>k?)\s?(?:tok|tokens?){_PER}{_A_SECOND}")
+_COUNT_BEHIND = Pattern(rf"(?i)(?:st|nd|rd|th)?\s?{_COUNT}\b")
+_END_BEHIND = Pattern(r"\s*/\s*\d[\d,]*(?![\d.]*\s*[/.])|\s+of\s+\d")
+_LATER_BEHIND = Pattern(r"(?i)\s?\w{1,8}\s(?:left|remaining|to go)\b")
+_NAMED_BEHIND = Pattern(r"\s?(?:%|[A-Za-z]\w*\b(?!\s?[:=]))")
 # Before a number, without the spaces that pad it.
-_RATE_BEFORE = re.compile(rf"(?i)(?<![A-Za-z]){_COUNT}{_PER}{_A_SECOND}\W{{0,4}}$")
-_TOKENS_BEFORE = re.compile(rf"(?i)(?<![A-Za-z])(?P<thousands>k?)tok(?:ens?)?{_PER}{_A_SECOND}\W{{0,4}}$")
-_EACH_BEFORE = re.compile(
+_RATE_BEFORE = Pattern(rf"(?i)(?<![A-Za-z]){_COUNT}{_PER}{_A_SECOND}\W{{0,4}}$")
+_TOKENS_BEFORE = Pattern(rf"(?i)(?<![A-Za-z])(?P<thousands>k?)tok(?:ens?)?{_PER}{_A_SECOND}\W{{0,4}}$")
+_EACH_BEFORE = Pattern(
     rf"(?i)(?:(?<![A-Za-z]){_UNIT}{_PER}{_COUNT}|(?:\b|_){_COUNT}_{_UNIT.replace('<unit>', '<other>')})\W{{0,4}}$"
 )
-_TIMED_BEFORE = re.compile(
+_TIMED_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:dt|time|timing|took|takes|duration|elapsed|latency)"
     rf"(?P<each>{_PER}{_COUNT}|\s{_COUNT}{_PER}{_COUNT})?(?:[_\s,]{{0,2}}(?:in\s)?[(\[]?{_UNIT}[)\]]?)?\W{{0,4}}$"
 )
-_UNIT_BEFORE = re.compile(r"(?i)(?<![\w/])(?P<unit>ms|msec|secs?|seconds?)\W{0,2}[:=]$")
-_PART_BEFORE = re.compile(
+_UNIT_BEFORE = Pattern(r"(?i)(?<![\w/])(?P<unit>ms|msec|secs?|seconds?)\W{0,2}[:=]$")
+_PART_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:data|load(?:ing|er)?|fetch|fwd|bwd|forward|backward|eval(?:uation)?|val(?:idation)?|test|wait|comm"
     r"|opt(?:imizer)?|save|ckpt|checkpoint|epoch)(?:[_\s](?:time|dt|timing|took))?(?:[_\s(\[]{0,2}(?:ms|s)[)\]]?)?\W{0,4}$"
 )
-_RUNS_BEFORE = re.compile(r"(?i)(?:\b|_)(?:elapsed|total|since|wall|runtime)(?:\b|_)[^\d]{0,20}$")
-_LATER_BEFORE = re.compile(
+_RUNS_BEFORE = Pattern(r"(?i)(?:\b|_)(?:elapsed|total|since|wall|runtime)(?:\b|_)[^\d]{0,20}$")
+_LATER_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:eta|remaining|left|until)\b[^\d]{0,20}(?:\d+\s?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m)\s?){0,3}$"
 )
-_COUNT_BEFORE = re.compile(rf"(?i)(?:\b|_)(?P<word>{_COUNT})(?:[_ ](?:no|num|number|idx|id))?_?\W{{0,4}}$")
-_BRACKET_BEHIND = re.compile(r"\s*\[\s*\d")
-_GOING_BEFORE = re.compile(r"(?i)\b(?:train(?:ing)?|progress)\W{0,4}$")
-_NAME_BEFORE = re.compile(r"[A-Za-z]\W{0,4}$")
-_EPOCH_BEFORE = re.compile(r"(?i)(?:\b|_)(?:epochs?|ep)_?\W{0,4}$")
-_LOSS_BEFORE = re.compile(r"(?i)(?:(?P<own>\b)|_)loss\W{0,4}$")
-_VAL_BEFORE = re.compile(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\w{0,12}\W{0,4}$")
+_COUNT_BEFORE = Pattern(rf"(?i)(?:\b|_)(?P<word>{_COUNT})(?:[_ ](?:no|num|number|idx|id))?_?\W{{0,4}}$")
+_BRACKET_BEHIND = Pattern(r"\s*\[\s*\d")
+_GOING_BEFORE = Pattern(r"(?i)\b(?:train(?:ing)?|progress)\W{0,4}$")
+_NAME_BEFORE = Pattern(r"[A-Za-z]\W{0,4}$")
+_EPOCH_BEFORE = Pattern(r"(?i)(?:\b|_)(?:epochs?|ep)_?\W{0,4}$")
+_LOSS_BEFORE = Pattern(r"(?i)(?:(?P<own>\b)|_)loss\W{0,4}$")
+_VAL_BEFORE = Pattern(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\w{0,12}\W{0,4}$")
 
 _VALIDATION = rf"\b(?:val|valid|validation|eval|test)[ _]loss\W{{1,4}}(?P<val_loss>{FLOAT})"
 _EVALUATIONS = tuple(
@@ -82,11 +82,8 @@ _EVALUATIONS = tuple(
 _SAVE = Pattern(r"(?i)(?:sav(?:ing|ed)|writing|wrote)\b[^\n]{0,40}\b(?:checkpoint|ckpt)")
 _EVENTS = tuple(Line("{any}{pad}" + word) for word in ("loss", "Loss", "checkpoint", "Checkpoint", "ckpt"))
 
-_LONGEST = 400
 _PLACES = "like"
 """The table of epoch, last number and last epoch of each line."""
-_FEW_LINES, _SOME_LINES, _MANY_LINES = 3, 6, 8
-_GROWN, _MUCH_GROWN = 1.5, 3.0
 
 
 class _Piece(NamedTuple):
@@ -110,7 +107,7 @@ class _Claim(NamedTuple):
 
 def reader_like(example: str) -> Reader:
     """A reader for lines like the example. Raises UsageError where that has no number and time."""
-    whole = example.strip()[:_LONGEST]
+    whole = example.strip()[:400]  # what is longer is no line of a log
     stripped, prefix = strip_prefix(whole)
     for line in (stripped, whole):  # a number in front may be a launcher's, or the iteration's
         for figure in (_THOUSANDS, _PLAIN):  # a comma may stand between two numbers
@@ -123,9 +120,19 @@ def reader_like(example: str) -> Reader:
                         Message("the time in “{line:word}” has a decimal comma", {"line": example[:80]}),
                         Message("write the log with decimal points: a comma is read as one between thousands"),
                     )
-                running = _is_running(line, pieces, names)
-                prefixes = line != whole or prefix == ""
-                return _format(example, pieces, names, running=running, prefixes=prefixes).reader()
+                return _Like(
+                    name=NAME,
+                    timing=Timing.SPANS_ITERATION,
+                    holds=BOTH,
+                    about=Message(
+                        "As the example line shows; it is taken to be one iteration, with all that ran in it."
+                    ),
+                    example=example,
+                    iterations=(Line(_statement(pieces, names)),),
+                    own=_EVENTS,
+                    prefixes=line != whole or prefix == "",
+                    running=_is_running(line, pieces, names),
+                ).reader()
     raise UsageError(
         Message("“{line:word}” shows no number of an iteration, or no time", {"line": example[:80]}),
         Message("a line to learn from has both, such as: it 12 | 0.34 s"),
@@ -170,10 +177,20 @@ def _names(line: str, pieces: Sequence[_Piece]) -> dict[int, str]:
             chosen[claim.kind] = place, claim
     names = {place: claim.name for place, claim in chosen.values()}
     if "number" not in chosen:
-        names |= _unnamed_number(line, pieces, names)
+        # No word tells it: what the line begins with, a number without a name behind it, the epoch, or any.
+        spare = [place for place, piece in enumerate(pieces) if _is_whole(piece) and place not in names]
+        spare = [place for place in spare if not _LATER_BEFORE.search(line[: pieces[place].begin])]
+        word = next((place for place, piece in enumerate(pieces) if piece.kind == "word"), len(pieces))
+        first = [place for place in spare if place < word]
+        unnamed = [place for place in spare if not _NAMED_BEHIND.match(line[pieces[place].end :])]
+        epoch = [place for place, name in names.items() if name == "epoch"]
+        names |= dict.fromkeys((*first, *unnamed, *epoch, *spare)[:1], "number")
     for counted, end in (("number", "last"), ("epoch", "epochs")):
-        names |= {_place_of_end(pieces, place): end for place, name in names.items() if name == counted}
-    names.pop(-1, None)
+        for place in [place for place, name in names.items() if name == counted]:
+            # The number behind `/` or `of`, directly after this one.
+            following = [i for i in range(place + 1, len(pieces)) if pieces[i].kind != "space"][:2]
+            if len(following) == 2 and pieces[following[0]].text in ("/", "of") and _is_whole(pieces[following[1]]):
+                names[following[1]] = end
     return names
 
 
@@ -193,7 +210,18 @@ def _claim(line: str, piece: _Piece) -> _Claim | None:
     loss = _LOSS_BEFORE.search(before)
     if loss:
         return None if _VAL_BEFORE.search(before) else _Claim("loss", 1 if loss["own"] is None else 2)
-    return _count_claim(before, behind) if _is_whole(piece) else None
+    if not _is_whole(piece):
+        return None
+    going = _GOING_BEFORE.search(before)
+    if _EPOCH_BEFORE.search(before) or (going and _BRACKET_BEHIND.match(behind)):  # as in `Train: 2 [ 50/1251`
+        return _Claim("epoch", 1)
+    ends = _END_BEHIND.match(behind) is not None and not before.endswith("/")
+    counted = _COUNT_BEFORE.search(before)
+    if counted:
+        return _Claim("number", 6 if ends else 5 if counted["word"].lower().startswith("global") else 4)
+    if ends:
+        return _Claim("number", 1 if _NAME_BEFORE.search(before) and not going else 5)
+    return _Claim("number", 2) if _COUNT_BEHIND.match(behind) else None
 
 
 def _is_whole(piece: _Piece) -> bool:
@@ -215,41 +243,6 @@ def _time_claim(before: str, behind: str) -> _Claim | None:
     return _Claim(_UNITS[named["unit"].lower()], 2 + weight) if named else None
 
 
-def _count_claim(before: str, behind: str) -> _Claim | None:
-    going = _GOING_BEFORE.search(before)
-    if _EPOCH_BEFORE.search(before) or (going and _BRACKET_BEHIND.match(behind)):  # as in `Train: 2 [ 50/1251`
-        return _Claim("epoch", 1)
-    ends = _END_BEHIND.match(behind) is not None and not before.endswith("/")
-    counted = _COUNT_BEFORE.search(before)
-    if counted:
-        return _Claim("number", 6 if ends else 5 if counted["word"].lower().startswith("global") else 4)
-    if ends:
-        return _Claim("number", 1 if _NAME_BEFORE.search(before) and not going else 5)
-    return _Claim("number", 2) if _COUNT_BEHIND.match(behind) else None
-
-
-def _unnamed_number(line: str, pieces: Sequence[_Piece], names: Mapping[int, str]) -> dict[int, str]:
-    """Where no word tells it: what the line begins with, a number without a name behind it, the epoch, or any."""
-    spare = [
-        place
-        for place, piece in enumerate(pieces)
-        if _is_whole(piece) and place not in names and not _LATER_BEFORE.search(line[: piece.begin])
-    ]
-    words = [place for place, piece in enumerate(pieces) if piece.kind == "word"]
-    first = [place for place in spare if not words or place < words[0]]
-    unnamed = [place for place in spare if not _NAMED_BEHIND.match(line[pieces[place].end :])]
-    epoch = [place for place, name in names.items() if name == "epoch"]
-    return dict.fromkeys((*first, *unnamed, *epoch, *spare)[:1], "number")
-
-
-def _place_of_end(pieces: Sequence[_Piece], place: int) -> int:
-    """Of the number behind `/` or `of`, directly after this one; -1 where there is none."""
-    following = [i for i in range(place + 1, len(pieces)) if pieces[i].kind != "space"][:2]
-    if len(following) < 2 or pieces[following[0]].text not in ("/", "of") or not _is_whole(pieces[following[1]]):
-        return -1
-    return following[1]
-
-
 def _is_running(line: str, pieces: Sequence[_Piece], names: Mapping[int, str]) -> bool:
     place = next(place for place, name in names.items() if _Claim(name, 0).kind == "time")
     return pieces[place].kind == "clock" or bool(_RUNS_BEFORE.search(line[: pieces[place].begin]))
@@ -258,36 +251,22 @@ def _is_running(line: str, pieces: Sequence[_Piece], names: Mapping[int, str]) -
 # --- the format -------------------------------------------------------------------------------------------------------
 
 
-def _format(
-    example: str, pieces: Sequence[_Piece], names: Mapping[int, str], *, running: bool, prefixes: bool
-) -> LineFormat:
-    return _Like(
-        name=NAME,
-        timing=Timing.SPANS_ITERATION,
-        holds=BOTH,
-        about=Message("As the example line shows; it is taken to be one iteration, with all that ran in it."),
-        example=example,
-        iterations=(Line(_statement(pieces, names)),),
-        own=_EVENTS,
-        prefixes=prefixes,
-        running=running,
-    )
-
-
 def _statement(pieces: Sequence[_Piece], names: Mapping[int, str]) -> str:
     """Columns of figures are padded: spaces may come and go before a number, but not between it and a word."""
     statement, before = "", ""
     for place, piece in enumerate(pieces):
-        if piece.kind == "space":
-            statement += "{pad}" if _is_padding(pieces, place) else "{gap}"
+        if piece.kind == "space":  # of which a wider number would leave nothing, where it only pads
+            behind = pieces[place + 1].kind if place + 1 < len(pieces) else ""
+            statement += "{pad}" if before == "other" and behind in ("number", "clock") else "{gap}"
         elif piece.kind in ("number", "clock"):
             name = names.get(place)
             following = pieces[place + 1].text if place + 1 < len(pieces) else ""
             kind = "clock" if piece.kind == "clock" else _kind(name, following)
             statement += ("{pad}" if before not in ("", "space") else "") + f"{{{name}:{kind}}}".replace("None:", "")
         else:
-            varies = piece.kind == "word" and _varies(piece.text)
-            statement += "{name}" if varies else Line.literally(piece.text)
+            # Letters and digits mixed are an identity or an amount, and another in each line.
+            mixed = any(c.isdigit() for c in piece.text) and any(c.isalpha() for c in piece.text)
+            statement += "{name}" if piece.kind == "word" and mixed else Line.literally(piece.text)
         before = piece.kind
     return statement
 
@@ -299,17 +278,6 @@ def _kind(name: str | None, following: str) -> str:
     if following == ",":
         return "cell"
     return "float" if name in (None, "loss") else "decimal"
-
-
-def _is_padding(pieces: Sequence[_Piece], place: int) -> bool:
-    """Whether a wider number would leave nothing of the space before it."""
-    around = pieces[place - 1 : place + 2] if place else ()
-    return len(around) == 3 and around[0].kind == "other" and around[2].kind in ("number", "clock")
-
-
-def _varies(word: str) -> bool:
-    """Letters and digits mixed are an identity or an amount, and another in each line."""
-    return any(c.isdigit() for c in word) and any(c.isalpha() for c in word)
 
 
 # --- what all lines tell ----------------------------------------------------------------------------------------------
@@ -349,53 +317,41 @@ class _Like(LineFormat):
         if len(rows):
             places = records.take_table(_PLACES, 4)
             _, epoch, last, epochs = places[np.searchsorted(places[:, 0], rows.line)].T
-            rows = self._counted(rows, records, epoch, last, epochs)
+            # Numbers go on where an epoch begins its own; the length of the run where that is known.
+            step, end = np.diff(epoch), last[-1]
+            if ((step > 0) & (np.diff(rows.number) <= 0)).any():
+                if not np.isfinite(end):  # by the numbers in it: counted from 0, its last line is not its end
+                    gaps = np.diff(np.unique(rows.number)).astype(np.float64)
+                    end = float(rows.number.max() + (median(gaps) if len(gaps) and rows.number.min() == 0 else 0))
+                base = min(float(np.nanmin(epoch)), 1.0)  # counted from 0 or from 1
+                before = np.clip(np.nan_to_num((epoch - base) * end), 0, LARGEST_KEPT)
+                rows = replace(rows, number=rows.number + before.astype(np.int64))
+                records.unplaced += [event for event in records.events if isinstance(event, (Evaluation, Checkpoint))]
+                records.events = [event for event in records.events if not isinstance(event, (Evaluation, Checkpoint))]
+                end *= epochs[-1]
+            elif np.isfinite(epoch[-1]) and not (step > 0).any():
+                end = end if epochs[-1] == 1 else np.nan  # of the only epoch there is, or of each
+            super().add_last(records, int(rows.line[0]), float(end))
             records.replace_rows(self._timed(rows, records, epoch))
         super().finish(first_line, records)
-
-    def _counted(self, rows: Iterations, records: Records, epoch: Floats, last: Floats, epochs: Floats) -> Iterations:
-        """With numbers that go on where an epoch begins its own, and the length of the run where that is known."""
-        step, end = np.diff(epoch), last[-1]
-        anew = (step > 0) & (np.diff(rows.number) <= 0)
-        if anew.any():
-            end = end if np.isfinite(end) else _length_of_epoch(rows.number)
-            base = min(float(np.nanmin(epoch)), 1.0)  # counted from 0 or from 1
-            before = np.clip(np.nan_to_num((epoch - base) * end), 0, LARGEST_KEPT)
-            rows = replace(rows, number=rows.number + before.astype(np.int64))
-            records.unplaced += [event for event in records.events if isinstance(event, (Evaluation, Checkpoint))]
-            records.events = [event for event in records.events if not isinstance(event, (Evaluation, Checkpoint))]
-            end *= epochs[-1]
-        elif np.isfinite(epoch[-1]) and not (step > 0).any():
-            end = end if epochs[-1] == 1 else np.nan  # of the only epoch there is, or of each
-        super().add_last(records, int(rows.line[0]), float(end))
-        return rows
 
     def _timed(self, rows: Iterations, records: Records, epoch: Floats) -> Iterations:
         """With times of iterations, where those of the lines are of a clock that runs on."""
         falls = (np.diff(rows.number) <= 0) | ((np.diff(epoch) > 0) & (np.diff(rows.time_s) < 0))
         edges = [0, *(np.flatnonzero(falls) + 1).tolist(), len(rows)]
         parts = [slice(begin, end) for begin, end in pairwise(edges)]
-        if not self._runs_on([rows.time_s[part] for part in parts]):
+        # A clock never falls, in more lines than chance would give; fewer do where a word says so.
+        longest = max((rows.time_s[part] for part in parts), key=len)
+        grown = float(longest[-1] / longest[0])
+        if self.running:
+            enough = len(longest) >= (3 if grown >= 1.5 else 6) and grown > 1
+        else:
+            enough = len(longest) >= 8 and grown >= 3
+        if not enough or not all(bool((np.diff(rows.time_s[part]) >= 0).all()) for part in parts):
             return rows
         times = np.concatenate([_differences(rows.number[part], rows.time_s[part]) for part in parts])
         records.events.append(Fact(line=int(rows.line[0]), name="averaged", value=True))
         return replace(rows, time_s=times).take(np.isfinite(times))
-
-    def _runs_on(self, parts: Sequence[Floats]) -> bool:
-        """Whether the times never fall, in more lines than chance would give; fewer do where a word says so."""
-        longest = max(parts, key=len)
-        grown = float(longest[-1] / longest[0])
-        if self.running:
-            enough = len(longest) >= (_FEW_LINES if grown >= _GROWN else _SOME_LINES) and grown > 1
-        else:
-            enough = len(longest) >= _MANY_LINES and grown >= _MUCH_GROWN
-        return enough and all(bool((np.diff(part) >= 0).all()) for part in parts)
-
-
-def _length_of_epoch(number: Ints) -> float:
-    """By the numbers in it: counted from 0, its last line is not its end."""
-    gaps = np.diff(np.unique(number)).astype(np.float64)
-    return float(number.max() + (median(gaps) if len(gaps) and number.min() == 0 else 0))
 
 
 def _differences(number: Ints, elapsed_s: Floats) -> Floats:

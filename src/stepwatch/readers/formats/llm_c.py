@@ -81,11 +81,7 @@ def _finish(first_line: int, records: Records) -> None:
     FORMAT.finish(first_line, records)
     printed = records.columns["reported_mfu"]
     printed[:] = [np.where(part < 0, np.nan, part) for part in printed]  # no card of its table
-    _tell_work(records)
-
-
-def _tell_work(records: Records) -> None:
-    """Its count of the work of a token: 6 N + 6 L C T, where nanoGPT has 12 for the attention."""
+    # Its count of the work of a token: 6 N + 6 L C T, where nanoGPT has 12 for the attention.
     known: dict[str, float] = {}
     for fact in [event for event in records.events if isinstance(event, Fact)]:
         if fact.name not in ("n_params", "n_layer", "n_embd", "block_size") or isinstance(fact.value, str):

@@ -7,7 +7,7 @@ first iteration is printed alone and counted again in the next mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,8 +20,8 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.undo import gaps_of, starts_of, without
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing, Traits
+from stepwatch.units import GIGA
 
-_AGREES, _DISAGREES = 0.03, 0.1
 _OWN_CLOCK = b"] iteration "
 _WORK = "gigaflops of an iteration on one card"
 _SHARD = Line("{any}number of parameters on ({any}) model parallel rank ({tensor:int}, {pipeline:int}): {count:int}")
@@ -63,27 +63,28 @@ class _Megatron(LineFormat):
         if not len(rows):
             return
         starts = starts_of(rows, events)
-        rows = _without_first(rows, starts)
+        # The line after the first counts the first again: the clock shows it, and the difference is what it should say.
+        steps, seconds = gaps_of(rows, starts)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rest = ((steps + 1) * rows.time_s - np.roll(rows.time_s, 1)) / np.maximum(steps, 1)
+            wrong = (np.abs(steps * rows.time_s / seconds - 1) > 0.1) & (np.abs(steps * rest / seconds - 1) < 0.03)
+        rows = replace(rows, time_s=np.where(wrong, rest, rows.time_s))
         saves, evaluations = _saves(events, rows), _evaluations(events)
         told = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
         told += _derived(told, rows, starts, records.take_table(_WORK, 2))
         if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in told):
             told = [event for event in told if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
         if not any(isinstance(event, Fact) and event.name == "own_clock" for event in told):
-            rows, inside = _with_events_inside(rows, starts, evaluations, saves)
-            told += [Fact(line, "holds", inside) for line in rows.line[starts].tolist()]
+            # The timer runs on: what is known to have taken how long is taken out, the rest stays in the next line.
+            inside = set()
+            for kind, own in ((EVALUATION, evaluations), (CHECKPOINT, saves)):
+                if own and all(event.took_s is not None for event in own):
+                    rows = replace(rows, time_s=without(rows, steps, own))
+                else:
+                    inside.add(kind)
+            told += [Fact(line, "holds", frozenset(inside)) for line in rows.line[starts].tolist()]
         records.events = [*told, *evaluations, *saves]
         records.replace_rows(rows)
-
-
-def _without_first(rows: Iterations, starts: Ints) -> Iterations:
-    """The line after the first counts the first again: the clock shows it, and the difference is what it should say."""
-    steps, seconds = gaps_of(rows, starts)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rest = ((steps + 1) * rows.time_s - np.roll(rows.time_s, 1)) / np.maximum(steps, 1)
-        wrong = np.abs(steps * rows.time_s / seconds - 1) > _DISAGREES
-        wrong &= np.abs(steps * rest / seconds - 1) < _AGREES
-    return replace(rows, time_s=np.where(wrong, rest, rows.time_s))
 
 
 def _saves(events: Sequence[Event], rows: Iterations) -> list[Checkpoint]:
@@ -132,39 +133,22 @@ def _derived(events: Sequence[Event], rows: Iterations, starts: Ints, work: np.n
         line, last = int(rows.line[start]), int(rows.line[end - 1])
         own = [fact for fact in facts if above < fact.line <= last]
         done = work[(work[:, 0] > above) & (work[:, 0] <= last), 1]
-        derived += [Fact(line, name, value) for name, value in _of_process(own, done)]
+        named = {fact.name: fact.value for fact in own}
+        shards = {fact.value[0]: fact.value[1] for fact in own if fact.name == "shard"}
+        n_params = named.get("billions") or sum(shards.values())
+        if n_params:
+            derived.append(Fact(line, "n_params", float(n_params)))
+        batches = [fact.value for fact in own if fact.name == "batch"]
+        if any(later > earlier for earlier, later in pairwise(batches)):
+            derived.append(Fact(line, "schedules", True))
+        if not batches or "block_size" not in named:
+            continue
+        tokens = batches[-1] * named["block_size"]
+        derived.append(Fact(line, "tokens_per_iter", tokens))
+        if len(done) and named.get("world_size") and tokens and len(set(batches)) == 1:
+            flops = float(np.median(done)) * GIGA * named["world_size"]
+            derived.append(Fact(line, "flops_per_token", flops / tokens))
     return derived
-
-
-def _of_process(facts: Sequence[Fact], work: Floats) -> Iterator[tuple[str, object]]:
-    named = {fact.name: fact.value for fact in facts}
-    shards = {fact.value[0]: fact.value[1] for fact in facts if fact.name == "shard"}
-    n_params = named.get("billions") or sum(shards.values())
-    if n_params:
-        yield "n_params", float(n_params)
-    batches = [fact.value for fact in facts if fact.name == "batch"]
-    if any(after > before for before, after in pairwise(batches)):
-        yield "schedules", True
-    if not batches or "block_size" not in named:
-        return
-    tokens = batches[-1] * named["block_size"]
-    yield "tokens_per_iter", tokens
-    if len(work) and named.get("world_size") and tokens and len(set(batches)) == 1:
-        yield "flops_per_token", float(np.median(work)) * 1e9 * named["world_size"] / tokens
-
-
-def _with_events_inside(
-    rows: Iterations, starts: Ints, evaluations: list[Evaluation], saves: list[Checkpoint]
-) -> tuple[Iterations, frozenset[str]]:
-    """Where the timer runs on: what is known to have taken how long is taken out, the rest stays in the next line."""
-    steps, _ = gaps_of(rows, starts)
-    inside = set()
-    for kind, events in ((EVALUATION, evaluations), (CHECKPOINT, saves)):
-        if events and all(event.took_s is not None for event in events):
-            rows = replace(rows, time_s=without(rows, steps, events))
-        else:
-            inside.add(kind)
-    return rows, frozenset(inside)
 
 
 FORMAT = _Megatron(

@@ -16,9 +16,6 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Floats, Ints, Timing, Traits
 
-_FINE_TOKENS = 5000.0  # printed to the hundred: a smaller number since the last row is too coarse to divide
-
-
 _TABLE = "rows of the table"
 
 
@@ -34,7 +31,13 @@ class _Mlx(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
-        _mend_last(records)
+        # The last line divides the usual number of steps by its time, also where it stands for fewer.
+        rows = records.iterations()
+        gaps = np.diff(rows.number)
+        usual = int(np.median(gaps[:-1])) if len(gaps) > 1 else 0
+        if usual and 0 < gaps[-1] < usual and rows.number[-1] % usual:
+            last = next(times for times in reversed(records.columns["time_s"]) if len(times))
+            last[-1] *= usual / gaps[-1]
         _add(records)
 
 
@@ -79,23 +82,12 @@ Iter 200: Saved adapter weights to adapters/adapters.safetensors and adapters/00
 )
 
 
-def _mend_last(records: Records) -> None:
-    """The last line divides the usual number of steps by its time, also where it stands for fewer."""
-    rows = records.iterations()
-    gaps = np.diff(rows.number)
-    if len(gaps) < 2 or gaps[-1] <= 0:
-        return
-    usual = int(np.median(gaps[:-1]))
-    if gaps[-1] < usual and rows.number[-1] % usual:
-        last = next(times for times in reversed(records.columns["time_s"]) if len(times))
-        last[-1] *= usual / gaps[-1]
-
-
 def _add(records: Records) -> None:
     """Rows of the table: the tokens of their steps by their tokens per second."""
     line, number, loss, per_s, tokens = records.take_table(_TABLE, 5).T
     steps, spent = np.diff(number, prepend=np.nan), np.diff(tokens, prepend=np.nan)
-    follows = (steps > 0) & (spent >= _FINE_TOKENS)
+    # Printed to the hundred: a smaller number since the last row is too coarse to divide.
+    follows = (steps > 0) & (spent >= 5000)
     steps, spent = np.where(follows, steps, number), np.where(follows, spent, tokens)
     known = (steps > 0) & (spent > 0) & (per_s > 0)
     if known.any():

@@ -15,19 +15,20 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.running import at_lines
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LONGEST_TIME_S, LineFormat
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing, Traits
 
 _CLOCKS_OF_VALIDATIONS = "validation"
-
-
 _VALIDATION = Line(
     "step:{pad}{at}/{last}[ |] val_loss:{val_loss}[ |] {any}train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:"
 )
+_SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?int)? = ([\d* ]{1,40}?) *(?:#(.*))?$")
+_SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
 class _Modded(LineFormat):
@@ -45,95 +46,55 @@ class _Modded(LineFormat):
             records.keep_row(_CLOCKS_OF_VALIDATIONS, number, at, clock)
         return True
 
+    def sniff(self, head: bytes) -> float:
+        """Some of its logs hold nothing but the lines of validation."""
+        return super().sniff(head) or LineFormat.sniff(replace(self, iterations=(_VALIDATION,)), head)
 
-FORMAT = _Modded(
-    name="modded-nanogpt",
-    timing=Timing.CUMULATIVE,
-    holds=NOTHING,
-    about=Message(
-        "The whole training time so far; a step is the difference of two lines. The clock is stopped for evaluations "
-        "and checkpoints, and no line tells what they took."
-    ),
-    example="""\
-step:250/1390 val_loss:4.4817 train_time:8120ms step_avg:32.48ms
-step:251/1390 train_time:8153ms step_avg:32.48ms
-step:252/1390 train_time:8186ms step_avg:32.48ms""",
-    iterations=(
-        Line(
-            "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]"
-            "train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
-        ),
-    ),
-    settings=(
-        Line("{any}compiled for CUDA {decimal} on {gpu_text} with world_size {world_size}"),
-        Line("Device: {gpu_text} |"),
-        Line("Config: {any}batch_size={tokens_per_iter} tokens"),
-        Line("{any}grad_accum_steps={gradient_accumulation_steps}{end}"),
-    ),
-    own=(_VALIDATION,),
-    traits=Traits(schedules=True),
-)
-
-# --- what the lines of validation and the source listing tell ---------------------------------------------------
-
-_SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?int)? = ([\d* ]{1,40}?) *(?:#(.*))?$")
-_SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
-
-
-def _sniff(head: bytes) -> float:
-    """Some of its logs hold nothing but the lines of validation."""
-    return FORMAT.sniff(head) or replace(FORMAT, iterations=(_VALIDATION,)).sniff(head)
-
-
-def _parse(text: bytes, first_line: int, records: Records) -> None:
-    FORMAT.parse(text, first_line, records)
-    begin = text.find(b"class Hyperparameters")
-    if begin >= 0:
+    def parse(self, text: bytes, first_line: int, records: Records) -> None:
+        """The source listing tells tokens per step, how often it validates, and whether steps change their length."""
+        super().parse(text, first_line, records)
+        begin = text.find(b"class Hyperparameters")
+        if begin < 0:
+            return
+        values: dict[str, int] = {}
+        in_tokens = False
+        for found in _SIZES.compiled.finditer(text, begin, begin + 4000):
+            values[found[1].decode()] = math.prod(int(factor) for factor in found[2].split(b"*") if factor.strip())
+            in_tokens |= found[1] == b"batch_size" and b"tokens" in (found[3] or b"")
+        told: dict[str, float] = {"schedules": _SCHEDULES.search(text) is not None}
+        length = 1 if in_tokens else values.get("sequence_length", 0)
+        if values.get("batch_size", 0) * length > 0:
+            told["tokens_per_iter"] = float(values["batch_size"] * length)
+        if values.get("val_loss_every", 0) > 0:
+            told["eval_interval"] = float(values["val_loss_every"])
         line = first_line + text.count(b"\n", 0, begin)
-        told = dict(_told_by_source(text, begin))
         records.events += [Fact(line=line, name=name, value=value) for name, value in told.items()]
 
-
-def _told_by_source(text: bytes, begin: int) -> list[tuple[str, float]]:
-    """Tokens per step and the interval of validation, and whether steps change their length."""
-    values = {}
-    in_tokens = False
-    for found in _SIZES.compiled.finditer(text, begin, begin + 4000):
-        values[found[1].decode()] = math.prod(int(factor) for factor in found[2].split(b"*") if factor.strip())
-        in_tokens |= found[1] == b"batch_size" and b"tokens" in (found[3] or b"")
-    told: list[tuple[str, float]] = [("schedules", _SCHEDULES.search(text) is not None)]
-    length = 1 if in_tokens else values.get("sequence_length", 0)
-    if values.get("batch_size", 0) * length > 0:
-        told.append(("tokens_per_iter", float(values["batch_size"] * length)))
-    if values.get("val_loss_every", 0) > 0:
-        told.append(("eval_interval", float(values["val_loss_every"])))
-    return told
-
-
-# --- from the clock to times ------------------------------------------------------------------------------------
-
-
-def _finish(first_line: int, records: Records) -> None:
-    FORMAT.finish(first_line, records)
-    _forget_source_lines(records)
-    rows = records.iterations()
-    clocks = _Clocks.of(rows, records.take_table(_CLOCKS_OF_VALIDATIONS, 3))
-    timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
-    if timed:
-        _replace_rows(records, rows, *(np.concatenate(parts) for parts in zip(*timed, strict=True)))
-    for line, number, _ in timed:
-        if len(line) == 1 and number[0] > 1:  # nothing but the mean since the start
-            records.events.append(Fact(line=int(line[0]), name="mean_of_run", value=True))
-
-
-def _forget_source_lines(records: Records) -> None:
-    """The listing prints the same words; nor is an error that it handles one that happened."""
-    source = {unread.line for unread in records.unread if "{" in unread.text}
-    records.unread = [unread for unread in records.unread if unread.line not in source]
-    records.unread_lines = [line for line in records.unread_lines if line not in source]
-    first = int(records.iterations().line.min(initial=1 << 60))
-    if Fault in set(map(type, records.events)):
+    def finish(self, first_line: int, records: Records) -> None:
+        super().finish(first_line, records)
+        rows = records.iterations()
+        # The listing prints the same words; nor is an error that it handles one that happened.
+        source = {unread.line for unread in records.unread if "{" in unread.text}
+        records.unread = [unread for unread in records.unread if unread.line not in source]
+        records.unread_lines = [line for line in records.unread_lines if line not in source]
+        first = rows.line.min(initial=np.iinfo(np.int64).max)
         records.events = [event for event in records.events if not (isinstance(event, Fault) and event.line < first)]
+        clocks = _Clocks.of(rows, records.take_table(_CLOCKS_OF_VALIDATIONS, 3))
+        timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
+        if not timed:
+            return
+        # The rows with times instead of clocks, each with the loss that its line told.
+        lines, numbers, times = (np.concatenate(parts) for parts in zip(*timed, strict=True))
+        loss, stamps = (at_lines(lines, rows.line, column) for column in (rows.loss, rows.stamp_s))
+        for columns in records.columns.values():
+            columns.clear()
+        records.add_rows(number=numbers, line=lines, time_s=times, loss=loss, stamp_s=stamps)
+        for line, number, _ in timed:
+            if len(line) == 1 and number[0] > 1:  # nothing but the mean since the start
+                records.events.append(Fact(line=int(line[0]), name="mean_of_run", value=True))
+
+
+# --- from the clock to times ----------------------------------------------------------------------------------------
 
 
 class _Clocks:
@@ -164,27 +125,14 @@ class _Clocks:
 
 def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out."""
-    shown = _without_resets(clocks)
-    new = np.diff(clocks.number, prepend=-1) > 0  # they do not fall
-    first, row_of = np.flatnonzero(new), np.cumsum(new) - 1
-    number, line = clocks.number[first], clocks.line[first]
-    ended = _ends(clocks, shown, number, shown[first], row_of)
-    interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
-    if 0 < number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
-        line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
-    times = np.diff(ended) / np.diff(number)
-    return line[1:], number[1:], np.maximum(times, 0.0)
-
-
-def _without_resets(clocks: _Clocks) -> Floats:
-    """The clock as if it had never been set to zero; it then begins with the step that the next line is about."""
+    # As if the clock had never been set to zero; it then begins with the step that the next line is about.
     steps = np.diff(clocks.shown_s)
     steps = np.where(steps < 0, clocks.shown_s[1:], steps)
-    return np.asarray(np.concatenate((clocks.shown_s[:1], clocks.shown_s[0] + np.cumsum(steps))))
-
-
-def _ends(clocks: _Clocks, shown: Floats, number: Ints, printed: Floats, row_of: Ints) -> Floats:
-    """When the card had done the steps up to each number: as validation shows it, else by the lines of steps."""
+    shown = np.concatenate((clocks.shown_s[:1], clocks.shown_s[0] + np.cumsum(steps)))
+    new = np.diff(clocks.number, prepend=-1) > 0  # they do not fall
+    first, row_of = np.flatnonzero(new), np.cumsum(new) - 1
+    number, line, printed = clocks.number[first], clocks.line[first], shown[first]
+    # When the card had done the steps up to each number: as validation shows it, else by the lines of steps.
     done = np.full(len(number), np.nan)
     done[row_of[clocks.waited]] = shown[clocks.waited]
     late = (done - printed)[1:] / np.maximum(np.diff(printed), 1e-9)
@@ -192,21 +140,39 @@ def _ends(clocks: _Clocks, shown: Floats, number: Ints, printed: Floats, row_of:
     # A line of a step is printed before the card has done it, up to a whole step ahead.
     ahead = min(max(float(np.median(late[stepped])), 0.0), 1.0) if stepped.any() else 0.0
     following = np.append(printed[1:], 2 * printed[-1] - printed[max(len(printed) - 2, 0)])
-    by_lines = printed + ahead * (following - printed)
-    return np.where(np.isnan(done), by_lines, done)
+    ended = np.where(np.isnan(done), printed + ahead * (following - printed), done)
+    interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
+    if 0 < number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
+        line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
+    times = np.diff(ended) / np.diff(number)
+    return line[1:], number[1:], np.maximum(times, 0.0)
 
 
-def _replace_rows(records: Records, rows: Iterations, line: Ints, number: Ints, time_s: Floats) -> None:
-    """The rows with times instead of clocks, each with the loss that its line told."""
-    at = np.minimum(np.searchsorted(rows.line, line), len(rows) - 1)
-    known = np.flatnonzero(rows.line[at] == line) if len(rows) else np.zeros(0, np.int64)
-    at = at[known]
-    columns = {name: np.full(len(line), np.nan) for name in ("loss", "stamp_s")}
-    for name, column in columns.items():
-        column[known] = getattr(rows, name)[at]
-    for parts in records.columns.values():
-        parts.clear()
-    records.add_rows(number=number, line=line, time_s=time_s, **columns)
-
-
-READER = FORMAT.reader()._replace(sniff=_sniff, parse=_parse, finish=_finish)
+FORMAT = _Modded(
+    name="modded-nanogpt",
+    timing=Timing.CUMULATIVE,
+    holds=NOTHING,
+    about=Message(
+        "The whole training time so far; a step is the difference of two lines. The clock is stopped for evaluations "
+        "and checkpoints, and no line tells what they took."
+    ),
+    example="""\
+step:250/1390 val_loss:4.4817 train_time:8120ms step_avg:32.48ms
+step:251/1390 train_time:8153ms step_avg:32.48ms
+step:252/1390 train_time:8186ms step_avg:32.48ms""",
+    iterations=(
+        Line(
+            "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]"
+            "train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
+        ),
+    ),
+    settings=(
+        Line("{any}compiled for CUDA {decimal} on {gpu_text} with world_size {world_size}"),
+        Line("Device: {gpu_text} |"),
+        Line("Config: {any}batch_size={tokens_per_iter} tokens"),
+        Line("{any}grad_accum_steps={gradient_accumulation_steps}{end}"),
+    ),
+    own=(_VALIDATION,),
+    traits=Traits(schedules=True),
+)
+READER = FORMAT.reader()

@@ -17,8 +17,8 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import BOTH, NOTHING, Reader
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Found, Line
 from stepwatch.readers.text.line_format import lines_behind
@@ -55,7 +55,6 @@ _WHOLE_EVALUATION = Pattern(
 )
 _END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
-_LONGEST_TIME_S = 1e9
 
 _FAULTS = (
     (Pattern(r"\bKeyboardInterrupt\b|^stopped by (?:SIG|another rank)"), "interrupted"),
@@ -104,7 +103,6 @@ _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 _NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
-_MOST_SNIFFED = 60
 # Traces of a log whose lines a terminal copy has broken, before their time or even before their number.
 _TRACES = (
     (0.6, (Pattern(rb"tokens per iteration will be"), Pattern(rb"step \d{1,12}: train loss"))),
@@ -115,7 +113,7 @@ _TRACES = (
 
 def sniff(head: bytes) -> float:
     """How many iteration lines with nanoGPT's grammar; below 1 where there are only traces of it."""
-    begins = [found.start() for found in islice(_NUMBERED.finditer(head), _MOST_SNIFFED)]
+    begins = [found.start() for found in islice(_NUMBERED.finditer(head), MOST_SNIFFED)]
     lines = [head[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode("utf-8", "replace") for begin in begins]
     hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
     hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, _BARE_ITERATION.marks))
@@ -131,7 +129,7 @@ def _seconds(found: Found, line: str) -> float | None:
         return None
     begin = next(begin for begin, _, field in found.spans if field.name == name)
     seconds = values[name] / _UNITS[name]
-    return seconds if 0 <= seconds <= _LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
+    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
 
 
 _TOTAL = Pattern(r"\btotal time:?\s*$")
@@ -161,13 +159,33 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
         time = next((found[name] / unit for name, unit in _UNITS.items() if name in found), None)
         if time is None:
             continue
-        fits = (time >= 0) & (time <= _LONGEST_TIME_S) & (found["number"] <= LARGEST_KEPT) & _is_whole(block, lines)
+        fits = (time >= 0) & (time <= LONGEST_TIME_S) & (found["number"] <= LARGEST_KEPT) & _is_whole(block, lines)
         lines, found, time = lines[fits], {name: column[fits] for name, column in found.items()}, time[fits]
         if len(lines):
             _add_rows(records, lines + first_line, time, found)
             left = block.without(left, lines)
-    _parse_lines(block, left, first_line, records, more_follows)
+    joined_until = -1
+    for index in left.tolist():
+        if index <= joined_until:
+            continue
+        line = _text(block, index)
+        if _is_broken(line):
+            last = min(index + _MOST_WRAPS, len(block.starts) - 1)
+            following = [_text(block, i) for i in range(index + 1, last + 1)]
+            line, joined, certain = _rejoined(line, following)
+            if more_follows and not certain:
+                records.held = block.text[block.starts[index] :]
+                break
+            joined_until = index + joined
+        if line.strip():
+            _parse_line(line, index + first_line, records)
     records.flush_rows()
+
+
+def _text(block: Block, index: int) -> str:
+    """A line; of one too long to be a log's own both ends: noise without an end may stand before an iteration."""
+    line, half = block.line(index), LONGEST_LINE // 2
+    return (line if len(line) <= LONGEST_LINE else line[:half] + b"\n" + line[-half:]).decode("utf-8", "replace")
 
 
 def _is_whole(block: Block, lines: Ints) -> np.ndarray:
@@ -191,33 +209,6 @@ def _add_rows(records: Records, lines: Ints, time: Floats, found: dict[str, Floa
         records.events.append(Fact(line=int(lines[0]), name="averaged", value=True))
 
 
-def _parse_lines(block: Block, left: Ints, first_line: int, records: Records, more_follows: bool) -> None:
-    def line_at(index: int) -> str:
-        return _shortened(block.line(index)).decode("utf-8", "replace")
-
-    joined_until = -1
-    for index in left.tolist():
-        if index <= joined_until:
-            continue
-        line = line_at(index)
-        if _is_broken(line):
-            last = min(index + _MOST_WRAPS, len(block.starts) - 1)
-            following = [line_at(i) for i in range(index + 1, last + 1)]
-            line, joined, certain = _rejoined(line, following)
-            if more_follows and not certain:
-                records.held = block.text[block.starts[index] :]
-                return
-            joined_until = index + joined
-        if line.strip():
-            _parse_line(line, index + first_line, records)
-
-
-def _shortened(line: bytes) -> bytes:
-    """Both ends of a line that is too long to be a log's own: noise without an end may stand before an iteration."""
-    half = LONGEST_LINE // 2
-    return line if len(line) <= LONGEST_LINE else line[:half] + b"\n" + line[-half:]
-
-
 def _is_broken(line: str) -> bool:
     """Whether the rest of this line may stand on the next."""
     found = _ITERATION.find(line)
@@ -238,7 +229,9 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
     begun = _ITERATION.find(line)
     timed = begun is not None and _end_of_time(begun) is not None
     for joined, more in enumerate(following, start=1):
-        if not more.strip() or more.startswith("```") or _begins_anew(more):
+        if not more.strip() or more.startswith("```") or _ITERATION.fits(more) or _OWN_TIME.match(more):
+            return *best, True
+        if _SAVING.search(more) or _EVALUATION.search(more):
             return *best, True
         whole += " " + more if _END_OF_WORD.search(whole[-8:]) else more
         if _is_complete(whole):
@@ -248,10 +241,6 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
         elif best[1] or timed:
             return *best, True
     return *best, len(following) == _MOST_WRAPS
-
-
-def _begins_anew(line: str) -> bool:
-    return bool(_ITERATION.fits(line) or _SAVING.search(line) or _EVALUATION.search(line) or _OWN_TIME.match(line))
 
 
 def _is_complete(line: str) -> bool:
@@ -267,63 +256,59 @@ def _parse_line(line: str, number: int, records: Records) -> None:
     rest, prefix = strip_prefix(line)
     for statement, whole, before in ((_ITERATION, line, ""), (_BARE_ITERATION, rest, prefix)):
         found = statement.find(whole)
-        if found is not None and _read_iteration(found, whole, before + whole[: found.begin], number, records):
-            return
-    if _read_evaluation(rest, prefix, number, records) or _read_saving(rest, prefix, number, records):
+        seconds = _seconds(found, whole) if found is not None else None
+        if found is None or seconds is None:
+            continue
+        values = found.values()
+        if "loss" in values and not math.isfinite(values["loss"]):
+            values["loss"] = math.inf  # nan is what was not printed
+        stamp = stamp_of(before + whole[: found.begin])
+        if stamp is not None:
+            values["stamp_s"] = stamp
+        columns = {name: np.array([value]) for name, value in values.items()}
+        _add_rows(records, np.array([number]), np.array([seconds]), columns)
         return
-    if _read_header(rest, number, records) or _read_own(rest, number, records) or _read_fault(rest, number, records):
+    if _read_event(rest, prefix, number, records) or _read_header(rest, number, records):
         return
-    if _read_assignment(rest, number, records):
+    if _read_own(rest, number, records):
         return
-    _read_surroundings(line, rest, number, records)
-    if rest and rest.strip(".…` ") and not rest.startswith("#"):
+    fault = next((kind for pattern, kind in _FAULTS if pattern.search(rest[:500])), None)
+    if fault is not None:
+        records.events.append(Fault(line=number, kind=fault))
+        return
+    if _read_assignment(rest, number, records) or rest.startswith("#"):
+        return
+    # Facts that stand in other programs' lines: the launcher, the card, work done only when logging.
+    if _DISTRIBUTED.search(line[:500]):
+        records.events.append(Fact(line=number, name="distributed", value=True))
+    if _CARD.search(line[:300]):
+        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+    if rest.startswith("Gradient norm"):
+        records.events.append(Fact(line=number, name="busy_when_logging", value=True))
+    if rest.strip(".…` "):
         records.add_unread(number, line)
 
 
-def _read_iteration(found: Found, line: str, prefix: str, number: int, records: Records) -> bool:
-    values = found.values()
-    seconds = _seconds(found, line)
-    if seconds is None:
-        return False
-    if "loss" in values and not math.isfinite(values["loss"]):
-        values["loss"] = math.inf  # nan is what was not printed
-    stamp = stamp_of(prefix)
-    if stamp is not None:
-        values["stamp_s"] = stamp
-    columns = {name: np.array([value]) for name, value in values.items()}
-    _add_rows(records, np.array([number]), np.array([seconds]), columns)
-    return True
-
-
-def _read_evaluation(rest: str, prefix: str, number: int, records: Records) -> bool:
+def _read_event(rest: str, prefix: str, number: int, records: Records) -> bool:
+    """An evaluation, or a checkpoint."""
+    saving = _SAVING.match(rest)
+    if saving:
+        named = _SAVED_NUMBER.search(saving["body"])
+        at = int(named["at"]) if named else None
+        records.events.append(Checkpoint(line=number, at=at, stamp_s=stamp_of(prefix)))
+        return True
     found = _EVALUATION.match(rest)
-    if found:
-        body = found["body"]
-        if not ("train loss" in body or "val loss" in body or "test loss" in body):
-            return False
-    else:
-        found = _FORK_EVALUATION.match(rest)
-        if not found:
-            return False
-        body = found["body"]
-    evaluation = Evaluation(
-        line=number, at=int(found["at"]), stamp_s=stamp_of(prefix),
-        train_loss=_loss(_TRAIN_LOSS.search(body)), val_loss=_loss(_VAL_LOSS.search(body)),
-    )  # fmt: skip
-    records.events.append(evaluation)
-    return True
-
-
-def _loss(found: re.Match[str] | None) -> float | None:
-    return float(found["value"]) if found else None
-
-
-def _read_saving(rest: str, prefix: str, number: int, records: Records) -> bool:
-    found = _SAVING.match(rest)
+    if found and not any(loss in found["body"] for loss in ("train loss", "val loss", "test loss")):
+        return False
+    found = found or _FORK_EVALUATION.match(rest)
     if not found:
         return False
-    named = _SAVED_NUMBER.search(found["body"])
-    records.events.append(Checkpoint(line=number, at=int(named["at"]) if named else None, stamp_s=stamp_of(prefix)))
+    train, val = _TRAIN_LOSS.search(found["body"]), _VAL_LOSS.search(found["body"])
+    evaluation = Evaluation(
+        line=number, at=int(found["at"]), stamp_s=stamp_of(prefix), train_loss=float(train["value"]) if train else None,
+        val_loss=float(val["value"]) if val else None,
+    )  # fmt: skip
+    records.events.append(evaluation)
     return True
 
 
@@ -349,7 +334,17 @@ def _read_own(rest: str, number: int, records: Records) -> bool:
     """What `stepwatch train` says beside nanoGPT's lines."""
     found = _OWN_TIME.match(rest)
     if found:
-        _add_own_time(found, number, records)
+        seconds = float(found["value"]) / 1e3
+        if found["what"] is None:
+            records.events.append(Fact(line=number, name="compile_s", value=seconds))
+        elif found["how"] != "written in ":  # nobody waits for a write in the background
+            kind, at = (Evaluation if found["what"] == "evaluation" else Checkpoint), int(found["at"])
+            # The event just above that the line is about.
+            for place in range(len(records.events) - 1, max(len(records.events) - 6, -1), -1):
+                event = records.events[place]
+                if isinstance(event, kind) and event.at in (None, at):
+                    records.events[place] = event._replace(at=at, took_s=seconds)
+                    break
         return True
     started = _OWN_START.match(rest)
     if not started:
@@ -366,22 +361,6 @@ def _read_own(rest: str, number: int, records: Records) -> bool:
     return True
 
 
-def _add_own_time(found: re.Match[str], number: int, records: Records) -> None:
-    """The time goes to the event just above that its line is about; nobody waits for a write in the background."""
-    seconds = float(found["value"]) / 1e3
-    if found["what"] is None:
-        records.events.append(Fact(line=number, name="compile_s", value=seconds))
-        return
-    if found["how"] == "written in ":
-        return
-    kind, at = (Evaluation if found["what"] == "evaluation" else Checkpoint), int(found["at"])
-    for place in range(len(records.events) - 1, max(len(records.events) - 6, -1), -1):
-        event = records.events[place]
-        if isinstance(event, kind) and event.at in (None, at):
-            records.events[place] = event._replace(at=at, took_s=seconds)
-            return
-
-
 def _scaled(text: str) -> float | None:
     text = text.replace(",", "").strip()
     scale = _SCALES.get(text[-1:].upper(), 1.0)
@@ -390,14 +369,6 @@ def _scaled(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and 0 < value < 1e15 else None
-
-
-def _read_fault(rest: str, number: int, records: Records) -> bool:
-    for pattern, kind in _FAULTS:
-        if pattern.search(rest[:500]):
-            records.events.append(Fault(line=number, kind=kind))
-            return True
-    return False
 
 
 def _read_assignment(rest: str, number: int, records: Records) -> bool:
@@ -409,29 +380,16 @@ def _read_assignment(rest: str, number: int, records: Records) -> bool:
     name = found["name"]
     if name not in KINDS:
         return override or name in _OWN_SETTINGS
-    value = read_value(name, _without_comment(found["value"]))
+    text = found["value"]
+    if text.startswith(("'", '"')):
+        closing = text.find(text[0], 1)
+        text = text[: closing + 1] if closing > 0 else text
+    else:
+        text = text.partition("#")[0].strip()
+    value = read_value(name, text)
     if value is not None:
         records.events.append(Fact(line=number, name=name, value=value))
     return True
-
-
-def _without_comment(text: str) -> str:
-    if text.startswith(("'", '"')):
-        closing = text.find(text[0], 1)
-        return text[: closing + 1] if closing > 0 else text
-    return text.partition("#")[0].strip()
-
-
-def _read_surroundings(line: str, rest: str, number: int, records: Records) -> None:
-    """Facts that stand in other programs' lines: the launcher, the card, work done only when logging."""
-    if rest.startswith("#"):
-        return
-    if _DISTRIBUTED.search(line[:500]):
-        records.events.append(Fact(line=number, name="distributed", value=True))
-    if _CARD.search(line[:300]):
-        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
-    if rest.startswith("Gradient norm"):
-        records.events.append(Fact(line=number, name="busy_when_logging", value=True))
 
 
 READER = Reader(

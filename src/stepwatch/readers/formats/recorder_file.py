@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,18 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.recorder_run import complete
-from stepwatch.readers.reader import NOTHING, Reader
-from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
+from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.records import (
+    DEVICES,
+    INSIDE,
+    LARGEST_KEPT,
+    LONGEST_LINE_KEPT,
+    LONGEST_TIME_S,
+    WORK,
+    Records,
+)
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.shape import alike
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
@@ -32,23 +41,15 @@ STEP = Line(
 DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
 
 _SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)')
-_MOST_SNIFFED = 60
 _HEADER = b'{"stepwatch":'
 _NO_NUMBERS = (b"NaN", b"Infinity")
-_LONGEST_LINE, _MOST_SHOWN = 1_000_000, 300
-_LONGEST_S, _LARGEST_NUMBER, _LARGEST_FLOPS = 1e9, 1e12, 1e23
-_LARGEST_WHOLE = 10**300  # a larger one is no float
+_LARGEST_FLOPS = 1e23
 _EARLIEST_S, _LATEST_S = 1e8, 1e11  # a clock that was ever set, and none of milliseconds
 
 
 def sniff(head: bytes) -> float:
     """How many lines are steps or headers of the recorder: nobody else writes these keys in this order."""
-    hits = 0.0
-    for _ in _SNIFFED.finditer(head):
-        hits += 1
-        if hits == _MOST_SNIFFED:
-            break
-    return hits
+    return float(sum(1 for _ in islice(_SNIFFED.finditer(head), MOST_SNIFFED)))
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -56,20 +57,34 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     torn = _torn(text, block)
     left = block.without(block.filled, torn)
     for statement, lines, found in alike(block, left, (STEP, DEVICE), prefixes=False):
-        fits = (found["s"] <= _LONGEST_S) & (found["s"] >= 0) & (found["number"] <= _LARGEST_NUMBER)
+        fits = (found["s"] <= LONGEST_TIME_S) & (found["s"] >= 0) & (found["number"] <= LARGEST_KEPT)
         line = block.line(int(lines[0]))
         if statement is STEP:
             fits &= (found["t"] >= _EARLIEST_S) & (found["t"] <= _LATEST_S)
         if not line.endswith(b"}") or any(word in line for word in _NO_NUMBERS) or not fits.all():
             continue
-        (_add_steps if statement is STEP else _add_devices)(lines + first_line, found, records)
         left = block.without(left, lines)
+        lines = lines + first_line
+        if statement is DEVICE:
+            records.keep(DEVICES, lines, found["number"], found["s"])
+            continue
+        rate = {"reported_tokens_per_s": found["tokens"] / np.maximum(found["s"], 1e-9)} if "tokens" in found else {}
+        rate |= {"loss": found["loss"]} if "loss" in found else {}
+        number = found["number"].astype(np.int64)
+        records.add_rows(number=number, time_s=found["s"], stamp_s=found["t"], line=lines, **rate)
+        if "data_s" in found or "wait_s" in found:
+            unknown = np.full(len(lines), np.nan)
+            inside = (np.clip(found.get(name, unknown), 0.0, found["s"]) for name in ("data_s", "wait_s"))
+            records.keep(INSIDE, lines, *inside)
+        if "flops" in found:
+            counted = (found["flops"] >= 1) & (found["flops"] < _LARGEST_FLOPS)
+            records.keep(WORK, lines[counted], found["flops"][counted] / TERA)
     whole = text.endswith(b"\n")
     for index in np.union1d(left, torn).tolist():
         line = block.line(index)
         known = _read_line(line, index + first_line, records)
         if not known and (whole or index + 1 < len(block.starts)) and b'"step":' in line:
-            records.add_unread(index + first_line, line[:_MOST_SHOWN].decode("utf-8", "replace"))
+            records.add_unread(index + first_line, line[:LONGEST_LINE_KEPT].decode("utf-8", "replace"))
     records.flush_rows()
 
 
@@ -88,46 +103,45 @@ def _torn(text: bytes, block: Block) -> np.ndarray:
     return np.unique(np.searchsorted(block.starts, places, side="right") - 1)
 
 
-# --- many lines at once -----------------------------------------------------------------------------------------
-
-
-def _add_steps(lines: Ints, found: dict[str, Floats], records: Records) -> None:
-    rate = {"reported_tokens_per_s": found["tokens"] / np.maximum(found["s"], 1e-9)} if "tokens" in found else {}
-    rate |= {"loss": found["loss"]} if "loss" in found else {}
-    number = found["number"].astype(np.int64)
-    records.add_rows(number=number, time_s=found["s"], stamp_s=found["t"], line=lines, **rate)
-    unknown = np.full(len(lines), np.nan)
-    if "data_s" in found or "wait_s" in found:
-        inside = (np.clip(found.get(name, unknown), 0.0, found["s"]) for name in ("data_s", "wait_s"))
-        records.keep(INSIDE, lines, *inside)
-    if "flops" in found:
-        known = (found["flops"] >= 1) & (found["flops"] < _LARGEST_FLOPS)
-        records.keep(WORK, lines[known], found["flops"][known] / TERA)
-
-
-def _add_devices(lines: Ints, found: dict[str, Floats], records: Records) -> None:
-    records.keep(DEVICES, lines, found["number"], found["s"])
-
-
 # --- line by line -----------------------------------------------------------------------------------------------
 
 
 def _read_line(line: bytes, number: int, records: Records) -> bool:
     """Whether it was a line of the recorder's."""
     line = line[max(line.rfind(_HEADER), 0) :].strip()
-    if not line.startswith(b"{") or len(line) > _LONGEST_LINE:
+    if not line.startswith(b"{") or len(line) > 1_000_000:  # longer than any settings
         return False
     try:
         told = json.loads(line)
     except (ValueError, RecursionError):
         return False
     kind = next(iter(told), "") if isinstance(told, dict) else ""
-    if kind not in _KINDS:
+    if kind == "step":
+        return _read_step(told, number, records)
+    if kind not in ("stepwatch", "settings", "compile", "eval", "checkpoint", "device", "lost", "end"):
         return False
-    return _KINDS[kind](told, number, records)
+    at, took, clock = _count(told, kind), _seconds(told), _clock(told)
+    if kind == "stepwatch":
+        _read_header(told, number, records)
+    elif kind == "settings":
+        _tell_settings(told["settings"], number, records)
+    elif kind == "compile" and took is not None:
+        records.events.append(Fact(line=number, name="compilation", value=(took, clock)))
+    elif kind == "eval" and at is not None:
+        losses = {name: _loss(told, name) for name in ("train_loss", "val_loss")}
+        records.events.append(Evaluation(line=number, at=at, took_s=took, stamp_s=_stamp(told), **losses))
+    elif kind == "checkpoint" and at is not None:
+        records.events.append(Checkpoint(line=number, at=at, took_s=took, stamp_s=_stamp(told)))
+    elif kind == "device" and at is not None and took is not None:
+        records.keep_row(DEVICES, number, at, took)
+    elif kind == "lost" and at:
+        records.events.append(Fact(line=number, name="lost", value=at))
+    if kind in ("settings", "lost", "end"):
+        records.events.append(Fact(line=number, name="end_s" if kind == "end" else "clock_s", value=clock))
+    return True
 
 
-def _read_header(told: Mapping[str, Any], line: int, records: Records) -> bool:
+def _read_header(told: Mapping[str, Any], line: int, records: Records) -> None:
     continued = told.get("continued") is True
     facts: dict[str, Any] = {"started_s": _clock(told, "started")} if not continued else {}
     for name in ("rank", "world_size"):
@@ -138,13 +152,6 @@ def _read_header(told: Mapping[str, Any], line: int, records: Records) -> bool:
         facts["gpu_text"] = told["gpu"][:200]
     records.events += [Fact(line=line, name=name, value=value, header=not continued) for name, value in facts.items()]
     _tell_settings(told.get("settings"), line, records)
-    return True
-
-
-def _read_settings(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    _tell_settings(told["settings"], line, records)
-    records.events.append(Fact(line=line, name="clock_s", value=_clock(told)))
-    return True
 
 
 def _tell_settings(given: object, line: int, records: Records) -> None:
@@ -178,71 +185,21 @@ def _read_step(told: Mapping[str, Any], line: int, records: Records) -> bool:
     return True
 
 
-def _read_device(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    number, took = _count(told, "device"), _seconds(told)
-    if number is not None and took is not None:
-        records.keep_row(DEVICES, line, number, took)
-    return True
-
-
-def _read_evaluation(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    at, took = _count(told, "eval"), _seconds(told)
-    if at is not None:
-        losses = {name: _loss(told, name) for name in ("train_loss", "val_loss")}
-        records.events.append(Evaluation(line=line, at=at, took_s=took, stamp_s=_stamp(told), **losses))
-    return True
-
-
-def _read_checkpoint(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    at, took = _count(told, "checkpoint"), _seconds(told)
-    if at is not None:
-        records.events.append(Checkpoint(line=line, at=at, took_s=took, stamp_s=_stamp(told)))
-    return True
-
-
-def _read_compilation(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    took = _seconds(told)
-    if took is not None:
-        records.events.append(Fact(line=line, name="compilation", value=(took, _clock(told))))
-    return True
-
-
-def _read_loss(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    count = _count(told, "lost")
-    if count:
-        records.events.append(Fact(line=line, name="lost", value=count))
-    records.events.append(Fact(line=line, name="clock_s", value=_clock(told)))
-    return True
-
-
-def _read_end(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    records.events.append(Fact(line=line, name="end_s", value=_clock(told)))
-    return True
-
-
-_KINDS: Mapping[str, Callable[[Mapping[str, Any], int, Records], bool]] = {
-    "stepwatch": _read_header, "settings": _read_settings, "compile": _read_compilation, "step": _read_step,
-    "eval": _read_evaluation, "checkpoint": _read_checkpoint, "device": _read_device, "lost": _read_loss,
-    "end": _read_end,
-}  # fmt: skip
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def _between(told: Mapping[str, Any], name: str, least: float, most: float) -> float | None:
     value = told.get(name)
-    number = _number(value) if not isinstance(value, int) or abs(value) <= _LARGEST_WHOLE else None
-    return number if number is not None and least <= number <= most else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    if isinstance(value, int) and abs(value) > 10**300:  # larger than any float
+        return None
+    return float(value) if least <= value <= most else None
 
 
 def _seconds(told: Mapping[str, Any], name: str = "s") -> float | None:
-    return _between(told, name, 0.0, _LONGEST_S)
+    return _between(told, name, 0.0, LONGEST_TIME_S)
 
 
 def _count(told: Mapping[str, Any], name: str) -> int | None:
-    value = _between(told, name, 0.0, _LARGEST_NUMBER)
+    value = _between(told, name, 0.0, LARGEST_KEPT)
     return int(value) if value is not None and value == int(value) else None
 
 

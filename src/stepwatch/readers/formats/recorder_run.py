@@ -40,7 +40,14 @@ def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
         lost_lines=sum(fact.value for fact in facts if fact.name == "lost"),
     )  # fmt: skip
     run = replace(run, span=_span(run, facts, compilations), inside=_inside(run, records, begin, end))
-    return replace(run, flops_per_token=_flops_per_token(run, facts, records, begin, end))
+    # Work and tokens of a step, as the settings tell them or else the steps themselves.
+    tokens = settings.number("tokens_per_iter")
+    if tokens is None:
+        tokens = _middle(run.iterations.reported_tokens_per_s * run.iterations.time_s)
+    flops = next((float(fact.value) for fact in reversed(facts) if fact.name == "flops_per_iter"), None)
+    if flops is None:
+        flops = _middle(_table(records, WORK, 2, begin, end)[:, 1] * TERA)
+    return replace(run, flops_per_token=flops / tokens if flops and tokens else None)
 
 
 def _bounds(run: Run, events: Sequence[Event]) -> tuple[float, float]:
@@ -105,17 +112,6 @@ def _table(records: Records, name: str, width: int, begin: float, end: float) ->
         return np.zeros((0, width))
     table = records.table(name, width)
     return table[(table[:, 0] >= begin) & (table[:, 0] < end)]
-
-
-def _flops_per_token(run: Run, facts: Sequence[Fact], records: Records, begin: float, end: float) -> float | None:
-    """Work and tokens of a step, as the settings tell them or else the steps themselves."""
-    tokens = run.settings.number("tokens_per_iter")
-    if tokens is None:
-        tokens = _middle(run.iterations.reported_tokens_per_s * run.iterations.time_s)
-    flops = next((float(fact.value) for fact in reversed(facts) if fact.name == "flops_per_iter"), None)
-    if flops is None:
-        flops = _middle(_table(records, WORK, 2, begin, end)[:, 1] * TERA)
-    return flops / tokens if flops and tokens else None
 
 
 def _middle(values: Floats) -> float | None:

@@ -18,12 +18,7 @@ from stepwatch.run import Floats, Ints
 SMOOTHING = 0.3  # tqdm's own
 WHOLE_SECONDS = 0.5
 _KEPT = 1 - SMOOTHING
-_SPAN_ERRORS = 100.0  # a span that is this many times as long as its ends are doubtful
-_BLOCK = 50
-_LEAST_BLOCKS_RIGHT = 0.9
 _PRINTED = 0.02  # what the digits of a rate may hide over a span
-_STARTED = 0.5  # of the clock before: one that has just started, also where the process goes on from a checkpoint
-_SHORTEST = 0.5  # of the usual step: what is left of a row after an evaluation is no less
 
 
 class Clock(NamedTuple):
@@ -82,8 +77,10 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
         return np.zeros(0), [pause.took_s for pause in pauses]
     rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
     times = _from_rate(clock)
-    if times is None:
-        times = _from_elapsed(clock, {int(row) for row in rows})
+    if times is None:  # differences over spans that are long enough; rows with a pause are not mixed with others
+        fixed = {row + i for row in rows.tolist() for i in (-1, 0)}
+        times = _differences(clock.number, clock.elapsed_s, clock.error_s, fixed)
+        times[0] = _first(clock, times)
     return _without_pauses(clock, times, pauses, rows.tolist())
 
 
@@ -121,7 +118,7 @@ def _without_pauses(
     places, costs = np.array(rows, np.int64), np.array(took, np.float64)  # nan where it is not told
     told = ~np.isnan(costs) & (places > 0) & (places < len(spent))
     np.subtract.at(spent, places[told], costs[told])
-    least = _SHORTEST * usual * covers
+    least = 0.5 * usual * covers  # no less of a row is left after an evaluation
     spent = np.where(spent < np.minimum(least, times * covers), usual * covers, spent)
     for i in np.flatnonzero(np.isnan(costs)).tolist():
         row = rows[i]
@@ -146,9 +143,16 @@ def _from_rate(clock: Clock) -> Floats | None:
         counts = _smoothed(drawn, float(drawn[0]))
         before = np.concatenate(([clock.rate_s[0] * counts[0]], clock.rate_s[:-1] * counts[:-1]))
     spent = np.maximum((clock.rate_s * counts - _KEPT * before) / SMOOTHING, 0.0)
-    if not _agree(np.cumsum(spent), clock.elapsed_s):
-        return None
+    # The two clocks never part by more than the seconds that one of them does not show, but for a block in ten.
+    apart = np.cumsum(spent) - clock.elapsed_s
     span, sum_of_parts = float(clock.elapsed_s[-1] - clock.elapsed_s[0]), float(spent[1:].sum())
+    if abs(float(apart[-1] - apart[0])) > 1.5 + _PRINTED * span:
+        return None
+    starts = np.arange(0, len(apart), 50)
+    spread = np.maximum.reduceat(apart, starts) - np.minimum.reduceat(apart, starts)
+    spans = np.diff(np.append(clock.elapsed_s[starts], clock.elapsed_s[-1]))
+    if float(np.mean(spread <= 1.2 + _PRINTED * spans)) < 0.9:
+        return None
     if span > 2 / _PRINTED and sum_of_parts > 0:
         spent[1:] *= span / sum_of_parts
     return np.asarray(spent / clock.covers)
@@ -162,45 +166,21 @@ def _smoothed(values: Floats, first: float) -> Floats:
     return np.array(list(later))
 
 
-def _agree(total_s: Floats, elapsed_s: Floats) -> bool:
-    """Whether two clocks never part by more than the seconds that one of them does not show."""
-    apart = total_s - elapsed_s
-    span = float(elapsed_s[-1] - elapsed_s[0])
-    if abs(float(apart[-1] - apart[0])) > 1.5 + _PRINTED * span:
-        return False
-    starts = np.arange(0, len(apart), _BLOCK)
-    spread = np.maximum.reduceat(apart, starts) - np.minimum.reduceat(apart, starts)
-    spans = np.diff(np.append(elapsed_s[starts], elapsed_s[-1]))
-    return float(np.mean(spread <= 1.2 + _PRINTED * spans)) >= _LEAST_BLOCKS_RIGHT
-
-
-def _from_elapsed(clock: Clock, apart: set[int]) -> Floats:
-    """Differences over spans that are long enough; the rows of `apart` are not mixed with others."""
-    times = _differences(clock.number, clock.elapsed_s, clock.error_s, {row + i for row in apart for i in (-1, 0)})
-    times[0] = _first(clock, times)
-    return times
-
-
 def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[int]) -> Floats:
+    """Mean times between rows whose span is long against the doubts of its ends; the fixed rows end a span."""
     elapsed = np.maximum.accumulate(elapsed_s)
-    anchors = np.array(_anchors(elapsed, error_s, sorted(fixed)))
-    steps = np.maximum(np.diff(number[anchors]), 1)  # where another clock begins it is no difference
-    return np.concatenate(([np.nan], np.repeat(np.diff(elapsed[anchors]) / steps, np.diff(anchors))))
-
-
-def _anchors(elapsed: Floats, error: Floats, fixed: list[int]) -> list[int]:
-    """Rows between which a span is long against the doubts of its ends; the fixed ones are among them."""
-    long_enough = np.maximum.accumulate(elapsed - _SPAN_ERRORS * error)
+    long_enough = np.maximum.accumulate(elapsed - 100.0 * error_s)  # a time is then right to two digits
     following = np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)).tolist()
     last = len(elapsed) - 1
     anchors = [0]
-    for goal in (*(row for row in fixed if 0 < row < last), last):
+    for goal in (*(row for row in sorted(fixed) if 0 < row < last), last):
         begun = len(anchors)
         while anchors[-1] < goal:
             anchors.append(following[anchors[-1]] if following[anchors[-1]] < goal else goal)
         if len(anchors) > begun + 1 and following[anchors[-2]] > goal:  # too short: joined to the one before
             del anchors[-2]
-    return anchors
+    steps = np.maximum(np.diff(number[anchors]), 1)  # where another clock begins it is no difference
+    return np.concatenate(([np.nan], np.repeat(np.diff(elapsed[anchors]) / steps, np.diff(anchors))))
 
 
 def _first(clock: Clock, times: Floats) -> float:
@@ -226,7 +206,8 @@ def processes(number: Ints, elapsed_s: Floats) -> list[slice]:
     Two that write into one file at a time have clocks a little apart: theirs go back too, but not to the start.
     """
     back = (np.diff(elapsed_s) < -1.0) & (np.diff(number) <= 0)
-    anew = (elapsed_s[1:] < _STARTED * elapsed_s[:-1]) | (number[1:] <= number[:1])
+    # Half of the clock before: it has just started, also where the process goes on from a checkpoint.
+    anew = (elapsed_s[1:] < 0.5 * elapsed_s[:-1]) | (number[1:] <= number[:1])
     again = np.flatnonzero(back & anew) + 1
     edges = [0, *again.tolist(), len(number)]
     return [slice(a, b) for a, b in pairwise(edges) if b > a]

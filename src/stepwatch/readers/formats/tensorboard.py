@@ -18,13 +18,11 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars, Text, decode, fields, joined
 from stepwatch.readers.reader import NOTHING, Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, UnreadLines
-from stepwatch.settings import Value
 from stepwatch.sources import is_event_file
 
-_SURE = 1e6
 _LOSSES = (
     "train/loss", "loss/train", "train_loss", "train_loss_step", "train/loss_step", "lm loss",
     "loss_metrics/global_avg_loss", "training_loss", "training/loss", "loss", "train/total_loss", "batch_loss",
@@ -38,8 +36,6 @@ _WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is don
 _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
-_NOISES = 3.0
-_LONGEST_TIME_S = 1e9
 
 
 class _Track(NamedTuple):
@@ -51,7 +47,7 @@ class _Track(NamedTuple):
 
 
 def sniff(head: bytes) -> float:
-    return _SURE if is_event_file(head) else 0.0
+    return 1e6 if is_event_file(head) else 0.0  # nothing else begins like one
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -96,15 +92,17 @@ class _Events:
             self._tell_whole(records)
             return
         evaluations = self._evaluations()
-        given = self._given_times()
         ends = np.zeros(0, np.int64)
+        given = next((track for name in _PER_ITERATION if (track := self.track(name)) is not None), None)
         if given is not None:
-            rows, times = given
+            rows, times = given._replace(value=_joined_at(rows, given.step)), given.value
         else:
             rows, ends = self._with_ends(rows)
             times, evaluations = _between(rows, evaluations, self._starts(rows))
             times, saves = _without_saves(rows, times, settings)
-            times = _no_longer_than_usual(times, ends)
+            others = np.delete(times, ends)
+            if len(ends) and np.isfinite(others).any():  # the last save and what else ends a training lie there, too
+                times[ends] = np.fmin(times[ends], np.nanmedian(others))
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
         self._tell_rows(rows, times, records, ends)
@@ -151,14 +149,6 @@ class _Events:
         )  # fmt: skip
         return whole, places + np.arange(len(places))
 
-    def _given_times(self) -> tuple[_Track, Floats] | None:
-        for name in _PER_ITERATION:
-            track = self.track(name)
-            if track is not None:
-                loss = self._training()
-                return track._replace(value=_joined_at(loss, track.step)), track.value
-        return None
-
     def _evaluations(self) -> list[Evaluation]:
         """One for each step at which something of an evaluation was logged; it ends where its last number was."""
         tags = [tag for tag in self.scalars.tags if _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
@@ -199,11 +189,16 @@ class _Events:
             facts += [
                 Fact(line, key, value, header=name in _ARGUMENTS) for key, value in settings_from(arguments).items()
             ]
-            facts += [Fact(line, key, value) for key, value in _of_interest(arguments).items()]
+            # What is needed here and is no setting of ours: how many epochs, and when it saves.
+            epochs, every = arguments.get("num_train_epochs"), arguments.get("save_steps")
+            if isinstance(epochs, (int, float)) and 0 < epochs < 1e6:
+                facts.append(Fact(line, "num_train_epochs", float(epochs)))
+            if arguments.get("save_strategy") == "steps" and isinstance(every, int) and every > 0:
+                facts.append(Fact(line, "save_steps", every))
         return facts
 
     def _tell_rows(self, rows: _Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
-        fits = np.isfinite(times) & (times > 0) & (times < _LONGEST_TIME_S) & (rows.step >= 0)
+        fits = np.isfinite(times) & (times > 0) & (times < LONGEST_TIME_S) & (rows.step >= 0)
         loss = np.where(np.isfinite(rows.value), rows.value, np.inf)
         if ends is not None:
             loss[ends] = np.nan
@@ -258,7 +253,9 @@ def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tup
     """Seconds per step since the row before, without evaluations; and these with what they took."""
     gaps, steps = np.diff(rows.wall_s, prepend=np.nan), np.diff(rows.step, prepend=0).astype(np.float64)
     begun = starts > np.concatenate(([-np.inf], rows.wall_s[:-1]))  # a start lies between this row and the one before
-    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | (begun & (steps > 0) & _restarted(rows, starts))
+    with np.errstate(invalid="ignore"):  # a process, and not only another file: more than half of the gap lies before
+        restarted = starts - np.concatenate(([np.nan], rows.wall_s[:-1])) > 0.5 * gaps
+    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | (begun & (steps > 0) & restarted)
     usual = float(np.median(steps[~anew])) if (~anew).any() else float(rows.step[0] if len(rows.step) else 1)
     gaps = np.where(anew, rows.wall_s - starts, gaps)
     steps = np.where(anew, np.where(rows.step <= 2 * usual, rows.step, usual), steps)
@@ -285,21 +282,6 @@ def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tup
         return np.asarray((gaps - spent) / steps), told
 
 
-def _restarted(rows: _Track, starts: Floats) -> np.ndarray:
-    """Whether a process began before the row, and not only another file: more than half of the gap lies before it."""
-    before = np.concatenate(([np.nan], rows.wall_s[:-1]))
-    with np.errstate(invalid="ignore"):
-        return np.asarray(starts - before > 0.5 * (rows.wall_s - before))
-
-
-def _no_longer_than_usual(times: Floats, ends: Ints) -> Floats:
-    """Between the last steps and the runtime lie the last save and what else ends a training, too."""
-    others = np.delete(times, ends)
-    if len(ends) and np.isfinite(others).any():
-        times[ends] = np.fmin(times[ends], np.nanmedian(others))
-    return times
-
-
 def _without_saves(
     rows: _Track, times: Floats, settings: dict[str, object]
 ) -> tuple[Floats, list[tuple[int, float, float]]]:
@@ -317,7 +299,7 @@ def _without_saves(
     noise = 1.48 * float(np.median(np.abs(times[others] - usual)))
     excess = (times - usual) * steps
     cost = float(np.median(excess[holds]))
-    if cost <= _NOISES * noise * float(np.median(steps[holds])) / int(holds.sum()) ** 0.5:
+    if cost <= 3 * noise * float(np.median(steps[holds])) / int(holds.sum()) ** 0.5:
         return times, []
     cleaned = np.where(holds, times - cost / np.maximum(steps, 1), times)
     saved = ((rows.step[holds] - 1) // every * every).tolist()
@@ -336,17 +318,6 @@ def _json(content: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _of_interest(arguments: dict[str, object]) -> dict[str, Value]:
-    """What is needed here and is no setting of ours: how many epochs, and when it saves."""
-    found: dict[str, Value] = {}
-    epochs, every = arguments.get("num_train_epochs"), arguments.get("save_steps")
-    if isinstance(epochs, (int, float)) and 0 < epochs < 1e6:
-        found["num_train_epochs"] = float(epochs)
-    if arguments.get("save_strategy") == "steps" and isinstance(every, int) and every > 0:
-        found["save_steps"] = every
-    return found
 
 
 def _hyperparameters(content: bytes) -> dict[str, object]:

@@ -24,7 +24,6 @@ from stepwatch.readers.text.undo import credible, fine, gaps_of, rows_after, sta
 from stepwatch.run import IMPOSSIBLE_MFU, Checkpoint, Evaluation, Event, Fact, Fault, Floats, Ints, Iterations, Timing
 
 _WORK = "teraflops of a token"
-_REPEATS_WITHIN = 512  # lines of ranks that print the same step
 _SIZES = Line(
     "Train<er is initialized;ing starts at step {int},> with <local batch size {local}, global batch size {batch}"
     ";{int} tokens per DP rank, {tokens} tokens per train step>[, gradient accumulation steps {accumulation}], "
@@ -42,7 +41,13 @@ class _Torchtitan(LineFormat):
             records.keep(_WORK, lines, found["tflops"] / np.maximum(found["tokens_per_s"], 1))
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        told = _sizes(rest) or _mesh(rest)
+        told = _sizes(rest)
+        if not told:  # the number of cards: the product of all ways to divide the work
+            degrees = [int(found["degree"]) for found in _PARALLEL.finditer(rest)]
+            old = _OLD_MESH.match(rest)
+            if old is not None:
+                degrees = [int(part) for part in old["degrees"].split(",") if part.strip()]
+            told = {"world_size": float(math.prod(degrees))} if degrees else {}
         records.events += [Fact(number, name, value, header=name == "tokens_per_iter") for name, value in told.items()]
         return bool(told) or super().read_event(rest, prefix, number, records)
 
@@ -65,7 +70,9 @@ class _Torchtitan(LineFormat):
         timed = credible(rows.time_s)
         for line in rows.line[~timed].tolist():
             records.add_unread(line, "")
-        records.replace_rows(_of_all_cards(rows, told).take(timed))
+        cards = next((fact.value for fact in told if isinstance(fact, Fact) and fact.name == "world_size"), 1.0)
+        rows = replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)  # that of one card is printed
+        records.replace_rows(rows.take(timed))
 
 
 def _sizes(line: str) -> dict[str, float]:
@@ -82,15 +89,6 @@ def _sizes(line: str) -> dict[str, float]:
     return told
 
 
-def _mesh(line: str) -> dict[str, float]:
-    """The number of cards: the product of all ways to divide the work."""
-    degrees = [int(found["degree"]) for found in _PARALLEL.finditer(line)]
-    old = _OLD_MESH.match(line)
-    if old is not None:
-        degrees = [int(part) for part in old["degrees"].split(",") if part.strip()]
-    return {"world_size": float(math.prod(degrees))} if degrees else {}
-
-
 def _once(rows: Iterations, starts: Ints) -> Iterations:
     """Each step of a process once: ranks repeat its line, those of a first stage without its loss, and earlier."""
     if bool((np.diff(rows.number) > 0).all()):
@@ -100,7 +98,7 @@ def _once(rows: Iterations, starts: Ints) -> Iterations:
     told = ~((rows.loss < 0) & np.isin(step, step[rows.loss >= 0]))
     rows, process = rows.take(told), process[told]
     order = np.lexsort((rows.loss, rows.number, process))
-    again = np.diff(order) < _REPEATS_WITHIN
+    again = np.diff(order) < 512  # lines of ranks that print the same step
     for column in (process, rows.number, rows.loss):
         again &= column[order[1:]] == column[order[:-1]]
     kept = np.ones(len(rows), bool)
@@ -174,12 +172,6 @@ def _tokens(rows: Iterations, facts: Sequence[Event], starts: Ints, by_clock: Fl
         elif told.get("tokens_per_iter"):
             tokens[start:end] = told["tokens_per_iter"] / (told.get("world_size") or told.get("ranks") or 1)
     return tokens
-
-
-def _of_all_cards(rows: Iterations, facts: Sequence[Event]) -> Iterations:
-    """The rate is that of one card."""
-    cards = next((fact.value for fact in facts if isinstance(fact, Fact) and fact.name == "world_size"), 1.0)
-    return replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)
 
 
 FORMAT = _Torchtitan(

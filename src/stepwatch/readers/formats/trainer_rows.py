@@ -25,13 +25,9 @@ from stepwatch.readers.formats.running import (
     processes,
     step_times,
 )
-from stepwatch.readers.records import LINE_OF, Records
+from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
-_LEAST_OVERLAP = 0.25
-_MOST_STEPS = 1e12
-_LEAST_S = 1e-6
-_LEAST_RATES = 4
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
 _ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
 _LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
@@ -64,7 +60,8 @@ class TrainerRows:
         self.evaluations = records.table("eval", 7)
         self.summaries = records.table("summary", 6)
         self.ended = records.table("ended", 1)
-        self.total = self._total_told()
+        facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
+        self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
         self.bars = self._training_bars(records.table("bar", 5))
         self.marks = self._marks()
         self.saves = self._saves(*self.marks[:2])
@@ -75,20 +72,18 @@ class TrainerRows:
             self._without_clock()
             return
         pieces = processes(number, elapsed)
-        edges = [self._begin(line[piece.start - 1], line[piece.start]) for piece in pieces[1:]] + [math.inf]
+        edges = []
+        for piece in pieces[1:]:  # a process begins with its empty bar, if one was drawn before its first position
+            place = int(np.searchsorted(self._empty, line[piece.start - 1], side="right"))
+            edges.append(min([float(line[piece.start]), *self._empty[place : place + 1].tolist()]))
         begin = -math.inf
-        for piece, end in zip(pieces, edges, strict=True):
+        for piece, end in zip(pieces, [*edges, math.inf], strict=True):
             inside = first_draws(number[piece])
             marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
             if len(inside):
-                process = self._process(_Process(begin, float(end), line[piece][inside], number[piece][inside]))
+                process = self._process(_Process(begin, end, line[piece][inside], number[piece][inside]))
                 self._tell_process(process, marks, len(pieces) > 1)
-            begin = float(end)
-
-    def _begin(self, last: float, first: float) -> float:
-        """Where a process begins: with the empty bar between the last position before it and its first, if drawn."""
-        place = int(np.searchsorted(self._empty, last, side="right"))
-        return float(self._empty[place]) if place < len(self._empty) and self._empty[place] < first else first
+            begin = end
 
     @cached_property
     def _empty(self) -> Floats:
@@ -96,15 +91,27 @@ class TrainerRows:
         return np.asarray(self.bars[self.bars[:, 1] == 0, 0])
 
     def _process(self, bare: _Process) -> _Process:
-        known = bare._replace(per_epoch=self._steps_per_epoch(bare))
-        lines, epochs = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
-        return known._replace(late=_late(_by_place(lines, known), epochs, epochs * known.per_epoch))
+        """With its steps per epoch, by the summary or by the planned ends: an epoch that was only seen is no end."""
+        ended = bare.of(self.summaries)
+        if len(ended) and ended[-1, 3] > 0:
+            done = int(bare.number[-1]) if len(bare.number) else self._steps_done
+            per_epoch = (done or math.nan) / float(ended[-1, 3])
+        else:
+            begun = bare.line[0] if len(bare.line) else math.inf
+            told = bisect_right(self._planned_epochs, begun, key=LINE_OF)
+            epochs = self._planned_epochs[told - 1].value if told else math.nan
+            seen = np.unique(self.losses[np.isfinite(self.losses[:, 2]), 2])
+            if not told and not len(bare.line) and len(seen) > 1:
+                # Where the last dictionary stands at the end of an epoch; elsewhere the run may have been stopped.
+                whole = math.ceil(seen[-1] - 1e-3)
+                epochs = whole if whole - seen[-1] < median(np.diff(seen)) else math.nan
+            steps = self._last_at(begun) if len(bare.line) else self._steps_in_all()
+            per_epoch = steps / epochs if steps and epochs > 0 else math.nan
+        lines, places = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
+        late = _late(_by_place(lines, bare), places, places * per_epoch)
+        return bare._replace(per_epoch=per_epoch, late=late)
 
     # --- which bar, which clock ---
-
-    def _total_told(self) -> set[float]:
-        facts = {float(f.value) for f in self.records.events if isinstance(f, Fact) and f.name == "max_iters"}
-        return facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
 
     def _training_bars(self, bars: np.ndarray) -> np.ndarray:
         """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
@@ -119,7 +126,14 @@ class TrainerRows:
             votes = Counter({max(longest, key=lambda total: longest[total]): 1} if longest else {})
         if not votes:
             return bars[:0]
-        best = self._totals_of_summaries(bars) or {votes.most_common(1)[0][0]}
+        # Totals that are the rate in a summary by its time, as far as its digits tell them.
+        totals = np.unique(bars[:, 2])
+        steps = self.summaries[:, 1] * self.summaries[:, 2]
+        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
+        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
+        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
+        best = {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
+        best = best or {votes.most_common(1)[0][0]}
         chosen = bars[np.isin(bars[:, 2], list(best))]
         begin, end = chosen[0, 0], chosen[-1, 0]
         # Another run in the same log, where it does not lie between the lines of this one.
@@ -129,15 +143,6 @@ class TrainerRows:
                 chosen = np.concatenate((chosen, others))
         return np.asarray(chosen[np.argsort(chosen[:, 0], kind="stable")])
 
-    def _totals_of_summaries(self, bars: np.ndarray) -> set[float]:
-        """Totals of bars that are the rate in a summary by its time, as far as its digits tell them."""
-        totals = np.unique(bars[:, 2])
-        steps = self.summaries[:, 1] * self.summaries[:, 2]
-        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
-        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
-        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
-        return {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
-
     def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
         """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""
         clocked = self.told[np.isfinite(self.told[:, 1]) & np.isfinite(self.told[:, 3])]
@@ -146,19 +151,16 @@ class TrainerRows:
             marks = self.bars[self.bars[:, 1] > 0]
             error = np.full(len(marks), WHOLE_SECONDS)
             return marks[:, 0], marks[:, 1].astype(np.int64), marks[:, 3], error, marks[:, 4]
-        clocked = np.concatenate((clocked, self._evaluated_last(clocked)))
-        number = clocked[:, 1].astype(np.int64)
-        return clocked[:, 0], number, clocked[:, 3], clocked[:, 4], np.full(len(clocked), np.nan)
-
-    def _evaluated_last(self, clocked: np.ndarray) -> np.ndarray:
-        """The evaluation after the last step, where no loss tells its clock any more: it began so much before."""
+        # The evaluation after the last step, where no loss tells its clock any more: it began so much before.
         rows = self.evaluations
         begun = rows[:, 5] - rows[:, 4]
         later = (rows[:, 2] > clocked[-1, 1]) & (rows[:, 0] > clocked[-1, 0]) if len(clocked) else rows[:, 0] < 0
-        first = np.flatnonzero(later & (begun >= 0))[:1]
-        unknown = np.full(len(first), np.nan)
-        error = np.full(len(first), WHOLE_SECONDS)
-        return np.stack((rows[first, 0], rows[first, 2], unknown, begun[first], error, unknown), axis=1)
+        last = np.flatnonzero(later & (begun >= 0))[:1]
+        unknown, error = np.full(len(last), np.nan), np.full(len(last), WHOLE_SECONDS)
+        evaluated = np.stack((rows[last, 0], rows[last, 2], unknown, begun[last], error, unknown), axis=1)
+        clocked = np.concatenate((clocked, evaluated))
+        number = clocked[:, 1].astype(np.int64)
+        return clocked[:, 0], number, clocked[:, 3], clocked[:, 4], np.full(len(clocked), np.nan)
 
     # --- numbers ---
 
@@ -177,7 +179,7 @@ class TrainerRows:
         if len(self.bars):
             return int(self.bars[-1, 2])
         steps = float(self.summaries[-1, 1] * self.summaries[-1, 2]) if len(self.summaries) else math.nan
-        return round(steps) if 0 <= steps < _MOST_STEPS else 0
+        return round(steps) if 0 <= steps < LARGEST_KEPT else 0
 
     @cached_property
     def _steps_done(self) -> int:
@@ -186,38 +188,23 @@ class TrainerRows:
         if not len(end):
             return planned
         step, epoch = float(end[0, 5]), float(end[0, 3])
-        if 0 < step < _MOST_STEPS:
+        if 0 < step < LARGEST_KEPT:
             return int(step)
         rates = self.records.table("rate", 3)
         epochs = self._planned_epochs[-1].value if self._planned_epochs else _end_of_rates(rates[:, 1], rates[:, 2])
         if 0 < epoch < (1 - _LITTLE) * epochs:
             return round(planned * epoch / epochs)
-        return planned if self.total or len(self.bars) else self._refined(planned, end[0])
-
-    def _refined(self, steps: int, end: Floats) -> int:
-        """Steps by the digits of a rate as the save of the last one tells them, or losses at equal distances."""
-        doubt = float(max(end[1], steps)) * _LAST_DIGIT
+        if self.total or len(self.bars):
+            return planned
+        # By the digits of a rate: what the save of the last step tells, or losses at equal distances, is nearer.
+        doubt = float(max(end[0, 1], planned)) * _LAST_DIGIT
         saved = max((save.at or 0 for save in self.saves), default=0)
-        if saved > 0 and abs(saved - steps) <= doubt:
+        if saved > 0 and abs(saved - planned) <= doubt:
             return saved
-        epochs = self.losses[:, 2]
-        at_end = len(epochs) > 0 and epochs[-1] == end[3] > 0
-        even = _evenly(epochs, steps / float(end[3]), doubt) if at_end else None
-        return steps if even is None else int(even[-1])
-
-    def _steps_per_epoch(self, process: _Process) -> float:
-        """By the summary, where the training ended, or by the planned ends; an epoch that was only seen is no end."""
-        ended = process.of(self.summaries)
-        if len(ended) and ended[-1, 3] > 0:
-            done = int(process.number[-1]) if len(process.number) else self._steps_done
-            return (done or math.nan) / float(ended[-1, 3])
-        begun = process.line[0] if len(process.line) else math.inf
-        told = bisect_right(self._planned_epochs, begun, key=LINE_OF)
-        epochs = self._planned_epochs[told - 1].value if told else math.nan
-        if not told and not len(process.line):
-            epochs = _whole_end(self.losses[:, 2])
-        steps = self._last_at(begun) if len(process.line) else self._steps_in_all()
-        return steps / epochs if steps and epochs > 0 else math.nan
+        losses = self.losses[:, 2]
+        at_end = len(losses) > 0 and losses[-1] == epoch > 0
+        even = _evenly(losses, planned / epoch, doubt) if at_end else None
+        return planned if even is None else int(even[-1])
 
     @cached_property
     def _facts(self) -> dict[str, list[Fact]]:
@@ -274,7 +261,7 @@ class TrainerRows:
         measured = median(times) > 0
         if several and not measured:
             return
-        times = np.maximum(times, _LEAST_S) if measured else np.full(len(times), np.nan)
+        times = np.maximum(times, 1e-6) if measured else np.full(len(times), np.nan)
         loss = _by_number(number, loss_at, losses[:, 1])
         stamps = _by_number(number, loss_at, losses[:, 3])
         lines = line.astype(np.int64)
@@ -303,11 +290,7 @@ class TrainerRows:
             events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
         if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever it was to end
             events.append(Fact(line=int(process.line[-1]), name="max_iters", value=int(process.number[-1])))
-        self._tell_sizes(process)
-
-    def _tell_sizes(self, process: _Process) -> None:
-        """What follows from several lines: tokens of an iteration, the number of cards."""
-        events, line = self.records.events, int(process.line[0])
+        # What follows from several lines: tokens of an iteration, the number of cards.
         counted = process.of(self.told)
         counted = counted[np.isfinite(counted[:, 5]) & (counted[:, 5] > 0)]
         epochs = at_lines(counted[:, 0], self.losses[:, 0], self.losses[:, 2])
@@ -335,15 +318,19 @@ class TrainerRows:
         at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], at)
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
         for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
-            rows[row, 4] = self._since_loss(at[row], rows[row, 5], rows[row, 0])
+            # LLaMA-Factory tells no cost, but the clock before and after it.
+            told = self._told_at.get(at[row], [])
+            place = bisect_left(told, rows[row, 0], key=lambda each: float(self.told[each, 0])) - 1
+            since = rows[row, 5] - self.told[told[place], 3] if place >= 0 else math.nan
+            rows[row, 4] = since if since > 0 else math.nan
         losses, seconds, stamps = (_known(rows[:, column]) for column in (3, 4, 6))
         ended = max(process.of(self.summaries)[:, 0], default=math.inf)
         again: set[tuple[int, float | None, float | None]] = set()
         found: dict[int, Evaluation] = {}
         lines = rows[:, 0].astype(np.int64).tolist()
         if bool((np.diff(at) > 0).all()):
-            told = zip(lines, at.tolist(), repeat(None), losses, seconds, stamps, strict=False)
-            return list(map(tuple.__new__, repeat(Evaluation), told))
+            columns = zip(lines, at.tolist(), repeat(None), losses, seconds, stamps, strict=False)
+            return list(map(tuple.__new__, repeat(Evaluation), columns))
         for row_line, place, loss, took, stamp in zip(lines, at.tolist(), losses, seconds, stamps, strict=True):
             seen = found.get(place)
             if seen is None:
@@ -354,13 +341,6 @@ class TrainerRows:
                     again.add((place, loss, took))
                     found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
         return list(found.values())
-
-    def _since_loss(self, number: float, elapsed: float, line: float) -> float:
-        """LLaMA-Factory tells no cost, but the clock before and after it."""
-        rows = self._told_at.get(number, [])
-        place = bisect_left(rows, line, key=lambda row: float(self.told[row, 0])) - 1
-        before = float(self.told[rows[place], 3]) if place >= 0 else math.nan
-        return elapsed - before if elapsed > before else math.nan
 
     @cached_property
     def _told_at(self) -> dict[float, list[int]]:
@@ -383,7 +363,10 @@ class TrainerRows:
         inside = first_draws(number)
         rows, number = rows[inside], number[inside]
         if not len(rows):
-            self._summary_alone()
+            if self._steps_done and len(self.summaries):
+                line = int(self.summaries[-1, 0])
+                self._add_last(self._mean_of_run([], line))
+                self._tell_end(line)
             return
         if math.isnan(process.per_epoch):
             process = process._replace(line=rows[:, 0], number=number)
@@ -413,12 +396,6 @@ class TrainerRows:
         number, line = np.array([self._steps_done]), self.summaries[-1:, 0].astype(np.int64)
         self.records.add_rows(number=number, time_s=np.array([time_s]), line=line)
 
-    def _summary_alone(self) -> None:
-        if self._steps_done and len(self.summaries):
-            line = int(self.summaries[-1, 0])
-            self._add_last(self._mean_of_run([], line))
-            self._tell_end(line)
-
     def _tell_end(self, line: int) -> None:
         last = self._steps_done if len(self.summaries) else self._steps_in_all()
         if last:
@@ -433,22 +410,13 @@ def _by_place(lines: Floats, process: _Process) -> Floats:
     return np.where(places >= 0, process.number[np.clip(places, 0, None)], np.nan)
 
 
-def _whole_end(epochs: Floats) -> float:
-    """The epochs of a run whose last dictionary stands at the end of one of them; else nan: it may have stopped."""
-    epochs = np.unique(epochs[np.isfinite(epochs)])
-    if len(epochs) < 2:
-        return math.nan
-    whole = math.ceil(epochs[-1] - 1e-3)
-    return whole if whole - epochs[-1] < median(np.diff(epochs)) else math.nan
-
-
 def _end_of_rates(epochs: Floats, rates: Floats) -> float:
     """The epoch at which learning rates that fall in a line, as they do unless told otherwise, come to 0; else nan."""
     known = np.isfinite(epochs) & np.isfinite(rates)
     epochs, rates = epochs[known], rates[known]
     top = int(rates.argmax()) if len(rates) else 0
     epochs, rates = epochs[top:], rates[top:]
-    if len(rates) < _LEAST_RATES or not (rates[-1] < rates[0] and epochs[-1] > epochs[0]):
+    if len(rates) < 4 or not (rates[-1] < rates[0] and epochs[-1] > epochs[0]):
         return math.nan
     slope = (rates[-1] - rates[0]) / (epochs[-1] - epochs[0])
     if (np.abs(rates - rates[0] - slope * (epochs - epochs[0])) > _LITTLE / 2 * rates[0]).any():
@@ -521,5 +489,5 @@ def _done(number: Ints, elapsed: Floats, rate: Floats, drawn_zero: bool) -> int:
     if not (drawn_zero or first <= 1 or first <= apart):
         return 0
     later = float(elapsed[-1] - elapsed[0]) / max(int(number[-1]) - first, 1)
-    resumed = first > apart and float(elapsed[0]) / first < _LEAST_OVERLAP * later
+    resumed = first > apart and float(elapsed[0]) / first < later / 4  # most of them it cannot have done itself
     return min(apart, first) if resumed else first

@@ -41,7 +41,12 @@ def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, .
     card, count = _card(_object(files.get(_METADATA, b"")))
     if count == 1:  # of several that are there, a run may use fewer
         told.setdefault("world_size", 1)
-    return tuple(_completed(run, told, card) for run in runs)
+    whole = []
+    for run in runs:
+        said = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
+        settings = run.settings.beneath(Settings.of(Origin.LOG, told)).beneath(said)
+        whole.append(replace(run, settings=settings, gpu_text=run.gpu_text or card))
+    return tuple(whole)
 
 
 def with_summary(source: Source) -> Source:
@@ -50,12 +55,6 @@ def with_summary(source: Source) -> Source:
     if is_cut_json(summary) and not source.text.strip():
         raise cut_off(_SUMMARY)
     return source._replace(text=summary) if sniff(summary) else source
-
-
-def _completed(run: Run, told: Mapping[str, Value], card: str | None) -> Run:
-    said = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
-    settings = run.settings.beneath(Settings.of(Origin.LOG, told)).beneath(said)
-    return replace(run, settings=settings, gpu_text=run.gpu_text or card)
 
 
 def _settings(text: bytes) -> dict[str, Value]:

@@ -22,7 +22,7 @@ KINDS: Mapping[str, str] = {
     "figure": r"[\d.]{1,12}",  # with two points it is none, and the line is not understood
     "float": FLOAT,  # which may be nan or inf
     "whole": r"(?>\d+(?:,\d{3}(?!\d))*)",  # perhaps with commas between thousands
-    "count": r"\d[\d,]*",
+    "count": r"\d+(?:,\d+)*",
     "amount": r"\d[\d.,]*\s?[KMBkmb]?",
     "clock": r"\d{1,6}(?::\d\d){1,2}(?:\.\d{1,9})?(?![\d:])",
     "duration": r"\d{1,7}[dhms](?: \d{1,7}[dhms]){0,3}",
@@ -101,29 +101,40 @@ class Line:
 
     @cached_property
     def _patterns(self) -> list[_Pattern]:
-        return [_Pattern(self.statement), *(_Pattern("{any}" + piece) for piece in self.pieces)]
+        """Of the statement, of the pieces that are needed, and of the others."""
+        pieces = [_Pattern("{any}" + piece) for piece in self.pieces]
+        return [_Pattern(self.statement), *sorted(pieces, key=lambda piece: not piece.has(self.needs))]
+
+    @cached_property
+    def _needed(self) -> int:
+        """How many of the pieces are needed, of which one has to be there."""
+        return sum(pattern.has(self.needs) for pattern in self._patterns)
 
     def find(self, line: str) -> Found | None:
         """What the line says, from its beginning on; None where it is another one."""
-        head = self._patterns[0]
-        match = head.compiled.match(line) if head.letters in line else None
+        head, *others = self._patterns
+        match = head.match(line)
         if match is None:
             return None
+        pieces = [(head, match)]
+        for place, other in enumerate(others, start=1):
+            piece = other.match(line, match.end())
+            if piece is not None:
+                pieces.append((other, piece))
+            if place == self._needed and len(pieces) == 1:
+                return None
         texts: dict[str, str] = {}
         spans: list[tuple[int, int, Field]] = []
-        whole = True
-        for pattern in self._patterns:
-            found = match if pattern is head else pattern.compiled.match(line, match.end())
+        whole = len(pieces) == len(self._patterns)
+        for pattern, piece in pieces:
             for field in pattern.fields:
-                begin, end = found.span(field.group) if found is not None else (-1, -1)
-                if found is None or begin < 0:
+                begin, end = piece.span(field.group)
+                if begin < 0:
                     whole = False
                 elif field is not pattern.opens:
                     spans.append((begin, end, field))
                     if field.name:
-                        texts.setdefault(field.name, found[field.group])
-        if self.needs and not any(name in texts for name in self.needs):
-            return None
+                        texts.setdefault(field.name, piece[field.group])
         begin = match.end(head.opens.group) if head.opens else 0
         return Found(texts, sorted(spans), begin, match.end(), whole)
 
@@ -135,7 +146,7 @@ class Line:
     @cached_property
     def marks(self) -> tuple[bytes, ...]:
         """Letters of which every such line has some."""
-        needed = [each.letters for each in self._patterns if any(field.name in self.needs for field in each.fields)]
+        needed = [pattern.letters for pattern in self._patterns if pattern.has(self.needs)]
         return self.marks_of_time or tuple(letters.encode() for letters in needed or [self._patterns[0].letters])
 
     @cached_property
@@ -163,6 +174,12 @@ class _Pattern:
         self.compiled = re.compile(source, re.DOTALL)
         self.opens = self.fields[0] if statement.startswith("{any}") else None
         """What stands before the rest, where that is left open."""
+
+    def match(self, line: str, begin: int = 0) -> re.Match[str] | None:
+        return self.compiled.match(line, begin) if self.letters in line else None
+
+    def has(self, names: tuple[str, ...]) -> bool:
+        return any(field.name in names for field in self.fields)
 
     def _sequence(self, tokens: list[re.Match[str]], at: int, depth: int = 0) -> tuple[str, int]:
         """The tokens up to the bracket that closes as an expression, and the place of that bracket."""

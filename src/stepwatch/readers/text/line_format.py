@@ -12,8 +12,8 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import Reader, Untimed
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.reader import MOST_SNIFFED, Reader, Untimed
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line, value_of
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
@@ -39,9 +39,7 @@ SURROUNDINGS = (
     b"Quadro ", b"Instinct ", b"TITAN ",
 )  # fmt: skip
 """Letters of which every line has some that a fault or a card is read from."""
-LONGEST_TIME_S = 1e9
 _TEXTS = ("any", "rest", "name", "word", "quoted")
-_MOST_SNIFFED = 60
 
 
 def read_surroundings(rest: str, number: int, records: Records) -> bool:
@@ -237,7 +235,7 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True
     lines: list[str] = []
     for mark in marks:
         at = head.find(mark)
-        while at >= 0 and len(lines) < _MOST_SNIFFED:
+        while at >= 0 and len(lines) < MOST_SNIFFED:
             begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
             begin = max(begin, at - LONGEST_LINE // 2)
             line = head[begin : end if end >= 0 else len(head)][:LONGEST_LINE].decode("utf-8", "replace")

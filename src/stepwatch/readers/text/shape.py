@@ -95,14 +95,18 @@ class Until:
     name: str = ""
 
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
-        begin, count = at, np.full(len(at), 8)
+        stop = at + bytes_before(block.words[at], self.letter)
+        rows = np.flatnonzero((stop == at + 8) & (stop < ends))
         for _ in range(_WIDEST):
-            count = bytes_before(block.words[np.minimum(at, ends)], self.letter)
-            at = at + count
-            if (count < 8).all():
+            if not len(rows):
                 break
-        stop = np.minimum(at, ends)
-        return (stop - begin >= self.least) & ((count < 8) | (stop == ends)), stop, None
+            count = bytes_before(block.words[stop[rows]], self.letter)
+            stop[rows] += count
+            rows = rows[(count == 8) & (stop[rows] < ends[rows])]
+        stop = np.minimum(stop, ends)
+        fits = stop - at >= self.least
+        fits[rows] = False
+        return fits, stop, None
 
 
 @dataclass(slots=True)
@@ -150,9 +154,13 @@ class Shape(NamedTuple):
         """The shape of a line that was read, and of what stood before it; None where it is of no use for others."""
         steps = _Steps()
         at = found.begin
+        before = (-1, -1)
         for begin, end, field in found.spans:
+            if (begin, end) == before and end > begin:
+                continue  # of two names for it one is enough
             if begin < at:
                 return None
+            before = begin, end
             steps.add_text(line[at:begin], found.end - at)
             if field.kind in _FIGURES:
                 steps.add(Figure(field.name, field.kind))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from stepwatch.readers.records import LONGEST_TIME_S
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations
 
-_LONGEST_TIME_S = 1e9
 _WHOLE_SECONDS, _MILLISECONDS = 1.0, 1e-3
 _FINE_ENOUGH = 200  # ticks of the clock, so that a time from it is good to half a per cent
 
@@ -47,7 +47,7 @@ def without(rows: Iterations, steps: Ints, events: Sequence[Evaluation | Checkpo
 
 def credible(times: Floats) -> np.ndarray:
     """Which times can be those of an iteration."""
-    return np.asarray((times >= 0) & (times <= _LONGEST_TIME_S))
+    return np.asarray((times >= 0) & (times <= LONGEST_TIME_S))
 
 
 def fine(seconds: Floats, stamps: Floats) -> np.ndarray:

@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -187,11 +188,11 @@ def test_gz_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 def test_gz_bomb_stops_at_the_limit(tmp_path: Path) -> None:
-    bomb = gzip.compress(b"0" * 200_000_000)
+    bomb = gzip.compress(b"0" * 50_000_000)
     began = time.process_time()
     with pytest.raises(UnreadableInput, match="larger"):
         from_file(a_file(tmp_path, bomb), limit=1_000_000)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 0.5
 
 
 # --- xz, bzip2, zstd -------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ def test_xz_and_bzip2_are_known_by_their_content(tmp_path: Path, compress: Calla
     assert from_file(a_file(tmp_path, compress(LOG.encode()) * 3)).text.decode() == LOG * 3
 
 
-@pytest.mark.parametrize("compress", [lzma.compress, bz2.compress])
+@pytest.mark.parametrize("compress", [partial(lzma.compress, preset=0), bz2.compress], ids=["xz", "bzip2"])
 def test_xz_and_bzip2_cut_short_give_what_they_hold(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     rng = random.Random(1)
     text = "".join(f"iter {i}: loss {rng.random():.9f}, time 100.00ms\n" for i in range(60_000)).encode()

@@ -27,7 +27,7 @@ from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 from stepwatch.units import Interval
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.builders import Saves, Truth, a_log
 
 PLAIN = Truth(max_iters=2000, eval_interval=500, log_interval=10)

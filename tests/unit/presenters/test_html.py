@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -34,18 +35,19 @@ from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_file, from_text
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 import itertools
 
 from tests.builders import Truth, a_log
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}</script>"
 CUT = Truth(max_iters=2000, eval_interval=500, log_interval=10, kept=0.5, stall_share=0.02)
 MIB = 2**20
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 
+@cache
 def a_report(text: str, source: str = "train.log") -> Report:
     runs = read(from_text(text, source))
     analyses = [analyse(run, find_gpu("4070"), "user") for run in runs]
@@ -54,6 +56,16 @@ def a_report(text: str, source: str = "train.log") -> Report:
 
 def a_plan(**settings: int | str) -> Plan:
     return plan(Settings.of(Origin.USER, dict(settings)), find_gpu("4070"), claim="20ms")
+
+
+BODIES: dict[object, Body] = {}
+
+
+def the_body(language: str, *, static: bool = True) -> Body:
+    """Of the usual run; drawn once."""
+    if (language, static) not in BODIES:
+        BODIES[language, static] = report_body(a_report(a_log(CUT)), language, static=static)
+    return BODIES[language, static]
 
 
 def report_body(report: Report, language: str, *, static: bool = True, **options: bool) -> Body:
@@ -192,12 +204,9 @@ def hostile_report() -> Report:
     return replace(report, runs=runs, remarks=(finding,))
 
 
-def test_hostile_text_stays_text() -> None:
-    report = hostile_report()
-    plain, hostile = (
-        Seen(whole_page(found, "en", with_lines=True)) for found in (a_report(a_log(CUT)), report)
-    )
-    assert len(hostile.all("script")) == len(plain.all("script"))
+def test_hostile_text_stays_text(seen: Seen) -> None:
+    hostile = Seen(whole_page(hostile_report(), "en", with_lines=True))
+    assert len(hostile.all("script")) == len(seen.all("script"))
     assert hostile.all("img") == []
     assert "<script>alert(1)</script>" in hostile.text  # as text, where a reader sees it
     assert "{{7*7}}" in hostile.text
@@ -272,7 +281,7 @@ def plainly(text: str) -> str:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_page_says_what_the_note_says(language: str) -> None:
     report = a_report(a_log(CUT))
-    text = plainly(Seen(report_body(report, language).html).text)
+    text = plainly(Seen(the_body(language).html).text)
     told = sentences_of(document_of(report))
     assert len(told) > 20
     assert [message.key for message in told if plainly(say(message, language)) not in text] == []
@@ -296,8 +305,8 @@ def test_a_plan_has_a_page_of_its_own() -> None:
 
 def test_lines_that_were_not_understood_are_shown_on_request() -> None:
     report = hostile_report()
-    assert "<pre>" in report_body(report, "en", with_lines=True).html
-    assert "<pre>" not in report_body(report, "en").html
+    assert "<pre>" in report_body(report, "en", static=False, with_lines=True).html
+    assert "<pre>" not in report_body(report, "en", static=False).html
 
 
 # --- for every reader -------------------------------------------------------------------------------------------
@@ -305,7 +314,7 @@ def test_lines_that_were_not_understood_are_shown_on_request() -> None:
 
 @pytest.mark.parametrize("static", [True, False])
 def test_each_chart_has_a_title_a_drawing_and_a_table(static: bool) -> None:
-    body = report_body(a_report(a_log(CUT)), "en", static=static)
+    body = the_body("en", static=static)
     found = Seen(body.html)
     figures = found.all("figure", class_="chart")
     assert [item["data-chart"] for item in found.all("div", class_="drawing")]
@@ -331,14 +340,14 @@ def test_a_figure_is_not_parted_from_its_unit() -> None:
     report = a_report(a_log(CUT))
     shown = say(headline(report.analyses[0]), "en")
     assert held(shown) != shown
-    assert held(shown) in report_body(report, "en").html
+    assert held(shown) in the_body("en").html
 
 
 def test_the_style_knows_dark_and_paper_and_swaps_every_colour_of_a_drawing() -> None:
     sheet = page.style()
     assert "@media print" in sheet
     assert "prefers-color-scheme: dark" in sheet
-    body = report_body(a_report(a_log(CUT)), "en")
+    body = the_body("en")
     used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{3,6})"', body.html))
     assert used
     assert used <= set(re.findall(r'\[(?:fill|stroke)="(#[0-9a-f]+)"\]', sheet))

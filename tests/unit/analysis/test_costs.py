@@ -1,7 +1,7 @@
 """The figures of planted logs, to the fifth digit: an estimator changes because that is meant, never by the way.
 
 What was planted is checked elsewhere; here every weight, prior and doubt of the analysis has a log whose answer moves
-with it. After a change that is meant: `python -m tests.unit.test_figures` writes the table anew.
+with it. After a change that is meant: `python -m tests.unit.analysis.test_costs` writes the table anew.
 """
 
 from __future__ import annotations
@@ -153,9 +153,31 @@ LOGS: dict[str, Callable[[], Analysis]] = {
     "outside, once": lambda: llm_c(200, 0),
     "outside, both apart": lambda: llm_c(40, 30),
     "outside, both at once": lambda: llm_c(50, 50),
+    "one of three evaluations stalls": lambda: stalled_evaluation(),
+    "thirteen rows that drift": lambda: analyse(a_run(drifting(13))),
     "recorded": lambda: recorded(data_s=0.02, device_s=0.15),
     "recorded, behind": lambda: recorded(device_s=0.26, before_s=9.0),
 }
+
+
+def stalled_evaluation() -> Analysis:
+    """One of three evaluations takes three times as long."""
+    text = ""
+    for number in range(11, 171):
+        slow = 0 if number % 50 else 15000 if number == 100 else 5000
+        text += f"step {number}: train loss 3.0, val loss 3.0\n" if slow else ""
+        text += f"iter {number}: loss 3.0, time {100 + slow:.2f}ms\n"
+    return analyse(a_run(text))
+
+
+def drifting(rows: int) -> str:
+    """The first iteration evaluates, and one more; the steps between become shorter."""
+    times = [9000.0, *(200.0 * 0.93**row for row in range(rows)), 4000.0]
+    text = "step 0: train loss 4.0, val loss 4.0\n"
+    for number, time in enumerate(times):
+        text += f"step {number}: train loss 3.0, val loss 3.0\n" if number == len(times) - 1 else ""
+        text += f"iter {number}: loss 3.0, time {time:.2f}ms, mfu -100.00%\n"
+    return text
 
 
 def figures(a: Analysis) -> dict[str, Any]:

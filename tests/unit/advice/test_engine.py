@@ -8,7 +8,18 @@ from dataclasses import replace
 
 import pytest
 from tests.builders import Saves, Truth
-from tests.unit.test_advice import GPT2_SHAPE, LARGE, SPILLING, TINY, USUAL, analysed, eager, on_log, on_plan, rules_of
+from tests.unit.advice.test_advice import (
+    GPT2_SHAPE,
+    LARGE,
+    SPILLING,
+    TINY,
+    USUAL,
+    analysed,
+    eager,
+    on_log,
+    on_plan,
+    rules_of,
+)
 
 from stepwatch.advice.case import Case
 from stepwatch.advice.checkpoints import async_saving, faster_storage, save_apart, save_on_improvement

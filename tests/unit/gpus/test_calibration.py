@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.calibrations import a_calibration, attention_s, figure, head_s, layer_s
-from tests.unit.test_driver import Device, Driver
+from tests.unit.gpus.test_driver import Device, Driver
 
 from stepwatch.cli import main
 from stepwatch.errors import InputError, UnknownGpu
@@ -21,7 +21,8 @@ from stepwatch.estimator.measured import interpolated, measured_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
-from stepwatch.gpus.choice import as_card, card_of_this_machine, named_card
+from stepwatch.gpus.choice import named_card
+from stepwatch.gpus.this_machine import as_card, card_of_this_machine
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.builders import Truth, a_log
-from tests.unit.test_analysis import lines
+from tests.unit.analysis.test_analysis import lines
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis import findings as module

@@ -11,10 +11,10 @@ from stepwatch import readers
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
-from stepwatch.readers.lines import LineFormat
+from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.sources import from_text
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "contributing.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "contributing.md"
 EXAMPLE = re.compile(r"<!-- toy format -->\n```python\n(.*?)```", re.DOTALL)
 
 

@@ -19,7 +19,7 @@ from stepwatch.gpus.variants import PREFERENCES
 
 TERA = 1e12
 CATALOGUE = Path(stepwatch.gpus.__file__).with_name("catalogue.tsv")
-SOURCES = Path(__file__).parents[2] / "docs" / "gpus-sources.md"
+SOURCES = Path(__file__).parents[3] / "docs" / "gpus-sources.md"
 
 
 def refusal(name: str) -> tuple[str, str]:

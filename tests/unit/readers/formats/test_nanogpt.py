@@ -13,7 +13,7 @@ from stepwatch.readers import detect, read
 from stepwatch.run import Run, Timing
 from stepwatch.sources import Source, from_text, normalise
 
-SEEDS = Path(__file__).resolve().parents[3] / "shared" / "seeds"
+SEEDS = Path(__file__).resolve().parents[5] / "shared" / "seeds"
 LINE = "iter 100: loss 4.2000, time 168.60ms, mfu 3.21%"
 
 
@@ -345,7 +345,7 @@ def seeds_with_logs() -> list[str]:
     return [text for text in texts + blocks if "time 1" in text or "time 5" in text]
 
 
-@pytest.mark.parametrize("text", seeds_with_logs() or [f"```\n{LINE}\n```"], ids=lambda text: f"{hash(text) % 1000}")
+@pytest.mark.parametrize("text", seeds_with_logs() or [f"```\n{LINE}\n```"], ids=lambda text: f"{len(text)} letters")
 def test_notes_that_quote_a_log_are_answered_whole_or_by_their_blocks(text: str) -> None:
     assert len(the_run(text).iterations) > 0
 

@@ -22,14 +22,15 @@ from stepwatch.presenters import CHARTS, PLAN_CHARTS, document_of, vega
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.pictures import png, svg
 from stepwatch.presenters.run_charts import times
+from stepwatch.presenters.run_json import iterations_json
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows
 from stepwatch.presenters.vega import Plot
 from stepwatch.readers import read
-from stepwatch.report import PlanReport, Report, RunReport, iterations_json
+from stepwatch.report import PlanReport, Report, RunReport
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.builders import Saves, Truth, a_log
 
 PLAIN = Truth(max_iters=2000, eval_interval=500, log_interval=10)

@@ -1,0 +1,208 @@
+"""Answers from logs: `explain` and `compare`."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from stepwatch.advice import advice_on_log
+from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
+from stepwatch.errors import NoIterations, NothingRead, Notice, UnknownGpu, UsageError
+from stepwatch.gpus import Gpu, find_gpu_in_text
+from stepwatch.gpus.choice import count_in, named_card
+from stepwatch.messages import Message
+from stepwatch.readers import read_all
+from stepwatch.report import Report, RunReport
+from stepwatch.run import Run
+from stepwatch.settings import Origin, Settings, Value
+from stepwatch.sources import Source
+from stepwatch.sources.directories import is_collection
+
+if TYPE_CHECKING:
+    from stepwatch.analysis.comparison import Comparison
+
+ON_WINDOWS = sys.platform == "win32"
+
+
+# --- explain ----------------------------------------------------------------------------------------------------
+
+
+def explain(request: ExplainRequest) -> Report:
+    """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
+    known = Known(gpu=request.gpu, config=request.config, settings=request.settings)
+    if request.like is not None and request.log_format is not None:
+        raise UsageError(
+            Message("--like and --log-format exclude each other"),
+            Message("--log-format names a format that is known, --like shows a line of one that is not"),
+        )
+    found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    runs = found.runs
+    with saying_first(found.notices):
+        if request.run is not None:
+            if request.run > len(runs):
+                raise NoSuchRun(request.run, len(runs))
+            runs = (sorted(runs, key=lambda run: not len(run.iterations))[request.run - 1],)  # as the report has them
+        cards = request.gpus or count_in(request.gpu)
+        gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
+        report = explain_runs(runs, known, remarks=gaps, cards=cards)
+    command = "stepwatch explain" + (f" --like {shlex.quote(request.like)}" if request.like is not None else "")
+    return replace(
+        report,
+        inputs=tuple(map(shown, request.logs)),
+        directory=request.run is None and any(isinstance(log, str) and is_collection(log) for log in request.logs),
+        command=command + (f" --run {request.run}" if request.run is not None else ""),
+        notices=found.notices,
+    )
+
+
+class Known:
+    """What is known beside the log: its card, its config, and settings of the user's."""
+
+    def __init__(
+        self,
+        *,
+        gpu: str | None = None,
+        config: str | Source | None = None,
+        settings: Sequence[str] = (),
+        or_this_machine: bool = False,
+    ) -> None:
+        self._card = named_card(gpu)
+        self._or_this_machine = or_this_machine
+        self.user = assigned(settings)
+        self.config, skipped = of_config(config)
+        self.remarks = [Finding("config_skipped", NOTICE, remark) for remark in skipped]
+        if self._card is not None and self._card[0].remark is not None:
+            self.remarks.append(Finding("not_calibrated", NOTICE, self._card[0].remark))
+
+    def analyse(self, run: Run) -> Analysis:
+        """The card is the one that is named, else the log's. What was inferred yields to the config, the config to
+        what the log says, and all to the user's settings."""
+        gpu, origin = self._card or (None, None)
+        if gpu is None and run.gpu_text and (found := find_gpu_in_text(run.gpu_text)) is not None:
+            gpu, origin = found, Origin.LOG.value
+        if gpu is None and self._or_this_machine:
+            gpu, origin = _graphics_card_here() or (None, None)
+        logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
+        settings = run.settings.beneath(self.config).beneath(logged).beneath(self.user)
+        return analyse(replace(run, settings=settings), gpu, origin)
+
+
+def explain_runs(
+    runs: Sequence[Run], known: Known, *, remarks: Sequence[Finding] = (), cards: int | None = None
+) -> Report:
+    """Each run by itself; those of several that never came to an iteration are only named."""
+    started = [run for run in runs if len(run.iterations) or len(runs) == 1]
+    unstarted = [run for run in runs if not len(run.iterations) and len(runs) > 1]
+    if not started:
+        raise NoIterations(
+            Message("none of the {count:n} runs came to its first iteration", {"count": len(runs)}),
+            Message("to see why, name one of them: {name:word}", {"name": runs[0].source or "-"}),
+        )
+    remarks = [*known.remarks, *remarks]
+    if len(runs) > 1:
+        facts = {"count": len(runs)}
+        text = Message("The log holds {count:n} runs; each is explained by itself, with its own normal time.", facts)
+        remarks.append(Finding("several_runs", NOTICE, text))
+    remarks += [*_contradictions(runs, known.user, by_user=True), *_contradictions(runs, known.config, by_user=False)]
+    for run in unstarted:
+        name = run.source or "-"
+        text = Message("“{name:word}” has a header but no iteration yet.", {"name": name})
+        if run.faults:
+            line = {"name": name, "line": run.faults[-1].line + 1}
+            text = Message("“{name:word}” ended before its first iteration; its line {line:n} says why.", line)
+        remarks.append(Finding("unstarted", NOTICE, text))
+    explained = []
+    for run in started:
+        analysis = known.analyse(run)
+        advice = advice_on_log(analysis, cards=cards, windows=ON_WINDOWS)
+        explained.append(RunReport(analysis=analysis, advice=advice))
+    return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))
+
+
+def _contradictions(runs: Sequence[Run], given: Settings, *, by_user: bool) -> Iterator[Finding]:
+    for name, setting in given.items():
+        logged = next((value for run in runs if (value := _logged(run, name)) is not None), None)
+        if logged is None or logged == setting.value:
+            continue
+        facts = {"name": name, "told": _as_typed(logged), "given": _as_typed(setting.value)}
+        text = Message("The log says {name:word} = {told:word}, --config says {given:word}: the log wins.", facts)
+        if by_user:
+            text = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", facts)
+        yield Finding("settings_conflict", WARNING, text)
+
+
+def _logged(run: Run, name: str) -> Value | None:
+    """What the log says of a setting, in words or by the numbers of its evaluations."""
+    if name in run.settings and run.settings[name].origin is Origin.LOG:
+        return run.settings[name].value
+    if name == "eval_interval" and len(run.evaluations) > 2:
+        return math.gcd(*(b.at - a.at for a, b in pairwise(run.evaluations)))
+    return None
+
+
+def _as_typed(value: Value) -> Value:
+    return int(value) if isinstance(value, float) and value == int(value) else value
+
+
+@cache
+def _graphics_card_here() -> tuple[Gpu, str] | None:
+    """A log is watched on a laptop too: that its processor was measured does not mean that the run is there."""
+    from stepwatch.gpus.this_machine import card_of_this_machine
+
+    try:
+        card, origin = card_of_this_machine()
+    except UnknownGpu:
+        return None
+    return None if card.segment == "cpu" else (card, origin)
+
+
+# --- compare ----------------------------------------------------------------------------------------------------
+
+
+def compare(request: CompareRequest) -> Comparison:
+    """Whether the second run is slower than the first, by how much and why; of several in a log the longest."""
+    from stepwatch.analysis.comparison import SIDES, limit_of
+    from stepwatch.analysis.comparison import compare as compare_runs
+
+    limit = None if request.fail_over is None else limit_of(request.fail_over)
+    runs: list[Analysis] = []
+    notes: list[Message] = []
+    notices: list[Notice] = []
+    for side, asked in zip(SIDES, (request.before, request.after), strict=True):
+        (name,) = map(shown, asked.logs)
+        with saying_first(notices):
+            try:
+                report = explain(asked)
+            except NothingRead:
+                raise
+            except NoIterations as error:  # of two logs it must be said which
+                what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})
+                named = NoIterations(what, error.remedy)
+                named.notices = error.notices
+                raise named from error
+        place = report.longest
+        runs.append(report.analyses[place])
+        notices += report.notices
+        said = [remark.message for remark in report.remarks if remark.code != "several_runs"]
+        if len(report.runs) > 1:
+            number, other = place + 1, 1 if place else 2
+            facts = {"name": name, "count": len(report.runs), "number": number, "side": side, "other": other}
+            text = Message(
+                "“{name:word}” holds {count:n} runs; the longest, number {number:n}, is compared. "
+                "For another one: --run {side:word}:{other:n}",
+                facts,
+            )
+            said.append(text)
+        notes += [note for note in said if note not in notes]
+    names = shown(request.before.logs[0]), shown(request.after.logs[0])
+    with saying_first(notices):
+        found = compare_runs(runs[0], runs[1], names=names, limit=limit, notes=notes)
+    return replace(found, notices=tuple(notices))

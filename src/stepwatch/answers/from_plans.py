@@ -1,0 +1,118 @@
+"""Answers before a run: `estimate` and `advise`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+
+from stepwatch.advice import advice_on_plan
+from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, assigned, is_log, of_config, saying_first
+from stepwatch.estimator.plan import Plan, named_shape, plan
+from stepwatch.gpus import Gpu
+from stepwatch.gpus.choice import card_of_config, count_in, named_card
+from stepwatch.gpus.links import checked_link
+from stepwatch.messages import Message
+from stepwatch.report import AdviceReport, PlanReport
+from stepwatch.settings import Origin, Settings
+from stepwatch.sources import Source, from_file
+
+ON_WINDOWS = sys.platform == "win32"
+
+
+def estimate(request: EstimateRequest) -> PlanReport:
+    """What a config will take on a card, before the run, and whether a claimed figure is possible."""
+    settings, remarks = _settings_before(request)
+    card, origin = _card_before(request.gpu, settings)
+    found = plan(
+        settings,
+        card,
+        gpu_origin=origin,
+        n_gpus=request.gpus or count_in(request.gpu),
+        link=checked_link(request.link, card),
+        claim=request.claim,
+    )
+    advice = advice_on_plan(found, windows=ON_WINDOWS)
+    return PlanReport(plan=found, advice=advice, remarks=(*remarks, *found.notes))
+
+
+def advise(request: AdviseRequest) -> AdviceReport:
+    """What to change, what it saves and what it costs; or a recommended config."""
+    cards = request.gpus or count_in(request.gpu)
+    config = request.config if isinstance(request.config, str) else None
+    if config is not None and os.path.isabs(config):
+        config = os.path.basename(config)  # a path in somebody's home is nobody else's business
+    if request.log is not None:
+        from stepwatch.answers.from_logs import explain
+
+        report = explain(
+            ExplainRequest(
+                logs=(request.log,),
+                gpu=request.gpu,
+                gpus=request.gpus,
+                config=request.config,
+                settings=request.settings,
+                run=request.run,
+                log_format=request.log_format,
+            )
+        )
+        chosen = report.runs[report.longest]
+        card = chosen.analysis.throughput.gpu
+        if len(chosen.analysis.run.iterations) or card is None:
+            remarks = tuple(finding.message for finding in report.remarks)
+            return AdviceReport(advice=chosen.advice, config=config, remarks=remarks, notices=report.notices)
+        with saying_first(report.notices):
+            begun = plan(chosen.analysis.run.settings, card, link=checked_link(request.link, card))
+            return replace(_advice_before(begun, cards), config=config, notices=report.notices)
+    settings, remarks = _settings_before(request)
+    card, origin = _card_before(request.gpu, settings)
+    link = checked_link(request.link, card)
+    if request.config is None:
+        from stepwatch.advice.recommended import recommend
+
+        return AdviceReport(
+            recommended=recommend(settings, card, gpu_origin=origin, n_gpus=cards, link=link), remarks=remarks
+        )
+    planned = plan(settings, card, gpu_origin=origin, link=link)
+    return replace(_advice_before(planned, cards), config=config, remarks=remarks)
+
+
+def _advice_before(found: Plan, cards: int | None) -> AdviceReport:
+    if found.largest_batch_size == 0:
+        from stepwatch.advice.recommended import too_large
+
+        raise too_large(found)
+    return AdviceReport(advice=advice_on_plan(found, cards=cards, windows=ON_WINDOWS))
+
+
+def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message, ...]]:
+    """The config beneath a named shape, beneath the user's settings; and what is to be said of the config."""
+    user = assigned(request.settings)
+    shape = Settings.of(Origin.USER, named_shape(request.model, request.depth))
+    config = request.config
+    remarks: tuple[Message, ...] = ()
+    log = from_file(config) if isinstance(config, str) and not config.lower().endswith(".py") else None
+    if isinstance(config, Source) and is_log(config):
+        log = config
+    if log is not None:
+        from stepwatch.readers import settings_of
+
+        settings = settings_of(log)
+    else:
+        settings, remarks = of_config(config)
+    settings = settings.beneath(shape).beneath(user)
+    dataset = settings.text("dataset")
+    is_gpt2 = str(settings.text("init_from")).startswith("gpt2")
+    if request.vocabulary is not None and dataset and "vocab_size" not in settings and not is_gpt2:
+        size = request.vocabulary(dataset)
+        settings = Settings.of(Origin.CONFIG, {"vocab_size": size} if size is not None else {}).beneath(settings)
+    return settings, remarks
+
+
+def _card_before(name: str | None, settings: Settings) -> tuple[Gpu, str]:
+    found = named_card(name) or card_of_config(settings)
+    if found is None:
+        from stepwatch.gpus.this_machine import card_of_this_machine
+
+        found = card_of_this_machine()
+    return found

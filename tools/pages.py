@@ -76,7 +76,7 @@ def answer(*arguments: str) -> str:
     """What stepwatch prints on a plain terminal of 80 columns, in English."""
     plain = {"COLUMNS": "80", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "LANGUAGE": "en", "LC_ALL": "C.UTF-8"}
     with chdir(ROOT):
-        done = CliRunner().invoke(cli.main, arguments, prog_name="stepwatch", env=plain)
+        done = CliRunner().invoke(cli.main, arguments, prog_name="stepwatch", env=plain, terminal_width=78)
     if done.exit_code not in (0, 3):  # 3: answered, and the answer is no
         raise RuntimeError(f"stepwatch {' '.join(arguments)}: exit code {done.exit_code}\n{done.stderr[-800:]}")
     return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n")) + "\n"

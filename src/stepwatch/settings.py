@@ -358,13 +358,13 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
 def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[str]]:
     """All that a config assigns, known or not; what is not a plain value; the names that its lines compute with."""
     if len(text) > 1_000_000:  # configs have a few kB
-        raise InputError(Message("the config is too long to be one"), Message("hand in nanoGPT's config, a few kB"))
+        raise InputError(Message("the config is too long"), Message("give nanoGPT's config, a few kB"))
     try:
         tree = _parse(text, "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 1
         raise InputError(
-            Message("the config is not Python: see line {line:n}", {"line": line}), Message("mend it, or leave it out")
+            Message("the config is not Python: see line {line:n}", {"line": line}), Message("fix it, or leave it out")
         ) from error
     assert isinstance(tree, ast.Module)
     values: dict[str, Value] = {}

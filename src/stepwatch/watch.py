@@ -167,7 +167,7 @@ class Live:
         self._line_at = at_s
         if self._late:
             self._late = False
-            self._report(Occurrence(LINES_AGAIN, at_s, Message("Lines come again.")))
+            self._report(Occurrence(LINES_AGAIN, at_s, Message("The log is growing again.")))
 
     def settle(self) -> None:
         """All that there was has been fed."""
@@ -179,7 +179,7 @@ class Live:
         self._watching = True
 
     def tell_anew(self, now_s: float) -> None:
-        text = Message("The log was cut or replaced; it is read on from its new beginning.")
+        text = Message("The log was cut or replaced; reading continues at its new beginning.")
         self._report(Occurrence(ANEW, now_s, text))
 
     # --- what is seen ---------------------------------------------------------------------------------------

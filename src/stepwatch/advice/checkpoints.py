@@ -62,8 +62,8 @@ def save_on_improvement(case: Case) -> Iterator[Proposal]:
         new_settings={"always_save_checkpoint": False},
         what=Message("Set always_save_checkpoint = False."),
         because=Message(
-            "Checkpoints take {share:pct} of the run, and only {better:pct} of the evaluations had a better "
-            "validation loss than all before.",
+            "Checkpoints take {share:pct} of the run, and only {better:pct} of the evaluations improved on the best "
+            "validation loss.",
             facts,
         ),
         price=Message("After a crash the run goes back to its best checkpoint, not to its last."),
@@ -99,15 +99,15 @@ def save_apart(case: Case) -> Iterator[Proposal]:
             return
         facts |= {"every": every, "spacing": every * step_s}
         because = Message(
-            "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure in "
-            "{mtbf:time}, {spacing:time} between two loses least (Young and Daly).",
+            "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure "
+            "every {mtbf:time}, saving every {spacing:time} loses the least time (Young and Daly).",
             facts,
         )
         if case.mtbf_s is None:
             because = Message(
-                "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure a "
-                "week (assumed; --set mtbf_hours=… changes it), {spacing:time} between two loses least (Young and "
-                "Daly).",
+                "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure "
+                "a week (assumed; override it with --set mtbf_hours=…), saving every {spacing:time} loses the least "
+                "time (Young and Daly).",
                 facts,
             )
         yield Proposal(
@@ -128,11 +128,11 @@ def save_apart(case: Case) -> Iterator[Proposal]:
             effect=Effect(save_every=every, save_also=True),
             what=Message("Save every {every:n} iterations, apart from the evaluations.", {"every": every}),
             because=Message(
-                "With one failure in {mtbf:time} the run does more work again after each than its checkpoints cost: "
+                "With one failure every {mtbf:time}, the work repeated after each costs more than the checkpoints: "
                 "now one every {now:time}, at {cost:range} each.",
                 facts,
             ),
-            price=Message("More writing to the disk."),
+            price=Message("More writes to the disk."),
             patch=_SEPARATE.format(every=every),
             where=Message("In train.py, before the evaluation:"),
         )
@@ -151,7 +151,7 @@ def async_saving(case: Case) -> Iterator[Proposal]:
         what=Message("Write checkpoints in the background."),
         because=Message(
             "Checkpoints take {share:pct} of the run, {cost:range} each; copying {size:size} to host memory takes a "
-            "fraction of that, and the disk can wait.",
+            "fraction of that, and the disk can be written later.",
             facts,
         ),
         price=Message("{size:size} of host memory while a checkpoint is written.", facts),
@@ -178,7 +178,7 @@ def faster_storage(case: Case) -> Iterator[Proposal]:
             "and /mnt/c under WSL2; torch.save reaches {usual:size} a second on a local NVMe.",
             {"rate": rate, "size": size, "cost": cost, "usual": LOCAL_BYTES_PER_S.mid},
         ),
-        price=Message("Copy the last checkpoint to a safe place yourself."),
+        price=Message("You have to copy the last checkpoint to a safe place yourself."),
     )
 
 

@@ -164,24 +164,24 @@ def _missing(case: Case) -> Iterator[Message]:
     if a is None or not a.run.traits.has_nanogpt_settings:
         return
     if case.gpu is None:
-        yield Message("Name the card with --gpu to hear about micro-batch, compilation and arithmetic.")
+        yield Message("Name the card with --gpu to get advice on micro-batch, compilation and precision.")
     elif case.workload is None and not case.noticed("slower_than_expected"):
         yield Message(
-            "The log tells too little of the model to judge micro-batch, compilation and arithmetic: add --config, or "
-            "--set n_layer=… n_head=… n_embd=… batch_size=… gradient_accumulation_steps=…"
+            "The log says too little about the model to judge micro-batch, compilation and precision: add --config, "
+            "or --set n_layer=… n_head=… n_embd=… batch_size=… gradient_accumulation_steps=…"
         )
     elif case.workload is not None and case.workload.compile is None:
-        yield Message("Whether the run compiles is not known: --set compile=True or False.")
+        yield Message("It is unknown whether the run is compiled: add --set compile=True or compile=False.")
     elif speed.compile_gain_is_open(case):
         yield Message(
-            "What compilation would give here cannot be told from the log; published runs of such models became "
-            "{low:x} to {high:x} times as fast. To see, run a hundred iterations with --compile=True and put both logs "
-            "to stepwatch compare.",
+            "The log does not show what compilation would gain here; published runs of similar models became {low:x} "
+            "to {high:x} times as fast. To find out, run a hundred iterations with --compile=True and compare both "
+            "logs with stepwatch compare.",
             {"low": case.compile_gains.low, "high": case.compile_gains.high},
         )
     if not case.settings.count("eval_interval") and a.evaluations_done:
-        yield Message("How often the run evaluates is not known: --set eval_interval=…")
+        yield Message("It is unknown how often the run evaluates: add --set eval_interval=…")
     if a.forecast.max_iters is None:
         yield Message(
-            "The length of the run is not known, so only the iterations of this log count: --set max_iters=… tells it."
+            "The length of the run is unknown, so only the iterations in this log count: add --set max_iters=…"
         )

@@ -38,17 +38,17 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
     share = case.share(case.before.eval_s)
     facts = {"share": share, "now": case.loop.evaluations, "then": then}
     because = Message(
-        "Evaluations take {share:pct} of the run; {then:n} instead of {now:n} show the same course.", facts
+        "Evaluations take {share:pct} of the run; {then:n} instead of {now:n} show the same curve.", facts
     )
-    price = Message("The losses are known less often.")
+    price = Message("Losses are reported less often.")
     if saving_too:
         facts |= {"both": share + case.share(case.before.checkpoint_s), "unsaved": chosen * case.prices.step_s.mid}
         because = Message(
-            "Evaluations and the checkpoints that go with them take {both:pct} of the run; {then:n} instead of {now:n} "
-            "show the same course.",
+            "Evaluations and the checkpoints that go with them take {both:pct} of the run; {then:n} instead of "
+            "{now:n} show the same curve.",
             facts,
         )
-        price = Message("The losses are known less often, and a crash costs up to {unsaved:time} of training.", facts)
+        price = Message("Losses are reported less often, and a crash costs up to {unsaved:time} of training.", facts)
     yield Proposal(
         rule="evaluate_less",
         new_settings={"eval_interval": chosen},
@@ -80,8 +80,8 @@ def fewer_eval_batches(case: Case) -> Iterator[Proposal]:
     )
     if case.assumed("eval_iters") and case.analysis is not None:
         because = Message(
-            "Evaluations take {share:pct} of the run. The log does not tell eval_iters; nanoGPT's {old:n} was assumed: "
-            "--set eval_iters=… corrects it.",
+            "Evaluations take {share:pct} of the run. The log does not show eval_iters; nanoGPT's default of {old:n} "
+            "is assumed: override it with --set eval_iters=…",
             facts,
         )
     yield Proposal(
@@ -106,8 +106,8 @@ def skip_train_split(case: Case) -> Iterator[Proposal]:
         effect=Effect(evaluation=0.5),
         what=Message("Evaluate the validation split only."),
         because=Message(
-            "Half of every evaluation, {share:pct} of the run, measures the loss on the training split, "
-            "of which every logged line gives an idea.",
+            "Half of every evaluation, {share:pct} of the run, measures the loss on the training split, which every "
+            "logged line already approximates.",
             {"share": case.share(case.before.eval_s) / 2},
         ),
         price=Message("The step lines no longer show the training loss."),

@@ -55,10 +55,10 @@ def recommend(
     if sequences % usual.workload.world_size:
         raise InputError(
             Message(
-                "{sequences:n} sequences per iteration cannot be shared among {cards:n} cards",
+                "{sequences:n} sequences per iteration cannot be divided among {cards:n} cards",
                 {"sequences": sequences, "cards": usual.workload.world_size},
             ),
-            Message("choose tokens_per_iter so that each card gets as many"),
+            Message("choose tokens_per_iter so that every card gets the same number"),
         )
     given = Settings({name: one for name, one in usual.settings.items() if one.origin is not Origin.FORMAT_DEFAULT})
     options = [_planned(given, chosen, usual) for chosen in _choices(usual, given)]

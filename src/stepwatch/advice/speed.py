@@ -101,11 +101,11 @@ def micro_batch(case: Case) -> Iterator[Proposal]:
             new_settings=new,
             what=what,
             because=Message(
-                "The run needs {now:size} and the {gpu:word} has {has:size}: it stops for lack of memory, or on "
-                "Windows goes on many times slower through the host's memory.",
+                "The run needs {now:size} and the {gpu:word} has {has:size}: it runs out of memory, or on Windows "
+                "spills to host memory and becomes many times slower.",
                 facts | {"now": now.mid, "gpu": gpu.name},
             ),
-            price=Message("None; the gradient is the same, and eval_iters moves along."),
+            price=Message("None; the gradient is the same, and eval_iters changes with it."),
             required=True,
         )
     else:
@@ -118,7 +118,7 @@ def micro_batch(case: Case) -> Iterator[Proposal]:
                 "them. The gradient is the same.",
                 {"launch": _launch_share(case)},
             ),
-            price=Message("It takes {needs:size} of {has:size} of memory, and eval_iters moves along.", facts),
+            price=Message("It takes {needs:size} of {has:size} of memory, and eval_iters changes with it.", facts),
             acts_on="launches",
         )
 
@@ -196,7 +196,7 @@ def reduce_overhead(case: Case) -> Iterator[Proposal]:
             "The card waits for kernel launches in {share:pct} of each step; CUDA graphs replay them at once.",
             {"share": share},
         ),
-        price=Message("More memory, and a compilation that takes longer; look whether the loss stays the same."),
+        price=Message("More memory, and a compilation that takes longer; check that the loss stays the same."),
         patch='model = torch.compile(model, mode="reduce-overhead")',
         where=Message("In train.py, in place of the call of torch.compile:"),
         acts_on="launches",
@@ -218,11 +218,11 @@ def dtype(case: Case) -> Iterator[Proposal]:
     because = Message("The {gpu:word} computes faster in {dtype:word} than in {now:word}.", facts)
     if emulated:
         because = Message(
-            "The {gpu:word} has no bfloat16; PyTorch emulates it there, slower than float16 by a multiple.", facts
+            "The {gpu:word} has no bfloat16; PyTorch emulates it there, several times slower than float16.", facts
         )
     price = Message("Less precision; weights and optimizer stay in float32.")
     if not gpu.has_bf16:
-        price = Message("float16 needs loss scaling, which nanoGPT switches on with it.")
+        price = Message("float16 needs loss scaling, which nanoGPT enables automatically.")
     yield Proposal(
         rule="dtype",
         new_settings={"dtype": facts["dtype"]},
@@ -238,7 +238,7 @@ def flash_attention(case: Case) -> Iterator[Proposal]:
     yield Proposal(
         rule="flash",
         new_settings={"flash": True},
-        what=Message("Use flash attention: nanoGPT takes it by itself with PyTorch 2.0 or newer."),
+        what=Message("Use flash attention: nanoGPT uses it automatically with PyTorch 2.0 or newer."),
         because=Message("Without it every attention score is written to memory and read again."),
         price=Message("None; the result is the same up to rounding."),
         patch="pip install --upgrade torch",
@@ -327,7 +327,7 @@ def more_cards(case: Case) -> Iterator[Proposal]:
         new_settings=new,
         what=Message("Train on all {cards:n} cards with DDP.", facts),
         because=Message(
-            "Each card does its part of the micro-steps: an iteration is about {ratio:x} times as fast.", facts
+            "Each card does its share of the micro-steps: an iteration is about {ratio:x} times as fast.", facts
         ),
         price=Message("None; the tokens of an iteration stay the same."),
     )
@@ -342,7 +342,7 @@ def fewer_cards(case: Case) -> Iterator[Proposal]:
         new_settings={"world_size": 1},
         what=Message("Train on one card instead of {cards:n}.", {"cards": case.workload.world_size}),
         because=Message(
-            "For a model this small the exchange of gradients takes longer than sharing the computing saves."
+            "For a model this small the exchange of gradients takes longer than splitting the work saves."
         ),
         price=Message("None; the other cards are free for other runs."),
     )

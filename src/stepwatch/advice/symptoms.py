@@ -75,9 +75,9 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
     yield _look(
         rule="find_stalls",
         effect=Effect(lost=_without(lost / case.lost_s.mid)),
-        what=Message("Find what holds the machine in the stalls."),
+        what=Message("Find out what blocks the machine during the stalls."),
         because=Message(
-            "{lost:time} went into slow iterations that hold neither evaluation nor checkpoint: other jobs, a slow or "
+            "{lost:time} were lost in slow iterations with neither evaluation nor checkpoint: other jobs, a slow or "
             "full disk, a virus scanner on out_dir, swapping.",
             {"lost": lost},
         ),
@@ -116,7 +116,7 @@ def heat(case: Case) -> Iterator[Proposal]:
         effect=Effect(step=_without(a.regimes.drift / (1 + a.regimes.drift))),
         what=Message("Look at the card's temperature and clock."),
         because=Message(
-            "The steps became {change:pct} longer in the course of the run, little by little, as when a card heats up.",
+            "The steps became {change:pct} longer over the run, gradually, as when a card heats up.",
             {"change": a.regimes.drift},
         ),
     )
@@ -138,8 +138,8 @@ def slower_than_normal(case: Case) -> Iterator[Proposal]:
             effect=effect,
             what=Message("Find out what slows the card down."),
             because=Message(
-                "A step takes {step:time} where a {gpu:word} needs {expected:range} for this model: look at other jobs "
-                "on the card, its clock and power limit, its memory (full is too much), and the data's disk.",
+                "A step takes {step:time} where a {gpu:word} needs {expected:range} for this model: look at other "
+                "jobs on the card, its clock and power limit, its memory (it must not be full), and the data's disk.",
                 facts,
             ),
         )
@@ -150,11 +150,11 @@ def slower_than_normal(case: Case) -> Iterator[Proposal]:
             effect=effect,
             what=Message("Set dtype = '{dtype:word}'.", {"dtype": "float16"}),
             because=Message(
-                "A step takes {step:time} where {expected:range} is to be expected. The {gpu:word} has no bfloat16; "
-                "nanoGPT chooses it all the same, and PyTorch emulates it.",
+                "A step takes {step:time} where {expected:range} is expected. The {gpu:word} has no bfloat16; nanoGPT"
+                " selects it anyway, and PyTorch emulates it.",
                 facts,
             ),
-            price=Message("float16 needs loss scaling, which nanoGPT switches on with it."),
+            price=Message("float16 needs loss scaling, which nanoGPT enables automatically."),
         )
 
 

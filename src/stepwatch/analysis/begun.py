@@ -32,9 +32,9 @@ def too_little(run: Run, gpu_known: bool) -> NoIterations:
             Message("the run ended before its first iteration"),
             Message("line {line:n} of the log says why", {"line": run.faults[-1].line + 1}),
         )
-    hint = Message("the header tells too little of the model; wait for the first lines")
+    hint = Message("the header says too little about the model; wait for the first lines")
     if not gpu_known:
-        hint = Message("name the card with --gpu to hear what to expect, or wait for the first lines")
+        hint = Message("name the card with --gpu to see what to expect, or wait for the first lines")
     return NoIterations(Message("the log has a header but no iteration yet"), hint)
 
 

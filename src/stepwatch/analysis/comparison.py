@@ -97,7 +97,7 @@ def compare(
     for name, a in zip(names, (before, after), strict=True):
         if not a.costs.step_known:
             raise InputError(
-                Message("“{name:word}” does not tell what a normal iteration takes", {"name": name}),
+                Message("“{name:word}” does not show what a normal iteration takes", {"name": name}),
                 Message("compare logs with some plain iterations in each"),
             )
     sizes = tokens_per_iteration(before.run), tokens_per_iteration(after.run)
@@ -139,8 +139,8 @@ def compare(
     assumed = []
     if all(tokens_per_iteration(a.run) is None for _, a in found.named) and _sizes_seem_equal(found):
         assumed.append(Message(
-            "Neither log tells how many tokens a step holds: the steps are taken to be of one size. "
-            "If they are not, add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
+            "Neither log shows how many tokens a step has: the steps are assumed to be the same size. If they are "
+            "not, add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
         ))
     for name, a in found.named:
         t = a.throughput
@@ -183,8 +183,8 @@ def _printed(ratio: float) -> float:
 
 # What a printed time is, by `Timing`: those of one sentence mean the same.
 _TIMES = {
-    "iteration": Message("In “{name:word}” a time is that of a whole iteration."),
-    "step": Message("In “{name:word}” a time is that of the training step alone."),
+    "iteration": Message("In “{name:word}” a time covers a whole iteration."),
+    "step": Message("In “{name:word}” a time covers the training step alone."),
     "log interval": Message("In “{name:word}” a time is a mean over several steps."),
     "cumulative": Message("In “{name:word}” a time is a mean over several steps."),
     "run": Message("In “{name:word}” a time is the mean of a whole run or epoch."),
@@ -204,13 +204,11 @@ def _doubts(c: Comparison) -> Iterator[Message]:
     single = [name for name, a in c.named if int(a.phases.normal.sum()) < 2]
     if len(single) > 1:
         yield Message(
-            "Each log tells the time of a normal iteration only once, which says nothing of the noise: "
-            "longer logs would."
+            "Each log has only one normal iteration, which says nothing about the noise: use longer logs."
         )
     elif single:
         yield Message(
-            "“{name:word}” tells the time of a normal iteration only once, which says nothing of the noise: "
-            "a longer log would.",
+            "“{name:word}” has only one normal iteration, which says nothing about the noise: use a longer log.",
             {"name": single[0]},
         )
 
@@ -218,14 +216,14 @@ def _doubts(c: Comparison) -> Iterator[Message]:
     if any(told) and not all(told):
         facts = {"name": c.names[told.index(True)], "other": c.names[told.index(False)]}
         yield Message(
-            "Only “{name:word}” tells how many tokens a step holds, so the steps are not known to be of one size. "
-            "For “{other:word}” add it: --set {side:word}:tokens_per_iter=…",
+            "Only “{name:word}” shows how many tokens a step has, so the steps may differ in size. Add it for "
+            "“{other:word}”: --set {side:word}:tokens_per_iter=…",
             {**facts, "side": SIDES[told.index(False)]},
         )
     elif not any(told) and not _sizes_seem_equal(c):
         yield Message(
-            "Neither log tells how many tokens a step holds, and the steps need not be of one size. "
-            "Add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
+            "Neither log shows how many tokens a step has, and the steps may differ in size. Add both: --set "
+            "A:tokens_per_iter=… --set B:tokens_per_iter=…"
         )
 
     # Trainers time different things. What single rows hold is told apart; what a mean holds is not.
@@ -234,7 +232,7 @@ def _doubts(c: Comparison) -> Iterator[Message]:
     averages_differ = one.holds != other.holds and one.timing in AVERAGES
     if not kinds_differ and not averages_differ:
         return
-    yield Message("The printed times of the two logs do not mean the same.")
+    yield Message("The printed times of the two logs do not mean the same thing.")
     for name, a in c.named if kinds_differ else ():
         yield _TIMES[a.run.timing]._replace(params={"name": name})
     for (name, a), (another, b) in (c.named, c.named[::-1]):
@@ -262,7 +260,7 @@ def _reasons(c: Comparison) -> Iterator[Message]:
         yield text
     names = [changed.name for changed in c.changed if changed.name not in _NOT_SPEED]
     if names:
-        yield Message("Settings that bear on the speed differ: {names:list}.", {"names": ", ".join(names)})
+        yield Message("Settings that affect the speed differ: {names:list}.", {"names": ", ".join(names)})
     if c.before.expected is not None and c.after.expected is not None and one.possible and other.possible:
         expected = c.after.expected.step_s.mid / c.before.expected.step_s.mid
         if abs(expected - 1) >= 0.01:
@@ -288,7 +286,7 @@ def limit_of(text: str) -> float:
     found = _PERCENT.fullmatch(text.strip())
     if found is None:
         raise UsageError(
-            Message("“{text:word}” is no percentage", {"text": text}), Message("for example: --fail-over 5%")
+            Message("“{text:word}” is not a percentage", {"text": text}), Message("for example: --fail-over 5%")
         )
     value = float(found["value"].replace(",", "."))
     if 0 < value < 1 and not found["sign"]:

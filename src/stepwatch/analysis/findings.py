@@ -53,29 +53,29 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     mixed = a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates
     compiles, evaluates = a.costs.compile_s.mid > 0, a.phases.first_evaluates and a.costs.eval_s is not None
     if a.run.compile_s is not None:
-        text = Message("Compilation and warm-up took {compile:range}; the compilation was timed by itself. They do not count for the speed.", facts)
+        text = Message("Compilation and warm-up took {compile:range}; the compilation was timed separately. They do not count towards the speed.", facts)
     elif covers > 1:  # one time for all of the first iterations
-        text = Message("Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count for the speed.", facts)
+        text = Message("Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count towards the speed.", facts)
         if mixed:
-            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot tell apart. They do not count for the speed.", facts)
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot separate. They do not count towards the speed.", facts)
         elif not compiles and a.phases.first_evaluates:
             text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.", facts)
         elif not compiles:
             text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.", facts)
         elif evaluates:
-            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count for the speed.", facts)
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count towards the speed.", facts)
     elif mixed:
-        text = Message("Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot tell apart. It does not count for the speed.", facts)
+        text = Message("Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot separate. It does not count towards the speed.", facts)
     elif not compiles and "eval" in a.run.holds:
         text = Message("Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.", facts)
     elif not compiles:
         text = Message("Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts)
     elif a.phases.first_saves:
-        text = Message("Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count for the speed.", facts)
+        text = Message("Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count towards the speed.", facts)
     elif evaluates:
-        text = Message("Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count for the speed.", facts)
+        text = Message("Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count towards the speed.", facts)
     else:
-        text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count for the speed.", facts)
+        text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count towards the speed.", facts)
     yield Finding("first_iteration", INFO, text)
 
 
@@ -101,24 +101,24 @@ def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
     }
     if not a.run.evaluations:
         message = Message(
-            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one. No line says so, but its number and its size are those of an evaluation.",
+            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one. No line says so, but its number and its duration match an evaluation.",
             facts,
-            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their size are those of an evaluation.",
+            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their duration match an evaluation.",
             count if a.phases.eval_interval else 1,
         )
         yield Finding("silent_evaluations", NOTICE, message)
         return
     message = Message(
-        "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
+        "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the printed time includes the evaluation. That is normal.",
         facts,
-        "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation is in the same printed time. That is normal.",
+        "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the printed time includes the evaluation. That is normal.",
         count,
     )
     if a.phases.of(Phase.EVAL_CHECKPOINT).any():
         message = Message(
-            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the evaluation and the saving of the checkpoint are in the same printed time. That is normal.",
+            "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one: the printed time includes the evaluation and the saving of the checkpoint. That is normal.",
             facts,
-            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the evaluation, and where a checkpoint is written the saving, are in the same printed time. That is normal.",
+            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one: the printed time includes the evaluation and, where one is written, the checkpoint. That is normal.",
             count,
         )
     yield Finding("evaluation_spikes", INFO, message)
@@ -131,11 +131,11 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
     facts = {"cost": a.costs.checkpoint_s, "pair": a.costs.pair_s, "saves": saves}
     how = a.costs.how.get("checkpoint_s")
     if how == NOT_SEPARABLE and a.costs.pair_s is not None:
-        text = Message("Evaluation and checkpoint together cost {pair:range}. This log cannot tell the two apart: the checkpoint is anything up to {cost:high}.", facts)
+        text = Message("Evaluation and checkpoint together cost {pair:range}. This log cannot separate the two: the checkpoint may take up to {cost:high}.", facts)
     elif how == NOT_SEPARABLE:
         text = Message("Checkpoints were written, but nothing in this log shows what one costs.", facts)
     elif how in (MODELLED, COMBINED):
-        text = Message("A checkpoint costs about {cost:range}, judged by the size of the model and what disks usually manage.", facts)
+        text = Message("A checkpoint costs about {cost:range}, estimated from the size of the model and usual disk speeds.", facts)
     elif a.phases.of(Phase.EVAL).any():
         text = Message("A checkpoint costs {cost:range}: the difference between evaluations with and without one.", facts)
     else:
@@ -157,9 +157,9 @@ def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
     )
     if cost is None or cost.high <= 0:
         message = Message(
-            "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it, and nothing in this log tells its cost.",
+            "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it, and nothing in this log shows its cost.",
             facts,
-            "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log tells their cost.",
+            "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log shows their cost.",
             len(hidden),
         )
     yield Finding("hidden_evaluations", NOTICE, message)
@@ -193,7 +193,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
             "at": numbers[on_period].tolist(),
             "lost": float(excess[on_period].sum()),
         }
-        text = Message("Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: look for work of your own at that interval.", facts)
+        text = Message("Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: check for work that your own code does at that interval.", facts)
         yield Finding("periodic_slowness", NOTICE, text)
     awake &= ~on_period
     if awake.any():
@@ -203,9 +203,9 @@ def stalls(a: Analysis) -> Iterator[Finding]:
 
 def stall_message(at: list[int], ratio: float, lost_s: float, logged: int) -> Message:
     return Message(
-        "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else held the machine for {lost:time}.",
+        "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else blocked the machine for {lost:time}.",
         {"at": at, "count": len(at), "ratio": ratio, "of": logged, "lost": lost_s},
-        "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else held the machine for {lost:time} in all.",
+        "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else blocked the machine for {lost:time} in all.",
         len(at),
     )
 
@@ -244,7 +244,7 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
         "count": len(regimes),
     }
     if a.run.traits.schedules:
-        text = Message("The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant.", facts)
+        text = Message("The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended.", facts)
         yield Finding("schedule", INFO, text)
         return
     text = Message("The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.", facts)
@@ -256,7 +256,7 @@ def drift(a: Analysis) -> Iterator[Finding]:
     if change is None:
         return
     facts = {"change": abs(change)}
-    text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, little by little, as when a card heats up.", facts)
+    text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, gradually, as when a card heats up.", facts)
     if change < 0:
         text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", facts)
     elif a.run.traits.schedules:
@@ -285,9 +285,9 @@ def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
     if rows.any():
         facts = {"at": a.run.iterations.number[rows].tolist(), "count": int(rows.sum())}
         message = Message(
-            "The MFU of -100 % at iteration {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.",
+            "The MFU of -100 % at iteration {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
             facts,
-            "The MFU of -100 % at iterations {at:ints} is no measurement: nanoGPT prints it until it has done five iterations.",
+            "The MFU of -100 % at iterations {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
             facts["count"],
         )
         yield Finding("mfu_sentinel", INFO, message)
@@ -313,7 +313,7 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
     elif not t.possible:  # a finding of its own
         return
     elif t.peak_flops != A100_FLOPS:
-        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. Of your {gpu:word} ({peak:tflops}) the normal iterations use {mfu:pct}.", facts)
+        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. The normal iterations use {mfu:pct} of your {gpu:word} ({peak:tflops}).", facts)
         yield Finding("mfu_other_card", NOTICE, text)
     elif t.mfu > 1.08 * t.reported_mfu:
         text = Message("The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}.", facts)
@@ -333,7 +333,7 @@ def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
             "own": t.peak_flops,
             "mfu": t.mfu,
         }
-        text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. Of your {gpu:word} ({own:tflops}) the normal iterations use {mfu:pct}.", facts)
+        text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. The normal iterations use {mfu:pct} of your {gpu:word} ({own:tflops}).", facts)
         yield Finding("mfu_other_peak", NOTICE, text)
 
 
@@ -355,13 +355,13 @@ def outside_the_time(a: Analysis) -> Iterator[Finding]:
     if not unseen:
         return
     if a.goodput.by_clock:
-        text = Message("The printed times leave evaluations and checkpoints out, and this log does not tell what each took. The total goes by the clock in front of the lines and includes them, as time that is not explained.")
+        text = Message("The printed times exclude evaluations and checkpoints, and this log does not show how long each took. The total follows the timestamps of the lines and includes them, as unexplained time.")
     elif unseen == ["eval"]:
-        text = Message("The printed times leave evaluations out, and nothing in this log tells what they took: the total lacks them.")
+        text = Message("The printed times exclude evaluations, and nothing in this log shows how long they took: the total does not include them.")
     elif unseen == ["checkpoint"]:
-        text = Message("The printed times leave checkpoints out, and nothing in this log tells what they took: the total lacks them.")
+        text = Message("The printed times exclude checkpoints, and nothing in this log shows how long they took: the total does not include them.")
     else:
-        text = Message("The printed times leave evaluations and checkpoints out, and nothing in this log tells what they took: the total lacks them.")
+        text = Message("The printed times exclude evaluations and checkpoints, and nothing in this log shows how long they took: the total does not include them.")
     if "eval" in unseen:
         yield Finding("invisible_evaluations", NOTICE, text)
     else:
@@ -377,13 +377,13 @@ def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
     if step > expected.high:
         text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.", facts)
         if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
-            text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT chose it all the same, it is emulated. Try --dtype=float16.", facts)
+            text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16.", facts)
         yield Finding("slower_than_expected", WARNING, text)
     elif step < expected.low:
         text = Message("A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts)
         yield Finding("faster_than_expected", INFO, text)
     else:
-        text = Message("Your {step:time} per step is what a {gpu:word} gives for this model: {expected:range} was to be expected.", facts)
+        text = Message("Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.", facts)
         yield Finding("speed_is_normal", INFO, text)
 
 
@@ -394,7 +394,7 @@ def few_iterations(a: Analysis) -> Iterator[Finding]:
     if not 1 <= len(numbers) <= 3 or apart < 50 or a.run.span is not None:
         return
     if not a.run.evaluations and not a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
-        text = Message("Only iterations {at:ints} are in this log, far apart: each may hold an evaluation, and then a normal one is much shorter. Hand in the lines between them too.", {"at": numbers.tolist()})
+        text = Message("This log has only iterations {at:ints}, far apart: each may include an evaluation, and then a normal one is much shorter. Include the lines between them too.", {"at": numbers.tolist()})
         yield Finding("few_iterations", WARNING, text)
 
 
@@ -406,7 +406,7 @@ def figures_disagree(a: Analysis) -> Iterator[Finding]:
         return
     stated = t.achieved_flops * a.costs.step_s.mid
     if not 0.75 < stated / behind < 1 / 0.75:
-        text = Message("The settings make an iteration {stated:x} TFLOP, the printed MFU stands for {behind:x}: parameters, tokens per iteration or the number of cards are not those of this log.", {"stated": stated / TERA, "behind": behind / TERA})
+        text = Message("By the settings an iteration is {stated:x} TFLOP, by the printed MFU {behind:x}: the parameters, the tokens per iteration or the number of cards do not match this log.", {"stated": stated / TERA, "behind": behind / TERA})
         yield Finding("figures_disagree", WARNING, text)
 
 
@@ -433,7 +433,7 @@ def loss_nan(a: Analysis) -> Iterator[Finding]:
         return
     good = np.flatnonzero(~lost)
     begin = int(known[good[-1] + 1 if len(good) else 0])
-    text = Message("The loss is not a number from iteration {at:n} on: the model learns nothing any more.", {"at": int(a.run.iterations.number[begin])})
+    text = Message("The loss is not a number from iteration {at:n} on: the model no longer learns.", {"at": int(a.run.iterations.number[begin])})
     yield Finding("loss_nan", WARNING, text)
 
 
@@ -458,7 +458,7 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
-        text = Message("The log tells the time of long stretches only, a whole run or an epoch: the time of a step is their mean, and no slow iteration can be seen.")
+        text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
@@ -479,16 +479,16 @@ def lines_without_time(a: Analysis) -> Iterator[Finding]:
     if not unread:
         return
     message = Message(
-        "Line {line:n} looks like an iteration but tells no time that could be read: it is not counted.",
+        "Line {line:n} looks like an iteration but has no readable time: it is not counted.",
         {"count": count, "line": unread[0].line + 1},
-        "{count:n} lines look like iterations but tell no time that could be read, the first in line {line:n}: they are not counted.",
+        "{count:n} lines look like iterations but have no readable time, the first in line {line:n}: they are not counted.",
         count,
     )
     yield Finding("lines_without_time", WARNING if count > 0.01 * len(a.run.iterations) else NOTICE, message)
 
 
 def only_begun(a: Analysis) -> Iterator[Finding]:
-    text = Message("The log has no iteration yet: every figure is what the estimator expects of this card, none was measured.")
+    text = Message("The log has no iteration yet: all figures are estimates for this card, none was measured.")
     yield Finding("only_begun", NOTICE, text)
 
 

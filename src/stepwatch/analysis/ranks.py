@@ -194,11 +194,11 @@ def ranks_even(a: Analysis) -> Iterator[Finding]:
     apart = float(own.max() / max(own.min(), 1e-9) - 1)
     facts = {"count": len(own), "apart": apart}
     if apart >= CLEAR_SKEW:
-        text = Message("The median steps of the {count:n} ranks differ by {apart:pct}, no more than chance makes them: none is slow all the time.", facts)
+        text = Message("The median steps of the {count:n} ranks differ by {apart:pct}, no more than by chance: none is consistently slow.", facts)
     elif ranks.waits_known:
-        text = Message("The {count:n} ranks take the same time for their steps, within {apart:pct}: none holds the others up all the time.", facts)
+        text = Message("The {count:n} ranks take the same time for their steps, within {apart:pct}: none consistently delays the others.", facts)
     else:
-        text = Message("The steps of the {count:n} ranks are equally long, within {apart:pct}; but what they waited for each other was not recorded, so that a slow one could not be seen. Time the collective with the recorder's wait().", facts)
+        text = Message("The steps of the {count:n} ranks take the same time, within {apart:pct}; but their waiting for each other was not recorded, so a slow one would not be visible. Time the collective with the recorder's wait().", facts)
     yield Finding("ranks_even", INFO, text)
 
 
@@ -206,9 +206,9 @@ def rank_missing(a: Analysis) -> Iterator[Finding]:
     if a.ranks is not None and a.ranks.missing:
         missing = a.ranks.missing
         message = Message(
-            "The run has {size:n} ranks, but of rank {missing:ints} there is no record.",
+            "The run has {size:n} ranks, but there is no record of rank {missing:ints}.",
             {"size": a.ranks.world_size, "missing": list(missing), "count": len(missing)},
-            "The run has {size:n} ranks, but of ranks {missing:ints} there is no record.",
+            "The run has {size:n} ranks, but there is no record of ranks {missing:ints}.",
             len(missing),
         )
         yield Finding("rank_missing", NOTICE, message)

@@ -85,7 +85,7 @@ def data_wait(a: Analysis) -> Iterator[Finding]:
     each = float(a.run.inside.data_s[rows].mean())
     facts = {"share": share, "lost": each * int(rows.sum()) * a.run.logged / len(rows), "each": each}
     severity = WARNING if share >= 0.20 else NOTICE if share >= 0.05 else INFO
-    text = Message("The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would bring most of it back.", facts)
+    text = Message("The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would recover most of it.", facts)
     if severity == INFO:
         text = Message("The steps wait {share:pct} of their time for data: the loader keeps up.", facts)
     yield Finding("data_wait", severity, text)
@@ -134,10 +134,10 @@ def device_time(a: Analysis) -> Iterator[Finding]:
     idle = float(np.maximum(times - waits - computing, 0.0).sum() / times.sum()) if times.sum() > 0 else 0.0
     facts = {"host": median(times), "device": median(computing), "idle": idle}
     if a.costs.device_ratio > 1:
-        text = Message("The loop does not wait for the device: the host is through a step in {host:time}, the device takes {device:time}. The device's time counts.", facts)
+        text = Message("The loop does not wait for the device: the host finishes a step in {host:time}, the device takes {device:time}. The device's time counts.", facts)
         yield Finding("asynchronous_loop", INFO, text)
     elif idle >= 0.20:
-        text = Message("Of the {host:time} of a step the device computes for {device:time}; {idle:pct} of the step it idles and waits for the host, data and other ranks not counted. Compilation, a larger batch, or fewer small operations and read-outs such as .item() in the loop would help.", facts)
+        text = Message("Of the {host:time} of a step the device computes for {device:time}; for {idle:pct} of the step it is idle and waits for the host, data and other ranks not counted. Compilation, a larger batch, or fewer small operations and read-outs such as .item() in the loop would help.", facts)
         yield Finding("device_idle", WARNING if idle >= 0.50 else NOTICE, text)
 
 
@@ -146,16 +146,16 @@ def outside_the_phases(a: Analysis) -> Iterator[Finding]:
     if a.run.span is None or wall <= 0 or lost < 0.05 * wall:
         return
     facts = {"lost": lost, "before": before, "between": max(lost - before, 0.0), "share": lost / wall}
-    text = Message("{lost:time}, {share:pct} of the time, lie outside of all that was recorded: {before:time} before the first phase, {between:time} between and after the phases.", facts)
+    text = Message("{lost:time}, {share:pct} of the time, lie outside the recorded phases: {before:time} before the first phase, {between:time} between and after the phases.", facts)
     yield Finding("outside_phases", NOTICE, text)
 
 
 def lost_lines(a: Analysis) -> Iterator[Finding]:
     if a.run.lost_lines:
         message = Message(
-            "{count:n} line could not be written by the recorder, as when a disk is full: its time counts as not explained.",
+            "{count:n} line could not be written by the recorder, as on a full disk: its time counts as unexplained.",
             {"count": a.run.lost_lines},
-            "{count:n} lines could not be written by the recorder, as when a disk is full: their time counts as not explained.",
+            "{count:n} lines could not be written by the recorder, as on a full disk: their time counts as unexplained.",
             a.run.lost_lines,
         )
         yield Finding("lost_lines", NOTICE, message)

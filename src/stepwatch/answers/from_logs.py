@@ -40,8 +40,8 @@ def explain(request: ExplainRequest) -> Report:
     known = Known(gpu=request.gpu, config=request.config, settings=request.settings)
     if request.like is not None and request.log_format is not None:
         raise UsageError(
-            Message("--like and --log-format exclude each other"),
-            Message("--log-format names a format that is known, --like shows a line of one that is not"),
+            Message("--like and --log-format cannot be combined"),
+            Message("--log-format names a known format, --like gives a line of an unknown one"),
         )
     found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
     runs = found.runs
@@ -103,13 +103,13 @@ def explain_runs(
     unstarted = [run for run in runs if not len(run.iterations) and len(runs) > 1]
     if not started:
         raise NoIterations(
-            Message("none of the {count:n} runs came to its first iteration", {"count": len(runs)}),
+            Message("none of the {count:n} runs reached its first iteration", {"count": len(runs)}),
             Message("to see why, name one of them: {name:word}", {"name": runs[0].source or "-"}),
         )
     remarks = [*known.remarks, *remarks]
     if len(runs) > 1:
         facts = {"count": len(runs)}
-        text = Message("The log holds {count:n} runs; each is explained by itself, with its own normal time.", facts)
+        text = Message("The log holds {count:n} runs; each is explained separately, with its own normal time.", facts)
         remarks.append(Finding("several_runs", NOTICE, text))
     remarks += [*_contradictions(runs, known.user, by_user=True), *_contradictions(runs, known.config, by_user=False)]
     for run in unstarted:

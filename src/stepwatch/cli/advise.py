@@ -40,7 +40,7 @@ def command(
         if len(files) > 1:
             raise UsageError(
                 Message("one log or config at a time, not {count:n}", {"count": len(files)}),
-                Message("the config of a log goes as --config FILE.py"),
+                Message("pass the config of a log with --config FILE.py"),
             )
         logs = [name for name in files if not name.lower().endswith(".py")]
         ask_for_paste(logs, language)

@@ -27,7 +27,7 @@ def arguments_of(text: str | None, option: str) -> tuple[str, ...]:
         parts = ()
     if not parts:
         raise UsageError(
-            Message("{option:word} “{text:word}” is no command", {"option": option, "text": text}),
+            Message("{option:word} “{text:word}” is not a command", {"option": option, "text": text}),
             Message("give a program and its arguments, for example: --on-stall 'notify-send stepwatch'"),
         )
     return parts

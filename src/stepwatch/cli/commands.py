@@ -108,7 +108,7 @@ def check_output(form: str, output: str | None, chart: str | None = None) -> Non
         raise UsageError(Message("--chart goes with --format png"), Message("add --format png -o chart.png"))
     if form in ("html", "png") and output is None and sys.stdout is not None and sys.stdout.isatty():
         raise UsageError(
-            Message("{form:word} is nothing for a terminal", {"form": form}),
+            Message("{form:word} cannot be shown in a terminal", {"form": form}),
             Message("name a file with -o, for example: -o answer.{form:word}", {"form": form}),
         )
 

@@ -71,7 +71,7 @@ def _request(log: str, side: str, for_runs: dict[str, tuple[str, ...]]) -> Expla
     gpu, log_format, like, run = (own[name][-1] if own[name] else None for name in ("gpu", "log_format", "like", "run"))
     if run is not None and not (run.isascii() and run.isdigit() and 0 < int(run) < 10**9):
         raise UsageError(
-            Message("“{text:word}” is no number of a run", {"text": run}), Message("for example: --run 2, --run B:2")
+            Message("“{text:word}” is not a run number", {"text": run}), Message("for example: --run 2, --run B:2")
         )
     number = int(run) if run is not None else None
     settings = tuple(own["settings"])

@@ -46,7 +46,7 @@ def command(
         if len(files) > 1:
             raise UsageError(
                 Message("one config at a time, not {count:n}", {"count": len(files)}),
-                Message("name a single CONFIG.py; further settings go as --key=value"),
+                Message("name a single CONFIG.py; pass further settings as --key=value"),
             )
         own = [argument for argument in arguments if argument.startswith("-")]
         request = EstimateRequest(

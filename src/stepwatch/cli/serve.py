@@ -44,7 +44,7 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
         example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
         if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
             raise UsageError(
-                Message("a token has at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
+                Message("a token needs at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
                 Message("for example: --token {token:word}", example),
             )
         if token is None and not is_loopback(host):
@@ -61,7 +61,8 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
             language=language,
             language_asked=lang is not None,
         )
-        click.echo(say(Message("The page is here; Ctrl-C ends it:"), language) + "\n  " + _address(options))
+        available = Message("The page is available here; press Ctrl-C to stop it:")
+        click.echo(say(available, language) + "\n  " + _address(options))
         give_large_blocks_back()
         config = uvicorn.Config(
             create_app(options),
@@ -89,7 +90,7 @@ def _listener(host: str, port: int) -> socket.socket:
                 "cannot listen on {host:word}, port {port:word}: {reason:word}",
                 {"host": host, "port": str(port), "reason": reason},
             ),
-            Message("choose another one with --port, or end what is using it"),
+            Message("choose another one with --port, or stop the program that uses it"),
         ) from error
 
 

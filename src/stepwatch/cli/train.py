@@ -72,7 +72,7 @@ def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
     if len(files) > 1:
         raise UsageError(
             Message("one config at a time, not {count:n}", {"count": len(files)}),
-            Message("name a single CONFIG.py; further settings go as --key=value"),
+            Message("name a single CONFIG.py; pass further settings as --key=value"),
         )
     flags = config_from_flags([argument for argument in arguments if argument.startswith("-")])
     if not files:

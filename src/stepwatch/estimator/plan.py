@@ -125,7 +125,7 @@ def plan(
         remedy = Message("name a graphics card with --gpu; `stepwatch gpus` lists them")
         if gpu.segment == "cpu":
             remedy = Message("name a graphics card with --gpu, or measure this machine: stepwatch calibrate")
-        unknown = Message("nothing is known of the speed of “{name:word}”", {"name": gpu.name})
+        unknown = Message("the speed of “{name:word}” is unknown", {"name": gpu.name})
         raise InputError(gpu.remark or unknown, remedy)
     flops, least = flops_per_iteration(workload), least_flops_per_iteration(workload)
     if guessed:  # without a shape only what the parameters need, attention left out
@@ -136,13 +136,14 @@ def plan(
         notes.append(gpu.remark)
     if gpu.is_laptop:
         notes.append(
-            Message("A laptop's card is as fast as its power limit lets it be; this is for the upper end of its range.")
+            Message("The speed of a laptop's card depends on its power limit; this is for the upper end of its range.")
         )
     if workload.world_size > 1:
         rate = link_bytes_per_s(gpu, workload.world_size, link)
         notes.append(
             Message(
-                "The cards are taken to send {rate:size} a second to each other; --link changes that.", {"rate": rate}
+                "The link between the cards is assumed to carry {rate:size} per second; override it with --link.",
+                {"rate": rate},
             )
         )
     whole = total(found, complete)
@@ -223,7 +224,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
                 Message("choose n_embd as a multiple of n_head, for example 64 times it"),
             ) from error
         raise UsageError(
-            Message("these settings make no sense: {reason:word}", {"reason": error}), Message("check the config")
+            Message("these settings are not valid: {reason:word}", {"reason": error}), Message("check the config")
         ) from error
 
     # Figures that say the same thing twice, and differently. Only what was given by hand is refused for it.
@@ -254,13 +255,13 @@ def _check(settings: Settings) -> None:
         value = settings.number(name)
         if value is not None and not 1 <= value <= largest:
             raise UsageError(
-                Message("{name:word} = {value:word} makes no sense", {"name": name, "value": settings[name].value}),
+                Message("{name:word} = {value:word} is not valid", {"name": name, "value": settings[name].value}),
                 Message("{name:word} is between 1 and {largest:n}", {"name": name, "largest": largest}),
             )
     dropout = settings.number("dropout")
     if dropout is not None and not 0 <= dropout < 1:
         raise UsageError(
-            Message("{name:word} = {value:word} makes no sense", {"name": "dropout", "value": dropout}),
+            Message("{name:word} = {value:word} is not valid", {"name": "dropout", "value": dropout}),
             Message("{name:word} is between 0 and 1", {"name": "dropout"}),
         )
     dtype = settings.text("dtype")

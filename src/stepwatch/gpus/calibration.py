@@ -115,7 +115,7 @@ def save_calibration(found: Calibration, path: str | None = None) -> str:
         reason = {"reason": error.strerror or type(error).__name__}
         raise InputError(
             Message("the calibration cannot be written: {reason:word}", reason),
-            Message("make room in the user's config directory, or make it writable"),
+            Message("free some space in the user's config directory, or make it writable"),
         ) from error
     return path
 

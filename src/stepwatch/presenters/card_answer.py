@@ -83,7 +83,7 @@ def calibration_document(found: Calibration) -> Document:
     if found.driver is not None:
         title = Message("{name:word}, driver {driver:word}, torch {torch:word}", facts)
     busy = Message(
-        "The machine was busy with other things: do not rely on these figures, measure again when it is at rest."
+        "The machine was busy: do not rely on these figures; measure again when it is idle."
     )
     remarks = (busy,) if found.noise > 0.1 else ()  # unsteady
     ask = Message("Next: stepwatch estimate CONFIG.py --gpu this")
@@ -103,6 +103,6 @@ def _measured(found: Calibration) -> Iterator[tuple[Message, Message]]:
     yield Message("memory, read and written"), said("bandwidth", Message("{value:size} a second ± {spread:pct}"))
     yield Message("one small operation"), said("launch", Message("{value:time} ± {spread:pct}"))
     yield Message("torch.save"), said("save_rate", Message("{value:size} a second ± {spread:pct}"))
-    failed = Message("does not work here, or was left out")
+    failed = Message("not available here, or left out")
     compiled = said("compile", Message("{value:time} ± {spread:pct}")) if found.figures.get("compile") else failed
     yield Message("torch.compile of a small model"), compiled

@@ -32,7 +32,7 @@ def comparison_document(c: Comparison) -> doc.Document:
                 ),
             ),
             doc.Section("settings", Message("Settings"), (changed,)),
-            doc.Section("reasons", Message("Why, as far as the logs tell"), (_bullets(c.reasons),)),
+            doc.Section("reasons", Message("Why, as far as the logs show"), (_bullets(c.reasons),)),
             doc.Section("noticed", Message("What else was noticed"), (_bullets(c.notes),)),
         ),
     )
@@ -89,7 +89,7 @@ def certainty(c: Comparison) -> tuple[Message, ...]:
     if c.verdict == "unknown":
         untested = Message("Whether that is over the {limit:pct} allowed is not judged: the exit code is 0.", facts)
         return () if c.limit is None else (untested,)
-    interval = Message("Nine of ten times the ratio lies between {low:ratio} and {high:ratio}.", facts)
+    interval = Message("In nine of ten cases the ratio lies between {low:ratio} and {high:ratio}.", facts)
     if c.limit is None or c.verdict == "faster":
         return (interval,)
     if c.failed:

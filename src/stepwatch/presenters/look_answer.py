@@ -64,8 +64,8 @@ def event_line(event: Occurrence, language: str) -> str:
 def waiting(look: Look) -> Message:
     """Why there is nothing to show yet."""
     if look.missing:
-        return Message("Waiting for “{name:word}”, which is not there yet.", {"name": look.name})
-    return Message("No iteration is done yet.")
+        return Message("Waiting for “{name:word}”, which does not exist yet.", {"name": look.name})
+    return Message("No iteration has finished yet.")
 
 
 def _where(look: Look) -> Message:
@@ -95,7 +95,7 @@ def _left(look: Look) -> Message | None:
     if look.remaining_s is None:
         return forecast(a) if step_known(a) else None
     if not step_known(a) and a.forecast.basis == "log":
-        return Message("The log shows too little to tell how long the run will take.")
+        return Message("The log shows too little to say how long the run will take.")
     left = look.remaining_s
     # Ends to three digits, so that they do not change with every breath.
     steady = Interval(*sorted(float(f"{end:.3g}") for end in (left.low, left.mid, left.high)))

@@ -54,7 +54,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
             doc.Section("memory", Message("Whether it fits"), (memory, memory_chart)),
             doc.Section("assumed", Message("What was assumed"), (assumed, bullets(guesses))),
             doc.Section("noticed", Message("What else to know"), (doc.Bullets(told),)),
-            doc.Section("sum", Message("The sum behind one iteration"), (terms, rests_on) if why else ()),
+            doc.Section("sum", Message("How one iteration adds up"), (terms, rests_on) if why else ()),
             doc.Section("settings", Message("Settings"), (settings,) if why else ()),
             doc.Section("changes", Message("What to change"), (doc.Bullets(tuple(changes)),)),
             doc.Section("next", Message("What to ask next"), (ask,) if ask is not None else ()),

@@ -91,7 +91,7 @@ def verdict(plan: Plan) -> Iterator[Message]:
                 "Impossible: {claim:word} would need {needs:tflops}, {times:x} times the peak of the {gpu:word}, {peak:tflops}."
             )
         yield text._replace(params=facts)
-        yield Message("It means {each:time} per iteration; physics allows none shorter than {floor:time} here.", facts)
+        yield Message("It means {each:time} per iteration; the physical limit here is {floor:time}.", facts)
     elif claim.verdict == "implausible":
         fast = Message(
             "Implausible: {claim:word} means {each:time} per iteration, faster than such runs are; expect {step:range}."
@@ -105,7 +105,7 @@ def verdict(plan: Plan) -> Iterator[Message]:
         slow = Message("Possible: {claim:word} means {each:time} per iteration, slower than the expected {step:range}.")
         yield slow._replace(params=facts)
     else:
-        yield Message("Plausible: {claim:word} means {each:time} per iteration; expected are {step:range}.", facts)
+        yield Message("Plausible: {claim:word} means {each:time} per iteration; {step:range} is expected.", facts)
 
 
 # --- the parts --------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def memory(plan: Plan) -> tuple[Message, ...]:
     need, size = plan.estimate.vram_bytes, plan.gpu.vram_bytes
     facts = {"low": need.low, "high": need.high, "size": size, "gib": (size or 0.0) / GIB}
     if size is None:
-        return (Message("{low:size} to {high:size}; how much the card has is not known.", facts),)
+        return (Message("{low:size} to {high:size}; the memory of the card is unknown.", facts),)
     if plan.n_gpus > 1:
         amount = Message("{low:size} to {high:size} of each card's {size:size} ({gib:x} GiB).", facts)
     else:
@@ -206,7 +206,7 @@ def assumed(plan: Plan) -> Iterator[Message]:
     if guessed:
         yield Message("Guessed: {names:word}.", {"names": _listed(plan, guessed)[0]})
     if plan.shape_guessed and _repair(plan) is not None:  # else it is what to ask next
-        yield Message("To sharpen the answer, give {names:word}.", {"names": ", ".join(SHAPE)})
+        yield Message("For a narrower answer, give {names:word}.", {"names": ", ".join(SHAPE)})
 
 
 def _listed(plan: Plan, names: list[str]) -> tuple[str, int]:
@@ -334,14 +334,14 @@ def next_option(plan: Plan, *, why: bool) -> Command | None:
         return repair
     if plan.shape_guessed:
         shape = " ".join(f"--{name}={getattr(plan.workload, name)}" for name in SHAPE)
-        return Command((shape,), Message("To sharpen the answer, give the shape of the model, for example:"))
+        return Command((shape,), Message("For a narrower answer, give the shape of the model, for example:"))
     if _origin(plan, "max_iters") is Origin.FORMAT_DEFAULT:
         length = Message("To see how long your own run takes, give its length, for example:")
         return Command(("--max_iters=20000",), length)  # an example of a length
     if not why:
-        return Command(("--why",), Message("To see how these figures come about, add to the command:"))
+        return Command(("--why",), Message("To see how these figures are computed, add to the command:"))
     if plan.claim is None:
-        claim = Message("To check a figure that you were told, add it to the command, for example:")
+        claim = Message("To check a figure that you were promised, add it to the command, for example:")
         return Command(("--claim 2h",), claim)
     return None
 

@@ -135,7 +135,7 @@ def _run(
         doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST))),
         doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput"))),
         doc.Section("time", Message("Where the time went"), (spent, chart("parts", table=by_part))),
-        doc.Section("ranks", Message("The ranks beside each other"), ranks),
+        doc.Section("ranks", Message("The ranks side by side"), ranks),
         doc.Section("forecast", Message("How long it will take"), (future, chart("forecast"))),
         doc.Section("noticed", Message("What else was noticed"), (noticed,)),
         doc.Section("changes", Message("What to change"), (changes, chart("changes"))),
@@ -198,7 +198,7 @@ def _figures(a: Analysis) -> Iterator[tuple[Message, Message]]:
 def _normal(a: Analysis) -> Iterator[doc.Block]:
     if sentences.step_known(a) and len(a.run.iterations):
         facts = {"step": a.costs.step_s, "normal": int(a.phases.normal.sum()), "rows": len(a.run.iterations)}
-        said = Message("Of {rows:n} logged iterations {normal:n} did nothing but a training step, in {step:range}.")
+        said = Message("{normal:n} of {rows:n} logged iterations did nothing but a training step, in {step:range}.")
         yield doc.Text((said._replace(params=facts),))
     if len(a.regimes.regimes) > 1:
         yield bullets(
@@ -290,7 +290,7 @@ def _settings(a: Analysis) -> doc.Table:
     rows: list[tuple[Message, Message, Message]] = []
     if len(a.run.iterations):
         first = {"line": int(a.run.iterations.line.min()) + 1}
-        told = Message("told by its lines, the first of them line {line:n}", first)
+        told = Message("shown by its lines, the first of them line {line:n}", first)
         rows.append((word("format"), word(a.run.format), told))
     from stepwatch.presenters.run_json import settings_json  # the whole answer alone shows them
 

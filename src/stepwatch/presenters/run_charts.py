@@ -114,12 +114,14 @@ def times(a: Analysis, language: str, most: int) -> Plot | None:
     facts = {"rows": len(number), "shown": len(drawn.rows)}
     if drawn.slow_left_out:
         text = Message(
-            "Of {rows:n} iterations {shown:n} are drawn: the slowest, the first and the last of each stretch, for each kind."
+            "{shown:n} of {rows:n} iterations are drawn: the slowest, the first and the last of each stretch, for "
+            "each kind."
         )
         about.append(text._replace(params=facts))
     elif drawn.steps_left_out:
         text = Message(
-            "Of {rows:n} iterations {shown:n} are drawn: every slow one, and of the others the fastest, the middle and the slowest of each stretch."
+            "{shown:n} of {rows:n} iterations are drawn: every slow one, and of the others the fastest, the middle "
+            "and the slowest of each stretch."
         )
         about.append(text._replace(params=facts))
     head = (Message("Iterations"), Message("Fastest"), Message("Median"), Message("Slowest"))

@@ -97,7 +97,7 @@ def headline(a: Analysis) -> Message:
                 "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}."
             )
         elif len(a.run.iterations) == 1:
-            text = Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
+            text = Message("The log has a single iteration: it does not show what a normal one takes.")
     elif codes & {"late_data", "late_ranks"} and not codes & {"stall", "sleep", "periodic_slowness"}:
         text = Message("A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.")
     elif facts["share"] > 0.03:  # of the wall time; less does not make the headline
@@ -121,10 +121,10 @@ def headline(a: Analysis) -> Message:
         )
         if a.run.traits.schedules:
             text = Message(
-                "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is meant."
+                "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended."
             )
     elif (alone or saving) and not a.run.evaluations:
-        text = Message("A normal iteration takes {step:time}. The slow ones have the size of evaluations.")
+        text = Message("A normal iteration takes {step:time}. The slow ones look like evaluations.")
         if a.phases.eval_interval is not None:
             text = Message(
                 "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
@@ -254,7 +254,7 @@ def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
     if short and any(finding.code == "speed_is_normal" for finding in a.findings):
         said.append(Message("That is normal for this card."))  # slower is a warning of its own
     unknown = Message(
-        "The log does not tell how many tokens an iteration holds: add --set tokens_per_iter=… for tokens per second."
+        "The log does not show how many tokens an iteration has: add --set tokens_per_iter=… for tokens per second."
     )
     return tuple(said) or (unknown,)
 
@@ -267,11 +267,11 @@ def _token_rates(a: Analysis, *, short: bool) -> Iterator[Message]:
     if normal and short:
         text = Message("{normal:rate} ({overall:rate} overall).")
     elif normal:
-        text = Message("The normal iterations process {normal:rate}. With everything counted it is {overall:rate}.")
+        text = Message("The normal iterations process {normal:rate}. Overall it is {overall:rate}.")
     elif short:
         text = Message("{overall:rate} overall.")
     else:
-        text = Message("With everything counted the run processes {overall:rate}.")
+        text = Message("Overall the run processes {overall:rate}.")
     yield text._replace(params=rates)
 
 
@@ -303,7 +303,7 @@ def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
             "The normal iterations compute at {achieved:tflops}, an MFU of {mfu:pct} on the {gpu:word} (peak {peak:tflops})."
         )
     elif named:
-        text = Message("The normal iterations compute at {achieved:tflops}. For the {gpu:word} no peak is known.")
+        text = Message("The normal iterations compute at {achieved:tflops}. The peak of the {gpu:word} is unknown.")
     else:
         text = Message("The normal iterations compute at {achieved:tflops}.")
     yield text._replace(params=facts)
@@ -312,7 +312,7 @@ def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
 def time_spent(a: Analysis) -> Message:
     iterations = a.goodput.iterations
     if not iterations:
-        return Message("No iteration is done yet.")
+        return Message("No iteration has finished yet.")
     facts = {"wall": a.goodput.wall_s, "count": iterations, "share": share_of(a, "step")}
     if not step_known(a):
         return Message(
@@ -328,7 +328,7 @@ def forecast(a: Analysis) -> Message:
     if f.done:
         return Message("The run reached its last iteration, {end:n}.", facts)
     if f.basis == "estimate" and f.total_s is not None:
-        return Message("The whole run should take {total:range}, as far as can be told before it runs.", facts)
+        return Message("The whole run should take {total:range}, by an estimate made before it runs.", facts)
     if f.remaining_s is not None and f.total_s is not None:
         return Message(
             "{left:n} of {end:n} iterations is left: {remaining:range}; with the time in this log, {total:range}.",
@@ -337,7 +337,7 @@ def forecast(a: Analysis) -> Message:
             left,
         )
     if f.per_thousand_s is None or not step_known(a):
-        return Message("The log shows too little to tell how long the run will take.")
+        return Message("The log shows too little to say how long the run will take.")
     return Message("{count:n} more iterations take {thousand:range}.", {"thousand": f.per_thousand_s, "count": 1000})
 
 
@@ -346,7 +346,7 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
     f = a.forecast
     if f.done or not step_known(a):
         return
-    yield Message("The ranges hold in nine of ten cases, if the machine goes on as it did.")
+    yield Message("The ranges hold in nine of ten cases, if the machine keeps its speed.")
     if a.costs.eval_s is not None and not a.costs.eval_s.high > 0:
         return  # a finding says that evaluations are left out
     if f.assumed_no_evals:

@@ -260,7 +260,7 @@ class TerminalWriter:
             fit = table.fit
             lines, missing = fitted(columns, rows, self.wide, left_out=fit.left_out, name=fit.name, state=fit.state)
             if missing:
-                left_out = Message("Left out, for want of room: {columns:word}.", {"columns": ", ".join(missing)})
+                left_out = Message("Left out for lack of space: {columns:word}.", {"columns": ", ".join(missing)})
                 lines += [Line(), *self._paragraph([left_out], "dim")]
             return lines
         if not table.rigid:

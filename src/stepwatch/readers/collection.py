@@ -68,7 +68,7 @@ def notices_of(found: Collection) -> Iterator[Notice]:
     if found.passed_over:
         count = {"count": found.passed_over}
         yield Notice(
-            Message("{count:n} other file is no log", count, "{count:n} other files are no logs", found.passed_over)
+            Message("{count:n} other file is not a log", count, "{count:n} other files are not logs", found.passed_over)
         )
     if found.more:
         yield Notice(Message("only the first {count:n} files were looked at", {"count": MOST_FILES}))

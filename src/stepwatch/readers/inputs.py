@@ -98,7 +98,7 @@ def read_all(
         raise nothing
     pieces = (
         Message(
-            "Of “{name:word}” a piece is missing, and {count:n} iterations with it.",
+            "A piece of “{name:word}” is missing, with {count:n} iterations.",
             {"name": os.path.basename(name), "count": missing},
         )
         for name, missing in gaps

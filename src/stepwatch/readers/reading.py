@@ -90,7 +90,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if not source.text or source.text.isspace():
         raise NoIterations(
-            Message("the log is empty"), Message("hand in a log file, or paste the log with: stepwatch -")
+            Message("the log is empty"), Message("give a log file, or paste the log with: stepwatch -")
         )
     name = format_name or detect(source)
     if name is None:

@@ -18,12 +18,12 @@ def no_times(runs: Sequence[Run]) -> NoIterations:
     count = sum(len(run.iterations) for run in runs)
     return NoIterations(
         Message(
-            "the log has {rows:n} logged step, but nothing in it tells its time",
+            "the log has {rows:n} logged step, but nothing in it shows its time",
             {"rows": count},
-            "the log has {rows:n} logged steps, but nothing in it tells their time",
+            "the log has {rows:n} logged steps, but nothing in it shows their time",
             count,
         ),
-        Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
+        Message("give the trainer's console output or its TensorBoard event file: these have timestamps"),
     )
 
 
@@ -40,7 +40,7 @@ def nothing_found(source: Source) -> NoIterations:
     if sample.count("\ufffd") > 0.1 * len(sample):
         return NoIterations(
             Message("“{name:word}” is not text", {"name": source.name}),
-            Message("hand in the log that the training printed, for example train.log"),
+            Message("give the log that the training printed, for example train.log"),
         )
     text = source.text[:2_000_000]
     for name, reader in READERS.items():
@@ -49,7 +49,7 @@ def nothing_found(source: Source) -> NoIterations:
             if found is not None:
                 line = {"name": name, "line": _shown(found[0])}
                 return NoIterations(
-                    Message("the lines are those of {name:word} but tell no time: “{line:word}”", line), remedy
+                    Message("the lines are those of {name:word} but have no time: “{line:word}”", line), remedy
                 )
     remedy = Message(
         "formats read: {formats:list}; for another, show one of its lines: --like 'it 12 | 0.34 s'",

@@ -180,5 +180,5 @@ def is_cut_json(text: bytes) -> bool:
 def cut_off(name: str) -> NoIterations:
     return NoIterations(
         Message("“{name:word}” is cut off: its JSON has no end", {"name": name}),
-        Message("copy the whole file, or hand in what the trainer printed"),
+        Message("copy the whole file, or give the trainer's console output"),
     )

@@ -28,7 +28,7 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
         if first is None:
             raise UnreadableInput(
                 Message("the file looks like {name:word} but cannot be expanded", {"name": packing.name}),
-                Message("expand it yourself and hand in the plain log"),
+                Message("expand it yourself and give the plain log"),
             )
         return _up_to(limit, chain((first,), expanding))
     size = stream.seek(0, io.SEEK_END) if stream.seekable() else 0
@@ -47,7 +47,7 @@ def _refuse_wandb(head: bytes) -> None:
         raise UnreadableInput(
             Message("this is W&B's own record of a run, which only W&B reads"),
             Message(
-                "hand in the output.log of that run, from its directory files; offline runs go up with: wandb sync"
+                "give the output.log of that run, from its directory files; upload offline runs with: wandb sync"
             ),
         )
 

@@ -87,7 +87,7 @@ def _machine_for(packing: Packing) -> tuple[Any, type[Exception]]:
     except ImportError as error:
         raise UnreadableInput(
             Message("the log is compressed with {name:word}, which this Python cannot expand", {"name": packing.name}),
-            Message("expand it yourself and hand in the plain log, or for zstd install the package zstandard"),
+            Message("expand it yourself and give the plain log, or for zstd install the package zstandard"),
         ) from error
 
 

@@ -126,7 +126,7 @@ def config_from_file(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     lost = next((name for name in skipped if name in NAMES and not name.startswith("wandb_")), None)
     if lost is not None:
         raise InputError(
-            Message("{name:word} in the config is not a plain value of its kind", {"name": lost}),
+            Message("{name:word} in the config is not a plain value of the right type", {"name": lost}),
             Message("write a number, a word, True or False there: the config is read, not executed"),
         )
     settings = {}

@@ -173,7 +173,7 @@ def _vocabulary(path: Path) -> int | None:
     size = meta.get("vocab_size") if isinstance(meta, dict) else None
     if type(size) is not int or not 0 < size <= 2**16:
         raise DataError(
-            Message("“{name:word}” tells no vocab_size between 1 and 65536", {"name": str(path)}),
+            Message("“{name:word}” gives no vocab_size between 1 and 65536", {"name": str(path)}),
             _prepare(path.parent),
         )
     return size
@@ -181,7 +181,7 @@ def _vocabulary(path: Path) -> int | None:
 
 def _refused(path: Path, asked: str | None) -> Message:
     if asked is None:
-        return Message("“{name:word}” is damaged, or no vocabulary", {"name": str(path)})
+        return Message("“{name:word}” is damaged, or not a vocabulary", {"name": str(path)})
     return Message(
         "“{name:word}” is refused: it asks for {asked:word}, and a vocabulary is plain data",
         {"name": str(path), "asked": asked},
@@ -201,7 +201,7 @@ def _unfit(path: Path, token: int, vocab_size: int) -> DataError:
             "“{name:word}” has token {token:n}, and the vocabulary ends at {last:n}",
             {"name": str(path), "token": token, "last": vocab_size - 1},
         ),
-        Message("the data and the model, or meta.pkl, belong to different vocabularies: prepare the data anew"),
+        Message("the data and the model, or meta.pkl, belong to different vocabularies: prepare the data again"),
     )
 
 

@@ -87,7 +87,7 @@ def _device(asked: str | None, local_rank: int | None) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
             Message("there is no device “{name:word}” here", {"name": asked}),
-            Message("--device=cpu works everywhere; without --device the best there is is taken"),
+            Message("--device=cpu works everywhere; without --device the best available one is used"),
         ) from error
     if device.type == "cuda":
         device = torch.device("cuda", local_rank if local_rank is not None else device.index or 0)

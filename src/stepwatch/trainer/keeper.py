@@ -232,7 +232,7 @@ def load(path: Path) -> dict[str, Any]:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file makes torch raise nearly anything
         asked = _ASKED_FOR.search(str(error))
-        what = Message("“{name:word}” is no checkpoint", {"name": str(path)})
+        what = Message("“{name:word}” is not a checkpoint", {"name": str(path)})
         if asked is not None:
             what = Message(
                 "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
@@ -242,13 +242,13 @@ def load(path: Path) -> dict[str, Any]:
             what = Message("“{name:word}” is cut off or damaged", {"name": str(path)})
         raise _refused(what) from error
     if not isinstance(loaded, dict):
-        raise _refused(Message("“{name:word}” is no checkpoint", {"name": str(path)}))
+        raise _refused(Message("“{name:word}” is not a checkpoint", {"name": str(path)}))
     lacking = [key for key, kind in _KINDS.items() if not isinstance(loaded.get(key), kind)]
     lacking += [f"model_args.{key}" for key in SHAPE if not lacking and key not in loaded["model_args"]]
     if lacking:
         raise _refused(
             Message(
-                "“{name:word}” is no whole checkpoint: it lacks {keys:word}",
+                "“{name:word}” is not a complete checkpoint: it lacks {keys:word}",
                 {"name": str(path), "keys": ", ".join(lacking)},
             )
         )
@@ -257,7 +257,7 @@ def load(path: Path) -> dict[str, Any]:
 
 def _refused(what: Message) -> CheckpointError:
     return CheckpointError(
-        what, Message("name the directory of another run with --out_dir, or begin anew with --init_from=scratch")
+        what, Message("name the directory of another run with --out_dir, or start over with --init_from=scratch")
     )
 
 
@@ -279,5 +279,5 @@ def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> Non
                 "the checkpoint has another shape than the settings: {differing:list}",
                 {"differing": ", ".join(differing)},
             ),
-            Message("leave these settings out to go on with the checkpoint's own, or begin anew: --init_from=scratch"),
+            Message("leave these settings out to go on with the checkpoint's own, or start over: --init_from=scratch"),
         )

@@ -259,7 +259,7 @@ class TrainingLoop:
         if self.config.on_nan == "continue":
             return
         raise NotFinite(
-            Message("the loss is not finite any more at iteration {number:n}", {"number": number}),
+            Message("the loss is no longer finite at iteration {number:n}", {"number": number}),
             Message(
                 "the last checkpoint is untouched: resume from it with a lower learning_rate, or use --on_nan=continue"
             ),

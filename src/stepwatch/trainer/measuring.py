@@ -266,9 +266,9 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figur
         if size < LEAST_SAVE_BYTES:
             raise InputError(
                 Message(
-                    "there is too little room on the disk to measure torch.save: {free:size} are free", {"free": free}
+                    "there is too little space on the disk to measure torch.save: {free:size} free", {"free": free}
                 ),
-                Message("make room, or name another directory with --directory"),
+                Message("free some space, or name another directory with --directory"),
             )
         handle, path = tempfile.mkstemp(dir=directory, prefix=".stepwatch-", suffix=".pt")
         os.close(handle)

@@ -170,7 +170,7 @@ def _pretrained(config: TrainConfig) -> GPT:
     except (OSError, ValueError) as error:
         raise InputError(
             Message(
-                "the weights of {name:word} cannot be had: {reason:word}",
+                "the weights of {name:word} are not available: {reason:word}",
                 {"name": config.init_from, "reason": str(error).splitlines()[0]},
             ),
             Message("they are downloaded once: try again with a connection"),

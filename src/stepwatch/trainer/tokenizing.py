@@ -62,7 +62,7 @@ def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1
         return _write(directory, kind, recipe)
     except UnicodeDecodeError as error:
         raise DataError(
-            Message("“{name:word}” is no text in UTF-8", {"name": text.name}),
+            Message("“{name:word}” is not UTF-8 text", {"name": text.name}),
             Message("for any file at all, take bytes as tokens: --tokens byte"),
         ) from error
     except OSError as error:
@@ -189,14 +189,14 @@ def _share(length: int, val: float) -> int:
     """How much of a text is for training; its beginning, as in nanoGPT."""
     train = int(length * (1 - val))
     if length == 0:
-        raise DataError(Message("the text is empty"), Message("hand in a text of some thousand characters or more"))
+        raise DataError(Message("the text is empty"), Message("give a text of at least some thousand characters"))
     if min(train, length - train) < _SHORTEST:
         raise DataError(
             Message(
                 "the text is too short to split: {train:n} tokens for training and {val:n} for validation",
                 {"train": train, "val": length - train},
             ),
-            Message("hand in a text of some thousand characters or more"),
+            Message("give a text of at least some thousand characters"),
         )
     return train
 

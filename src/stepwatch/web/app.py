@@ -50,9 +50,9 @@ def create_app(options: ServerOptions) -> Starlette:
 
     async def wrong(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        what = Message("that cannot be asked in this way") if status == 405 else Message("there is nothing here")
+        what = Message("this request is not supported") if status == 405 else Message("not found")
         language = spoken(request.query_params.get("lang"), options.language)
-        response = sent(complaint(status, what, Message("see /api/openapi.json for what there is"), language))
+        response = sent(complaint(status, what, Message("see /api/openapi.json for what is available"), language))
         response.headers.update(getattr(error, "headers", None) or {})
         return response
 

@@ -21,7 +21,7 @@ WORDS = {
     "card_hint": Message("Type to search: 4070, a100, … Leave it empty if you do not know."),
     "card_needed": Message("Type to search: 4070, a100, …"),
     "own_card": Message("this machine's card"),
-    "missing": Message("Settings that the log does not tell"),
+    "missing": Message("Settings that the log does not show"),
     "given": Message("Settings"),
     "setting": Message("Setting"),
     "value": Message("Value"),

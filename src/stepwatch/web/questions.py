@@ -115,7 +115,7 @@ def _from_json(asked: Asked) -> dict[str, Any]:
         if value is not None and not (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
             raise _unfit(name, _KIND_NAMES[kind])
     if asked.kind == "explain" and given.get("log") is None:
-        raise UsageError(Message("the question holds no log"), Message("give the text of the log as “log”"))
+        raise UsageError(Message("the request has no log"), Message("give the text of the log as “log”"))
     for name, value in (given.get("settings") or {}).items():
         if not isinstance(value, str | int | float | bool):
             raise _unfit(name, Message("it takes a plain value"))
@@ -151,7 +151,7 @@ def _checked(name: str, value: Any) -> Any:
 
 def _unknown(name: str, known: list[str]) -> UsageError:
     return UsageError(
-        Message("there is no parameter “{name:word}” here", {"name": name}),
+        Message("unknown parameter “{name:word}”", {"name": name}),
         Message("parameters: {names:word}", {"names": ", ".join(known)}),
     )
 

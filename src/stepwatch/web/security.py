@@ -74,11 +74,11 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         remedy = Message("use the address that stepwatch serve printed")
         if not may_be_called(_name(request.headers.get("host", "")), self._options):
-            return self._complaint(request, 403, Message("this server does not go by that name"), remedy)
+            return self._complaint(request, 403, Message("this server is not known by that name"), remedy)
         if not _from_here(request):
-            return self._complaint(request, 403, Message("another site may not ask this server"), remedy)
+            return self._complaint(request, 403, Message("requests from other sites are not allowed"), remedy)
         if self._options.token is not None and not self._known(request):
-            refusal = self._complaint(request, 401, Message("this server wants a token"), remedy)
+            refusal = self._complaint(request, 401, Message("this server requires a token"), remedy)
             refusal.headers["WWW-Authenticate"] = "Bearer"
             return refusal
         return None

@@ -125,7 +125,7 @@ def test_times_that_mean_different_things_give_no_verdict() -> None:
     step = timed(analysed(replace(BASE, step_s=0.5)), Timing.SPANS_STEP, frozenset())
     found = compare(base, step, names=("one", "two"), limit=0.05)
     assert (found.verdict, found.failed) == ("unknown", False)
-    assert "In “one” a time is that of a whole iteration." in said(found.doubts).replace("{", "")
+    assert "In “one” a time covers a whole iteration." in said(found.doubts).replace("{", "")
     assert "evaluations and checkpoints" in said(found.doubts)
 
 

@@ -236,7 +236,7 @@ def test_the_full_report_shows_the_ranks(tmp_path: Path) -> None:
     for form in ("--full", "--md"):
         result = CliRunner().invoke(main, ["explain", str(path), form, "--lang", "en"])
         assert result.exit_code == 0, result.output
-        assert "The ranks beside each other" in result.stdout
+        assert "The ranks side by side" in result.stdout
         assert "Rank 2 is the slowest" in " ".join(result.stdout.split())
 
 

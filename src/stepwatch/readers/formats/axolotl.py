@@ -13,8 +13,8 @@ FORMAT = replace(
     name="axolotl",
     axolotl=True,
     about=Message(
-        "As the Hugging Face Trainer, whose progress bar it shows. Its own tokens per second count the trained tokens "
-        "of one card only, by a clock that does not wait for the card, and are left aside."
+        "Like the Hugging Face Trainer, whose progress bar it shows. Its own tokens per second count the trained "
+        "tokens of one card only, by a clock that does not wait for the card, and are ignored."
     ),
     example="""\
 {'loss': '1.284', 'grad_norm': '0.91', 'learning_rate': '0.0002', 'ppl': '3.611', 'memory/max_active (GiB)': '8.14', \

@@ -19,8 +19,8 @@ FORMAT = LineFormat(
     timing=Timing.SPANS_ITERATION,
     holds=BOTH,
     about=Message(
-        "One iteration, the card waited for, with the validation, HellaSwag, samples and checkpoint that come before "
-        "its line."
+        "One iteration, synchronised with the card, with the validation, HellaSwag, samples and checkpoint that come "
+        "before its line."
     ),
     example="""\
 validation loss: 6.1702
@@ -44,7 +44,7 @@ step   251 | loss: 6.147204 | lr 2.1147e-04 | norm: 0.9013 | dt: 416.59ms | tok/
     untimed=(
         Untimed(
             Pattern(rb"(?m)^\d+ (?:train|val|hella) \d+\.\d+$"),
-            Message("hand in what the training printed on the screen: those lines have times"),
+            Message("give the console output of the training: its lines have times"),
         ),
     ),
 )

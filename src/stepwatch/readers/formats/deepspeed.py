@@ -278,8 +278,8 @@ FORMAT = _DeepSpeed(
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
     about=Message(
-        "The batch of all cards over the samples per second of the one last step, the cards waited for. Loading of "
-        "data, evaluations and checkpoints are outside; the clock of the lines shows them."
+        "The batch of all cards over the samples per second of the last step alone, synchronised with the cards. "
+        "Loading of data, evaluations and checkpoints are outside; the clock of the lines shows them."
     ),
     example="""\
 [2024-05-06 07:08:09,120] [INFO] [config.py:1003:print]   train_batch_size ............. 64

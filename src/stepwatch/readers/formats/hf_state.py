@@ -60,7 +60,7 @@ def finish(first_line: int, records: Records) -> None:
         steps = {"steps": int(top.get("global_step", 0))}
         raise NoIterations(
             Message("the log_history in this state is empty: nothing was logged in {steps:n} steps", steps),
-            Message("hand in what the trainer printed, or its TensorBoard event file: those have a clock"),
+            Message("give the trainer's console output or its TensorBoard event file: these have timestamps"),
         )
     _tell(entries, top, records)
 

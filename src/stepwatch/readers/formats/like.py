@@ -125,7 +125,7 @@ def reader_like(example: str) -> Reader:
                     timing=Timing.SPANS_ITERATION,
                     holds=BOTH,
                     about=Message(
-                        "As the example line shows; it is taken to be one iteration, with all that ran in it."
+                        "As the example line shows; it is assumed to be one iteration, with everything that ran in it."
                     ),
                     example=example,
                     iterations=(Line(_statement(pieces, names)),),
@@ -134,7 +134,7 @@ def reader_like(example: str) -> Reader:
                     running=_is_running(line, pieces, names),
                 ).reader()
     raise UsageError(
-        Message("“{line:word}” shows no number of an iteration, or no time", {"line": example[:80]}),
+        Message("“{line:word}” shows no iteration number, or no time", {"line": example[:80]}),
         Message("a line to learn from has both, such as: it 12 | 0.34 s"),
     )
 

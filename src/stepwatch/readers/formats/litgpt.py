@@ -17,8 +17,8 @@ FORMAT = LineFormat(
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
     about=Message(
-        "One micro-batch without the fetching of its data; the one at which the optimizer steps waits for the others. "
-        "Validation is outside, and its time is printed; saving is outside, and no line tells what it took."
+        "One micro-batch without the fetching of its data; the one at which the optimizer steps waits for the others."
+        " Validation is outside, and its time is printed; saving is outside, and no line shows how long it took."
     ),
     example="""\
 Epoch 1 | iter 400 step 100 | loss train: 4.213, val: 4.377 | iter time: 96.41 ms (step) remaining time: 0:12:09

@@ -30,8 +30,8 @@ FORMAT = LineFormat(
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
     about=Message(
-        "One step, with the loading of its data; the card is waited for. Evaluations and checkpoints are outside, and "
-        "no line tells what they took."
+        "One step, with its data loading, synchronised with the card. Evaluations and checkpoints are outside, and no"
+        " line shows how long they took."
     ),
     example="""\
 val loss 4.102231
@@ -71,7 +71,7 @@ Writing checkpoint at step 5000""",
     untimed=(
         Untimed(
             Pattern(rb"(?m)^s:\d+ (?:trl|tel|eval):\S+.*"),
-            Message("hand in what the training printed on the screen: those lines have times"),
+            Message("give the console output of the training: its lines have times"),
         ),
     ),
 )

@@ -156,8 +156,9 @@ FORMAT = _Megatron(
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
     about=Message(
-        "The mean since the line before, with the loading of data; the cards are waited for. Evaluations and "
-        "checkpoints are outside where the line has a clock of its own, and in the next line's mean where it has none."
+        "The mean since the previous line, with data loading, synchronised with the cards. Evaluations and "
+        "checkpoints are outside where the line has a clock of its own, and in the next line's mean where it has "
+        "none."
     ),
     example="""\
  [2025-03-02 10:15:04.120311] iteration     1000/   20000 | consumed samples:       256000 | \

@@ -17,8 +17,8 @@ FORMAT = LineFormat(
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
     about=Message(
-        "The step before the one of the line, with its loading of data; the card is not waited for. Evaluations and "
-        "checkpoints are outside, and no line tells what they took."
+        "The step before the one of the line, with its data loading, not synchronised with the card. Evaluations and "
+        "checkpoints are outside, and no line shows how long they took."
     ),
     example="""\
 iter_dt 0.00ms; iter 0: train loss 4.18342

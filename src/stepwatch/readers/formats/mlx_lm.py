@@ -47,8 +47,8 @@ FORMAT = _Mlx(
     traits=Traits(prints_means=True),
     holds=NOTHING,
     about=Message(
-        "The mean of the steps since the last line, each waited for, without the loading of data. Validation is "
-        "outside and printed; the saving of adapters is outside, and no line tells what it took."
+        "The mean of the steps since the last line, each synchronised, without data loading. Validation is outside "
+        "and printed; the saving of adapters is outside, and no line shows how long it took."
     ),
     example="""\
 Starting training..., iters: 600

@@ -154,7 +154,7 @@ FORMAT = _Modded(
     holds=NOTHING,
     about=Message(
         "The whole training time so far; a step is the difference of two lines. The clock is stopped for evaluations "
-        "and checkpoints, and no line tells what they took."
+        "and checkpoints, and no line shows how long they took."
     ),
     example="""\
 step:250/1390 val_loss:4.4817 train_time:8120ms step_avg:32.48ms

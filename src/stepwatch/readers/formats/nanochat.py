@@ -20,8 +20,8 @@ FORMAT = LineFormat(
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
     about=Message(
-        "One step, with the loading of the next batch; the card is waited for. Evaluations and checkpoints are "
-        "outside, and no line tells what they took."
+        "One step, with the loading of the next batch, synchronised with the card. Evaluations and checkpoints are "
+        "outside, and no line shows how long they took."
     ),
     example="""\
 Step 00250 | Validation bpb: 1.046491
@@ -69,7 +69,7 @@ step 00251/05742 (4.37%) | loss: 3.910220 | lrm: 1.00 | dt: 1176.92ms | tok/sec:
     untimed=(
         Untimed(
             Pattern(rb"(?m)^Step \d+/\d+ \| (?:Training loss|Average reward): .*"),
-            Message("this stage prints none; hand in the log of a stage that does, such as base_train"),
+            Message("this stage prints none; give the log of a stage that does, such as base_train"),
         ),
     ),
 )

@@ -392,8 +392,8 @@ def _read_assignment(rest: str, number: int, records: Records) -> bool:
 READER = Reader(
     name="nanogpt", timing=Timing.SPANS_ITERATION, holds=BOTH,
     about=Message(
-        "One iteration, with the evaluation and the checkpoint of the same number in it; taken before the card is "
-        "waited for."
+        "One iteration, with the evaluation and the checkpoint of the same number in it; measured without waiting for"
+        " the card."
     ),
     example="""\
 step 500: train loss 3.9162, val loss 3.9403

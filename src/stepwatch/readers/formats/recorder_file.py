@@ -229,7 +229,7 @@ READER = Reader(
     holds=NOTHING,
     about=Message(
         "The file of stepwatch's recorder: one step, with its data and its waiting for other ranks. Evaluations, "
-        "checkpoints and compilation are timed by themselves, so that nothing has to be deduced."
+        "checkpoints and compilation are timed separately, so nothing has to be deduced."
     ),
     example="""\
 {"stepwatch":1,"started":1763264000.120000,"rank":0,"world_size":1,"gpu":null,"settings":{"tokens_per_iter":12288}}

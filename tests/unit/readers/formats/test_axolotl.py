@@ -62,7 +62,7 @@ def test_a_line_alone_tells_no_time() -> None:
     line = "{'loss': '0.7157', 'grad_norm': '12.79', " + FIGURES.format(tokens=512) + "'epoch': '0.1333'}"
     source = from_text(line)
     assert detect(source) == "axolotl"
-    with pytest.raises(NoIterations, match="nothing in it tells its time"):
+    with pytest.raises(NoIterations, match="nothing in it shows its time"):
         read(source)
 
 

@@ -90,7 +90,7 @@ def test_evaluations_every_so_many_steps_are_told_only_where_there_are_any() -> 
 
 
 def test_without_the_end_nothing_tells_a_time() -> None:
-    with pytest.raises(NoIterations, match="20 logged steps, but nothing in it tells their time"):
+    with pytest.raises(NoIterations, match="20 logged steps, but nothing in it shows their time"):
         read(from_text(json.dumps(state(ended=False), indent=2)))
 
 
@@ -120,7 +120,7 @@ def test_a_state_cut_short_is_still_this_format(share: float, indent: int | None
     for part in (text[: int(len(text) * share)], text[int(len(text) * share / 2) : int(len(text) * share)]):
         source = from_text(part)
         assert detect(source) == "hf-state"
-        with pytest.raises(NoIterations, match="nothing in it tells their time"):
+        with pytest.raises(NoIterations, match="nothing in it shows their time"):
             read(source)
 
 

@@ -217,7 +217,7 @@ def test_two_positions_of_one_second_are_told_apart_by_the_rate() -> None:
 @pytest.mark.parametrize("rate", ["?it/s", "  0.00it/s"])
 def test_a_clock_that_stands_still_is_no_measurement(rate: str) -> None:
     lines = [f"  4%|▍         | {n}/345 [00:07<05:03, {rate}]" for n in (12, 13, 14)]
-    with pytest.raises(NoIterations, match="nothing in it tells their time"):
+    with pytest.raises(NoIterations, match="nothing in it shows their time"):
         read(from_text("\n".join([*lines, "{'loss': 2.0, 'epoch': 0.1}"])))
 
 
@@ -402,7 +402,7 @@ def test_evaluations_after_epochs_and_at_an_end_between_them_are_where_they_were
 
 def test_dictionaries_without_any_time_say_so() -> None:
     lines = [line for line in TrainerLog().lines() if "%|" not in line][:-1]
-    with pytest.raises(NoIterations, match="40 logged steps, but nothing in it tells their time"):
+    with pytest.raises(NoIterations, match="40 logged steps, but nothing in it shows their time"):
         read(from_text("\n".join(lines)))
 
 

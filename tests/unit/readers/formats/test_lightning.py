@@ -186,7 +186,7 @@ def test_without_a_time_it_says_so() -> None:
     for text in (csv("epoch,step,train_loss,val_loss", rows), "\n".join(rows)):
         source = from_text(text)
         assert detect(source) == "lightning"
-        with pytest.raises(NoIterations, match="nothing in it tells their time"):
+        with pytest.raises(NoIterations, match="nothing in it shows their time"):
             read(source)
 
 

@@ -409,7 +409,7 @@ def write() -> None:
     lines += [f"{name}\t{getattr(whole, name):.5g}\t{_origin(name)}" for name in PRIORS]
     for kind, (low, high) in interval_widths().items():
         lines += [f"low:{kind}\t{low:.4g}\theld-out errors", f"high:{kind}\t{high:.4g}\theld-out errors"]
-    PLACE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    Path(PLACE).write_text("\n".join(lines) + "\n", encoding="utf-8")
     wrong = [f"{one.row.id}\t{one.row.group}\t{one.row.measured_s / one.held_out_s:.4f}" for one in judged()]
     HELD_OUT.write_text("\n".join(["id\tgroup\tmeasured_over_estimated", *wrong]) + "\n", encoding="utf-8")
 

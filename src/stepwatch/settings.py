@@ -189,7 +189,6 @@ class ModelShape:
 
 # --- values -----------------------------------------------------------------------------------------------------
 
-_LONGEST_EXPRESSION = 400
 # What a skipped statement is called: its text may hold a secret, and a report is passed on.
 _KINDS_OF_STATEMENT: Mapping[type[ast.stmt], str] = {
     ast.Import: "import",
@@ -205,8 +204,6 @@ _KINDS_OF_STATEMENT: Mapping[type[ast.stmt], str] = {
     ast.AugAssign: "+=",
     ast.Try: "try",
 }
-_LONGEST_TEXT = 200
-_LONGEST_CONFIG = 1_000_000
 _LARGEST_NUMBER = 1e18
 _OPERATORS = {
     ast.Add: operator.add,
@@ -225,7 +222,7 @@ class NotPlain(ValueError):
 
 def evaluate(expression: str, names: Mapping[str, Value] | None = None) -> Value:
     """The value of a literal or of simple arithmetic (`5 * 8`); anything else is NotPlain."""
-    if len(expression) > _LONGEST_EXPRESSION:
+    if len(expression) > 400:  # no setting is as long
         raise NotPlain(expression[:40])
     try:
         tree = _parse(expression.strip(), "eval")
@@ -253,9 +250,18 @@ def _value_of(node: ast.expr, names: Mapping[str, Value], depth: int) -> Value:
             value = _number(_value_of(operand, names, depth + 1))
             return -value if isinstance(sign, ast.USub) else value
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _combine(
-                type(op), _number(_value_of(left, names, depth + 1)), _number(_value_of(right, names, depth + 1))
-            )
+            first, second = (_number(_value_of(side, names, depth + 1)) for side in (left, right))
+            # `9**9**9` must be answered at once: the size of a power is known before it is taken.
+            if isinstance(op, ast.Pow) and (abs(second) > 64 or abs(first) > 1e6):
+                raise NotPlain("power too large")
+            try:
+                result: int | float = _OPERATORS[type(op)](first, second)
+                plain = not isinstance(result, complex) and abs(result) <= _LARGEST_NUMBER
+            except (ArithmeticError, TypeError) as error:
+                raise NotPlain(str(error)[:40]) from error
+            if not plain:
+                raise NotPlain("number too large, or none that a setting could be")
+            return result
     raise NotPlain(type(node).__name__)
 
 
@@ -265,26 +271,12 @@ def _number(value: Value) -> int | float:
     return value
 
 
-def _combine(op: type[ast.operator], left: int | float, right: int | float) -> int | float:
-    # `9**9**9` must be answered at once: the size of a power is known before it is taken.
-    if op is ast.Pow and (abs(right) > 64 or abs(left) > 1e6):
-        raise NotPlain("power too large")
-    try:
-        result: int | float = _OPERATORS[op](left, right)
-        plain = not isinstance(result, complex) and abs(result) <= _LARGEST_NUMBER
-    except (ArithmeticError, TypeError) as error:
-        raise NotPlain(str(error)[:40]) from error
-    if not plain:
-        raise NotPlain("number too large, or none that a setting could be")
-    return result
-
-
 def as_kind(name: str, value: Value) -> Value | None:
     """The value in the kind that this setting has, or None where it does not fit."""
     kind = KINDS[name]
     if kind is str:
         # Only what may be repeated as it is: no control characters, no half characters.
-        return value if isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST_TEXT else None
+        return value if isinstance(value, str) and value.isprintable() and len(value) <= 200 else None
     if kind is bool:
         if isinstance(value, bool):
             return value
@@ -365,7 +357,7 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
 
 def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[str]]:
     """All that a config assigns, known or not; what is not a plain value; the names that its lines compute with."""
-    if len(text) > _LONGEST_CONFIG:
+    if len(text) > 1_000_000:  # configs have a few kB
         raise InputError(Message("the config is too long to be one"), Message("hand in nanoGPT's config, a few kB"))
     try:
         tree = _parse(text, "exec")
@@ -377,19 +369,22 @@ def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[
     assert isinstance(tree, ast.Module)
     values: dict[str, Value] = {}
     skipped: list[str] = []
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     for statement in tree.body:
-        for simple in _simple_assignments(statement):
-            _assign(*simple, values, skipped)
-        if _is_docstring(statement) or _assigns_simply(statement):
+        assignments = list(_simple_assignments(statement))
+        for name, expression in assignments:
+            _assign(name, expression, values, skipped)
+        is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if is_docstring or assignments:
             continue
-        _skip(statement, values, skipped)
-    return values, skipped, frozenset(_loaded(tree))
-
-
-def _loaded(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
+        # What a loop or a condition may change is not known any more; a statement is named by its kind alone.
+        inner = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        stored = {node.id for node in inner if isinstance(node.ctx, ast.Store)}
+        for name in sorted(stored & set(KINDS)):
+            values.pop(name, None)
+            skipped.append(name)
+        skipped.append(_KINDS_OF_STATEMENT.get(type(statement), "…"))
+    return values, skipped, frozenset(node.id for node in names if isinstance(node.ctx, ast.Load))
 
 
 def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:
@@ -419,19 +414,6 @@ def _simple_assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
             )
 
 
-def _assigns_simply(statement: ast.stmt) -> bool:
-    return next(_simple_assignments(statement), None) is not None
-
-
-def _skip(statement: ast.stmt, values: dict[str, Value], skipped: list[str]) -> None:
-    """What a loop or a condition may change is not known any more; a statement is told by its kind alone."""
-    stored = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for name in sorted(stored & set(KINDS)):
-        values.pop(name, None)
-        skipped.append(name)
-    skipped.append(_KINDS_OF_STATEMENT.get(type(statement), "…"))
-
-
 def _assign(name: str, expression: ast.expr, values: dict[str, Value], skipped: list[str]) -> None:
     try:
         value = _value_of(expression, values, 0)
@@ -441,22 +423,14 @@ def _assign(name: str, expression: ast.expr, values: dict[str, Value], skipped: 
         return
     if name not in KINDS:
         values[name] = value  # later lines may compute with it
-        _note_slip(name, skipped)
+        # `batchsize` is no setting, and nanoGPT would say so too.
+        alike = {known.replace("_", "").rstrip("s"): known for known in KINDS}
+        meant = alike.get(name.lower().replace("_", "").rstrip("s"))
+        if meant is not None:
+            skipped.append(f"{name} ({meant}?)")
         return
     fitting = as_kind(name, value)
     if fitting is None:
         skipped.append(name)
     else:
         values[name] = fitting
-
-
-def _note_slip(name: str, skipped: list[str]) -> None:
-    """`batchsize` is no setting, and nanoGPT would say so too."""
-    plain = {known.replace("_", "").rstrip("s"): known for known in KINDS}
-    meant = plain.get(name.lower().replace("_", "").rstrip("s"))
-    if meant is not None:
-        skipped.append(f"{name} ({meant}?)")
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

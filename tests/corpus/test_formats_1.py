@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
+from tests.corpus.places import MIXED
 
 from stepwatch import readers
 from stepwatch.analysis import analyse
@@ -63,7 +64,8 @@ def _shape_of(source: Source) -> Shape | None:
 
 
 OWN = _logs(*OWN_DIRECTORIES)
-OTHERS = [path for path in _logs(*(p.name for p in PLACE.iterdir() if p.is_dir())) if path not in OWN] if PLACE else []
+NAMES = [place.name for place in PLACE.iterdir() if place.is_dir() and place.name not in MIXED] if PLACE else []
+OTHERS = [path for path in _logs(*NAMES) if path not in OWN] if PLACE else []
 TIMED = [path for path in OWN if _shape_of(from_file(path)) is not None]
 pytestmark = pytest.mark.skipif(
     PLACE is None, reason="no corpus of real logs: set STEPWATCH_CORPUS, or put it in ../shared/corpus"

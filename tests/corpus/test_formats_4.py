@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
+from tests.corpus.places import MIXED
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
@@ -43,7 +44,7 @@ def ours() -> list[Path]:
 def others() -> list[Path]:
     if PLACE is None:
         return []
-    apart = {*FORMATS, "wandb"}
+    apart = {*FORMATS, *MIXED, "wandb"}
     names = sorted(place.name for place in PLACE.iterdir() if place.is_dir() and place.name not in apart)
     return logs(*names)
 

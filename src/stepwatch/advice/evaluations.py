@@ -14,7 +14,6 @@ CHEAP = 0.02  # of the run: evaluations below it are cheap enough
 FEWEST_EVALUATIONS = 10  # a curve of the losses needs some points
 MULTIPLES = (2, 4, 5, 8, 10, 20)
 LONGEST_UNSAVED_S = 2 * HOUR_S  # checkpoints that go with the evaluations become rarer with them
-FEWEST_BATCHES = 20  # nanoGPT's own README goes no lower
 DIVISORS = (2, 4)
 
 
@@ -68,7 +67,7 @@ def fewer_eval_batches(case: Case) -> Iterator[Proposal]:
         return
     chosen = None
     for divisor in DIVISORS:
-        if batches // divisor < FEWEST_BATCHES:
+        if batches // divisor < 20:  # nanoGPT's own README goes no lower
             break
         chosen = batches // divisor
         if case.share(case.simulated(case.changed({"eval_iters": chosen})).eval_s) <= CHEAP:

@@ -19,9 +19,8 @@ PUBLISHED_GAINS = {
 }
 TINY_PARAMS, TINY_COMPILE_GAINS = 15e6, Interval(0.9, 1.2, 1.85)
 # Of a gain that only the estimator computes, as powers of it.
-LEAST_OF_GAIN, MOST_OF_GAIN = 0.4, 1.6
+SHARE_OF_GAIN = Interval(0.4, 1.0, 1.6)
 SHOULDER = 0.05  # how far, as a standard deviation, a gain may lie beyond all published ones
-CONTRADICTION = 2.0  # standard deviations of the measured gain
 
 
 def inverse(gain: Interval) -> Interval:
@@ -33,7 +32,7 @@ def modelled_factor(ratio: float) -> Interval:
     """A modelled ratio of two times as an interval that never crosses 1: its direction is sure, its size is not."""
     if ratio <= 0:
         return UNCHANGED
-    ends = sorted(math.exp(power * math.log(ratio)) for power in (LEAST_OF_GAIN, MOST_OF_GAIN))
+    ends = sorted(math.exp(power * math.log(ratio)) for power in (SHARE_OF_GAIN.low, SHARE_OF_GAIN.high))
     return Interval(min(ends[0], ratio), ratio, max(ends[1], ratio))
 
 
@@ -53,7 +52,8 @@ def combined_gain(published: Interval, measured: Interval) -> Interval:
         return max(abs(math.log(end / measured.mid)) / Z90, 1e-3)
 
     below, above = deviation(measured.low), deviation(measured.high)
-    if beyond(measured.mid) > CONTRADICTION * (above if measured.mid < published.low else below):
+    # Two standard deviations of the measured gain contradict the published ones.
+    if beyond(measured.mid) > 2.0 * (above if measured.mid < published.low else below):
         low, high = min(published.low, measured.low), max(published.high, measured.high)
         return Interval(low, math.sqrt(published.mid * measured.mid), high)
 

@@ -20,10 +20,7 @@ from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import Z90, Interval
 
-FAR_SLOWER = 2.0
-ANOTHER_RUN = 0.01  # what evaluations and checkpoints differ by from one run to the next
-LEAST_AHEAD, MOST_AHEAD = 0.5, 1.4  # of the checkpoints that a forecast expects where only a better loss saves
-FEWEST_LOSSES = 4
+SAVES_AHEAD = Interval(0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
 
 
 def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
@@ -34,7 +31,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
     settings, gpu = _settings(a), a.throughput.gpu
     workload = workload_of(a.run, gpu) if gpu is not None and a.throughput.possible else None
     if workload is not None and gpu is not None and a.expected is not None:
-        far_slower = a.costs.step_s.mid > FAR_SLOWER * a.expected.step_s.high
+        far_slower = a.costs.step_s.mid > 2.0 * a.expected.step_s.high  # far slower than expected
         if far_slower and fits(workload, gpu) is not False:  # memory that spills would explain it
             workload = None  # what holds this run up is not in the model
     case = Case(
@@ -79,7 +76,7 @@ def _prices(a: Analysis) -> Prices:
         """The same thing in another run, or later in this one."""
         if price is None:
             return None
-        slack = ANOTHER_RUN * price.mid
+        slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
         return Interval(max(price.low - slack, 0.0), price.mid, price.high + slack)
 
     return Prices(step, again(costs.eval_s), again(costs.checkpoint_s), again(costs.pair_s), costs.compile_s or NOTHING)
@@ -92,7 +89,7 @@ def _loop(a: Analysis) -> Loop:
     ahead = max((f.max_iters or 0) - f.last_iteration, 0) if not f.done else 0
     evaluations = done + f.evals_ahead
     later = evaluations - first
-    saves = [a.checkpoints_done + f.saves_ahead * doubt for doubt in (LEAST_AHEAD, 1.0, MOST_AHEAD)]
+    saves = [a.checkpoints_done + f.saves_ahead * doubt for doubt in (SAVES_AHEAD.low, 1.0, SAVES_AHEAD.high)]
     if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
         saves = [saves[1]] * 3
     share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING
@@ -112,7 +109,7 @@ def stalled_s(a: Analysis) -> float:
 def _improvements(a: Analysis) -> Interval | None:
     """The share of evaluations that would save if only a better validation loss did."""
     losses = [evaluation.val_loss for evaluation in a.run.evaluations if evaluation.val_loss is not None]
-    if len(losses) < FEWEST_LOSSES:
+    if len(losses) < 4:  # too few for a trend
         return None
     best, lowest, fell = losses[0], 0, 0
     for before, loss in pairwise(losses):

@@ -18,15 +18,9 @@ from stepwatch.messages import Message
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.units import Interval
 
-# A desktop card is busy with this many tokens in a micro-step, and larger ones only take memory (docs/advice.md).
-ENOUGH_TOKENS = 16_384
-NEARLY = 1.01
 # Sequences of an evaluation: nanoGPT's 200 batches of 12, or fewer with 1.4, 2 or 2.8 times the error; its README goes
 # down to 20 batches.
 SEQUENCES = (2400, 1200, 600, 300)
-MOST_OFTEN = 50
-LONG_STEP_S = 0.1  # above it every iteration is worth a line
-CHINCHILLA_TOKENS_PER_PARAM = 20  # arXiv 2203.15556, table 3
 _CHOSEN = ("batch_size", "gradient_accumulation_steps", "dtype", "compile", "eval_iters")
 _MODEL = ("init_from", "dataset", "n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias", "dropout")
 _LENGTH = ("max_iters", "lr_decay_iters", "eval_interval", "eval_iters", "log_interval", "always_save_checkpoint")
@@ -71,7 +65,7 @@ def recommend(
     if not options:
         raise too_large(usual)
     best = _with_pace(min(options, key=lambda option: option.total_s.mid), given, usual)
-    tokens = CHINCHILLA_TOKENS_PER_PARAM * best.workload.n_params
+    tokens = 20 * best.workload.n_params  # Chinchilla (arXiv 2203.15556, table 3)
     enough = math.ceil(tokens / best.workload.tokens_per_iteration)
     # What is given or chosen, and the defaults that belong to it, in nanoGPT's order.
     own = [name for name, one in given.items() if one.origin is not Origin.INFERRED and name not in _ORDER]
@@ -138,8 +132,9 @@ def _batch(usual: Plan, work: Workload) -> Batch | None:
     for batch in fitting:
         found = estimate(replace(work, batch_size=batch.size, grad_accum=batch.accumulation), gpu, link=usual.link)
         step_s[batch] = found.step_s.mid if found is not None else math.inf
-    fast = [batch for batch in fitting if step_s[batch] <= NEARLY * min(step_s.values())]
-    busy = [batch for batch in fast if batch.size * work.block_size >= ENOUGH_TOKENS]
+    fast = [batch for batch in fitting if step_s[batch] <= 1.01 * min(step_s.values())]  # a hundredth is no difference
+    # A desktop card is busy with this many tokens in a micro-step, and larger ones only take memory (docs/advice.md).
+    busy = [batch for batch in fast if batch.size * work.block_size >= 16_384]
     return busy[0] if busy else fast[-1]
 
 
@@ -176,7 +171,8 @@ def _with_pace(best: Plan, given: Settings, usual: Plan) -> Plan:
 
 def _logging(best: Plan, given: Settings, eval_interval: int) -> dict[str, Value]:
     """How often to log, so that evaluations fall on a logged line, and the schedule's length; what is given stays."""
-    every = 10 if best.estimate.step_s.mid <= LONG_STEP_S and eval_interval % 10 == 0 else 1
+    # Above a tenth of a second every iteration is worth a line.
+    every = 10 if best.estimate.step_s.mid <= 0.1 and eval_interval % 10 == 0 else 1
     found: dict[str, Value] = {"log_interval": every, "lr_decay_iters": _last(best)}
     return {name: value for name, value in found.items() if name not in given}
 
@@ -197,7 +193,7 @@ def _pace(best: Plan, given: Settings, usual: Plan) -> tuple[int, int]:
     if fixed:
         options = [fixed * best.workload.batch_size]
     for interval in (digit * 10**power for power in range(1, 10) for digit in (1, 2, 5)):
-        if MOST_OFTEN <= interval <= last:
+        if 50 <= interval <= last:  # no more often than that
             for sequences in options:
                 spent_s = (last // interval + 1) * per_sequence * sequences + (last // interval) * save_s
                 if spent_s <= allowed_s:

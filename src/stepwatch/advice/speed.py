@@ -8,7 +8,7 @@ from typing import NamedTuple
 from stepwatch.advice.case import SINGLE_PRECISION, Case
 from stepwatch.advice.gains import modelled_factor
 from stepwatch.advice.proposals import Effect, Proposal
-from stepwatch.estimator.constants import PADDING
+from stepwatch.estimator.constants import PADDING, SMALL_VOCABULARY
 from stepwatch.estimator.memory import largest_batch_size
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
@@ -19,9 +19,6 @@ from stepwatch.units import Interval
 # From the low to the high end of a saving by compilation. In planted runs (seeds 1 to 4) the middle of a wider one is
 # off by more than a tenth.
 TOO_VAGUE = 2.5
-LAUNCH_SHARE = 0.05  # of the step, in which the card waits for launches
-OVERHEAD_LEFT = 0.25  # of that waiting, with CUDA graphs
-SMALL_VOCABULARY = 1024
 SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
 LOGGED_EVERY = 10
 _ENVIRONMENT = Message("In the environment of the run:")
@@ -188,11 +185,12 @@ def skip_compiler(case: Case) -> Iterator[Proposal]:
 def reduce_overhead(case: Case) -> Iterator[Proposal]:
     """CUDA graphs take the launches off the processor."""
     share = _launch_share(case)
-    if case.workload is None or case.workload.compile is not True or share < LAUNCH_SHARE:
+    # A twentieth of the step, in which the card waits for launches, is worth a change.
+    if case.workload is None or case.workload.compile is not True or share < 0.05:
         return
     yield Proposal(
         rule="reduce_overhead",
-        effect=Effect(step=modelled_factor(1 - share * (1 - OVERHEAD_LEFT))),
+        effect=Effect(step=modelled_factor(1 - share * (1 - 0.25))),  # a quarter of it is left with CUDA graphs
         what=Message('Compile with mode="reduce-overhead".'),
         because=Message(
             "The card waits for kernel launches in {share:pct} of each step; CUDA graphs replay them at once.",

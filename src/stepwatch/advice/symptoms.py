@@ -14,7 +14,6 @@ from stepwatch.units import Interval
 
 # How much of what a machine loses comes back once its cause is found is a guess, and said to be one.
 AVOIDABLE = Interval(0.25, 0.75, 1.0)
-CLEAR_DRIFT = 0.05
 
 
 def _without(share: float) -> Interval:
@@ -110,7 +109,7 @@ def heat(case: Case) -> Iterator[Proposal]:
     a = case.analysis
     if a is None or a.run.traits.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
         return
-    if a.regimes.drift < CLEAR_DRIFT:
+    if a.regimes.drift < 0.05:  # less is not clearly a drift
         return
     yield _look(
         rule="heat",

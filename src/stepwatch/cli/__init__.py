@@ -26,7 +26,6 @@ COMMANDS = {
     "gpus": "List the known cards, or show one.",
 }
 DEFAULT = "explain"
-INTERRUPTED = 130
 _USE_TORCH = {"calibrate", "train"}
 
 
@@ -79,7 +78,7 @@ class _Commands(click.Group):
             click.echo(f"  {place} --help", err=True)
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
-            sys.exit(INTERRUPTED)
+            sys.exit(130)  # as a shell reports Ctrl-C
         except BrokenPipeError:  # `stepwatch … | head` has all it wants
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the interpreter ends
             sys.exit(0)

@@ -15,7 +15,6 @@ from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 
 PAUSE_S = 60.0  # between two calls for the same reason
-LAST_WAIT_S = 2.0
 
 
 def arguments_of(text: str | None, option: str) -> tuple[str, ...]:
@@ -68,7 +67,7 @@ class Alert:
         """A moment for the last one, so that its failure is not lost; one that takes longer goes on without us."""
         if self._running is not None:
             try:
-                self._running.wait(LAST_WAIT_S)
+                self._running.wait(2.0)  # seconds for the last call to end
             except subprocess.TimeoutExpired:
                 self._running.returncode = 0  # it is nobody's child to wait for any more
                 return

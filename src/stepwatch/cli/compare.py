@@ -13,8 +13,6 @@ from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.options import SIDES
 
-REGRESSION = 3
-
 
 @click.command(name="compare")
 @click.argument("logs", nargs=-1, metavar="A B")
@@ -56,7 +54,7 @@ def command(
         found = compare(CompareRequest(before=before, after=after, fail_over=fail_over))
         deliver(found, language, form, output)
     if found.failed:
-        sys.exit(REGRESSION)
+        sys.exit(3)  # a regression: neither success nor an error
 
 
 def _request(log: str, side: str, for_runs: dict[str, tuple[str, ...]]) -> ExplainRequest:

@@ -17,8 +17,6 @@ from stepwatch.messages import Message
 from stepwatch.presenters import PLAN_CHARTS
 from stepwatch.trainer.hostile import Refused, plain
 
-IMPOSSIBLE = 3
-
 
 @click.command(name="estimate", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
@@ -57,7 +55,7 @@ def command(
         report = estimate(request)
         deliver(report, language, form, output, why=why, chart=chart)
     if report.plan.claim is not None and report.plan.claim.verdict == "impossible":
-        sys.exit(IMPOSSIBLE)
+        sys.exit(3)  # the claim is impossible
 
 
 def vocabulary_near(configs: Sequence[str]) -> Callable[[str], int | None]:

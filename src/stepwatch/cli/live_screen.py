@@ -17,8 +17,6 @@ from stepwatch.presenters.look_answer import live_lines
 from stepwatch.presenters.screen import NARROWEST, WIDEST, printable
 from stepwatch.watch import Look, Occurrence
 
-_SENSORS_S = 2.0
-
 
 class LiveScreen(Display):
     """Drawn again at every look, and gone when the report comes."""
@@ -36,7 +34,7 @@ class LiveScreen(Display):
     def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
         if not self._region.is_started:
             self._region.start()
-        if look.now_s >= self._card_at + _SENSORS_S:
+        if look.now_s >= self._card_at + 2.0:  # seconds between two looks at the card
             self._card_at, self._card = look.now_s, read_card()
         size = self._console.size
         width = max(NARROWEST, min(size.width, WIDEST))

@@ -19,9 +19,6 @@ from stepwatch.messages import Message
 from stepwatch.web.app import create_app
 from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_blocks_back, is_loopback
 
-_CONNECTIONS = 400
-_PARTING_S = 2
-
 
 @click.command(name="serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
@@ -72,8 +69,8 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
             access_log=False,
             server_header=False,
             lifespan="on",
-            limit_concurrency=_CONNECTIONS,
-            timeout_graceful_shutdown=_PARTING_S,
+            limit_concurrency=400,  # connections
+            timeout_graceful_shutdown=2,  # seconds
         )
         with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
             _Server(config).run(sockets=[listener])

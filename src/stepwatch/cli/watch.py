@@ -29,9 +29,6 @@ from stepwatch.watch import DONE, Live, Look, Occurrence, open_log
 if TYPE_CHECKING:
     from stepwatch.gpus.driver import Reading
 
-PROGRESS_S = 60.0  # between two lines on progress where there is no screen
-INTERRUPTED = 130
-
 
 @click.command(name="watch")
 @click.argument("log", default="-", metavar="[LOG]")
@@ -123,7 +120,7 @@ class Watching:
         self._display.close()
         runs = self._live.runs()
         if not runs and interrupted:
-            sys.exit(INTERRUPTED)
+            sys.exit(130)  # as a shell reports Ctrl-C
         if not runs:
             raise NoIterations(Message("no iteration found in the log"))
         report = replace(explain_runs(runs, self._known), inputs=(self._name,))
@@ -246,7 +243,7 @@ class Display:
             self.write(say(waiting(look), self.language) + "\n")
         last = look.last_iteration
         if last is not None and last != self._last and (look.now_s >= self._next_s or look.done):
-            self._next_s, self._last = look.now_s + PROGRESS_S, last
+            self._next_s, self._last = look.now_s + 60.0, last  # without a screen a line a minute
             self.write(progress_line(look, self.language) + "\n")
 
     def pass_on(self, text: bytes) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from functools import cache
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stepwatch.estimator.constants import ANCHORS, PEAK_SHARES, SHARED_PIPES_SINCE, SLOPE
@@ -104,5 +104,6 @@ def _derived(gpu: Gpu, dtype: str) -> float | None:
 @cache
 def measured_ceilings() -> dict[tuple[str, str], float]:
     """Best square products of 1024 to 10240, the upper median over owners ([GEMM] in docs/gpus-sources.md)."""
-    _, *lines = Path(__file__).with_name("matmul_ceilings.tsv").read_text(encoding="utf-8").splitlines()
+    with open(os.path.join(os.path.dirname(__file__), "matmul_ceilings.tsv"), encoding="utf-8") as table:
+        _, *lines = table.read().splitlines()
     return {(name, dtype): float(tflops) * TERA for name, dtype, tflops, *_ in (line.split("\t") for line in lines)}

@@ -6,9 +6,9 @@ benchmarks/fit_estimator.py, each row with its origin.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
 
 from stepwatch.units import GIGA, Interval
 
@@ -172,7 +172,7 @@ SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
 
 # --- fitted ---------------------------------------------------------------------------------------------------------
 
-PLACE = Path(__file__).with_name("constants.tsv")
+PLACE = os.path.join(os.path.dirname(__file__), "constants.tsv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,8 @@ class Constants:
 
 @cache
 def _rows() -> dict[str, float]:
-    _, *lines = PLACE.read_text(encoding="utf-8").splitlines()
+    with open(PLACE, encoding="utf-8") as table:
+        _, *lines = table.read().splitlines()
     return {name: float(value) for name, value, *_ in (line.split("\t") for line in lines)}
 
 

@@ -18,7 +18,6 @@ from stepwatch.messages import Message
 SCHEMA = "stepwatch.calibration/1"
 FILE_NAME = "calibration.json"
 AGAIN = Message("measure again: stepwatch calibrate")
-_LARGEST_FILE = 1_000_000
 
 
 class Figure(NamedTuple):
@@ -125,7 +124,7 @@ def load_calibration(path: str | None = None) -> Calibration | None:
     """None where there is none; raises NoCalibration where what is there cannot be used."""
     try:
         with open(path or calibration_path(), encoding="utf-8") as stream:
-            text = stream.read(_LARGEST_FILE)
+            text = stream.read(1_000_000)  # a larger one is none of ours
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -143,21 +142,20 @@ def load_calibration(path: str | None = None) -> Calibration | None:
 
 
 def calibration_json(found: Calibration) -> dict[str, Any]:
+    curves = {
+        name: {
+            "unit": curve.figures[0].unit,  # all points have one
+            "axes": {axis.name: list(axis.points) for axis in curve.axes},
+            "points": [list(_rounded(figure)[:3]) for figure in curve.figures],  # value, low and high
+        }
+        for name, curve in found.curves.items()
+    }
     plain = ("device", "name", "processor", "cores", "threads", "memory_bytes", "torch", "driver", "made")
     return {
         "schema": SCHEMA,
         **{name: getattr(found, name) for name in plain},
         "figures": {name: _rounded(figure)._asdict() for name, figure in found.figures.items()},
-        "curves": {name: _curve_json(curve) for name, curve in found.curves.items()},
-    }
-
-
-def _curve_json(curve: Curve) -> dict[str, Any]:
-    """Of each point the value, low and high; all have one unit."""
-    return {
-        "unit": curve.figures[0].unit,
-        "axes": {axis.name: list(axis.points) for axis in curve.axes},
-        "points": [list(_rounded(figure)[:3]) for figure in curve.figures],
+        "curves": curves,
     }
 
 

@@ -23,7 +23,6 @@ GIB = 2**30
 # How far above the advertised peak a true figure can lie. Desktop cards boost past the advertised clock (an RTX 5090
 # reaches 113 %), power-capped data-centre cards stay below it (A100 85 %, H100 80 %, H20 96 %).
 BOOST_SLACK = 1.25
-DATACENTRE_SLACK = 1.05
 
 A100_FLOPS = 312 * TERA  # bf16, dense: the peak that nanoGPT divides by on every card
 
@@ -100,7 +99,12 @@ class Gpu:
         TF32; `fp32_flops` is the figure without. A dtype that the card only emulates, such as bfloat16 before Ampere,
         gives the fp32 peak and says `float32`: emulation converts to fp32 and is never faster than that.
         """
-        wanted = self._preferred_dtype() if dtype is None else dtype.strip().lower().removeprefix("torch.")
+        if dtype is not None:
+            wanted = dtype.strip().lower().removeprefix("torch.")
+        elif self.has_bf16:
+            wanted = "bfloat16"
+        else:  # tensor cores show in the rate: without them fp16 is at most as fast as fp32 (Apple, Pascal)
+            wanted = "float16" if (self.fp16_flops or 0.0) > (self.fp32_flops or 0.0) else "float32"
         match DTYPES.get(wanted):
             case "bfloat16" if self.has_bf16:
                 return Peak(self.bf16_flops, "bfloat16")
@@ -121,15 +125,7 @@ class Gpu:
     @property
     def boost_slack(self) -> float:
         """How far above its advertised peak such a card may be."""
-        return DATACENTRE_SLACK if self.segment == "datacentre" else BOOST_SLACK
-
-    def _preferred_dtype(self) -> str:
-        if self.has_bf16:
-            return "bfloat16"
-        # Tensor cores show in the rate: without them fp16 is at most as fast as fp32 (Apple, Pascal).
-        if (self.fp16_flops or 0.0) > (self.fp32_flops or 0.0):
-            return "float16"
-        return "float32"
+        return 1.05 if self.segment == "datacentre" else BOOST_SLACK
 
 
 CPU = Gpu(name="cpu", vendor="", segment="cpu")

@@ -22,11 +22,7 @@ from stepwatch.units import MEGA
 _T = TypeVar("_T")
 
 _MILLI = 1e-3
-_BITS_PER_BYTE = 8
-_TRANSFERS_PER_CLOCK = 2  # every kind of memory since GDDR3; a 4090: 384 bit x 2 x 10501 MHz = 1008 GB/s
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
-_ON_DIE = 0  # NVML_TEMPERATURE_GPU
-_NOT_AVAILABLE = 2**32 - 1  # NVML_VALUE_NOT_AVAILABLE
 _MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
 
 _MIG = re.compile(r" +MIG +(\S+)$")
@@ -172,7 +168,7 @@ def _asked(question: Callable[[], _T]) -> _T | None:
 
 def _figure(question: Callable[[], float], unit: float = 1.0) -> float | None:
     value = _asked(question)
-    return value * unit if value is not None and 0 < value != _NOT_AVAILABLE else None
+    return value * unit if value is not None and 0 < value != 2**32 - 1 else None  # NVML_VALUE_NOT_AVAILABLE
 
 
 def _text(question: Callable[[], str | bytes]) -> str | None:
@@ -230,7 +226,7 @@ class _Device:
 
     @property
     def temperature_c(self) -> float | None:
-        return _figure(lambda: self.library.nvmlDeviceGetTemperature(self.handle, _ON_DIE))
+        return _figure(lambda: self.library.nvmlDeviceGetTemperature(self.handle, 0))  # NVML_TEMPERATURE_GPU
 
     @property
     def power_w(self) -> float | None:
@@ -240,7 +236,8 @@ class _Device:
     def bandwidth_bytes_per_s(self) -> float | None:
         clock_hz = _figure(lambda: self.library.nvmlDeviceGetMaxClockInfo(self.handle, _MEMORY_CLOCK), MEGA)
         bits = _figure(lambda: self.library.nvmlDeviceGetMemoryBusWidth(self.handle))
-        return None if clock_hz is None or bits is None else clock_hz * _TRANSFERS_PER_CLOCK * bits / _BITS_PER_BYTE
+        # Two transfers per clock in every kind of memory since GDDR3; a 4090: 384 bit x 2 x 10501 MHz = 1008 GB/s.
+        return None if clock_hz is None or bits is None else clock_hz * 2 * bits / 8
 
     @property
     def power_limit_w(self) -> float | None:
@@ -309,7 +306,10 @@ def _gpu(device: _Device, name: str) -> Gpu:
             tdp_w=device.default_power_limit_w,
             has_bf16=device.compute_capability is not None and device.compute_capability >= FIRST_WITH_BF16,
         )
-    return _as_reported(gpu, vram_bytes, sm_count)
+    # Some names are borne by cards that the catalogue has not: an RTX 3050 Laptop GPU with 20 SMs and 6 GB, say.
+    if vram_bytes and gpu.vram_bytes and abs(vram_bytes / gpu.vram_bytes - 1) > VRAM_TOLERANCE:
+        gpu = replace(gpu, vram_bytes=vram_bytes)
+    return gpu if sm_count is None or gpu.sm_count in (None, sm_count) else _with_sm_count(gpu, sm_count)
 
 
 def _computed(device: _Device, name: str) -> Gpu | None:
@@ -327,13 +327,6 @@ def _computed(device: _Device, name: str) -> Gpu | None:
         bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
         tdp_w=device.default_power_limit_w,
     )
-
-
-def _as_reported(gpu: Gpu, vram_bytes: float | None, sm_count: int | None) -> Gpu:
-    """Some names are borne by cards that the catalogue has not: an RTX 3050 Laptop GPU with 20 SMs and 6 GB, say."""
-    if vram_bytes and gpu.vram_bytes and abs(vram_bytes / gpu.vram_bytes - 1) > VRAM_TOLERANCE:
-        gpu = replace(gpu, vram_bytes=vram_bytes)
-    return gpu if sm_count is None or gpu.sm_count in (None, sm_count) else _with_sm_count(gpu, sm_count)
 
 
 def _with_sm_count(gpu: Gpu, sm_count: int | None) -> Gpu:

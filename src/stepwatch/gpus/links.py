@@ -8,7 +8,6 @@ from stepwatch.messages import Message
 from stepwatch.units import GIGA
 
 CARDS_PER_NODE = 8
-CARDS_PER_BRIDGE = 2
 # The eight rings of a node share its eight adapters, so that a ring gets what the whole node has: 1600 Gbit/s in the
 # clusters of llm-foundry's table.
 BETWEEN_NODES_BYTES_PER_S = 200 * GIGA
@@ -34,7 +33,8 @@ def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> 
     if n_gpus > CARDS_PER_NODE and link != "nvlink":
         return BETWEEN_NODES_BYTES_PER_S
     bridged = gpu.link is not None and "bridge" in gpu.link
-    if gpu.link_bytes_per_s and link != "pcie" and not (gpu.is_geforce or (bridged and n_gpus > CARDS_PER_BRIDGE)):
+    # A bridge joins two cards.
+    if gpu.link_bytes_per_s and link != "pcie" and not (gpu.is_geforce or (bridged and n_gpus > 2)):
         return gpu.link_bytes_per_s / 2  # the catalogue counts both directions
     generation, _, lanes = (gpu.pcie or "4.0 x16").partition(" ")
     name = f"pcie{generation[0]}" + ("x8" if lanes == "x8" else "")

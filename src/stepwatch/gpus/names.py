@@ -24,7 +24,6 @@ from stepwatch.messages import Message
 
 _LONGEST_NAME = 200
 _SHOWN_LENGTH = 60
-_SUGGESTIONS = 5
 # Drivers report up to 7 % less than the nominal memory (a T4 of 16 GB: 15 GiB), and some people count in 10^9.
 VRAM_TOLERANCE = 0.1
 
@@ -67,7 +66,6 @@ _BRAND_WORDS = {
 _BRAND = re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|TITAN|AMD|Radeon|Intel\(R\)|Apple)(?= )")
 _END_OF_NAME = re.compile(r"\s{2,}|[\t\n,;:|=\"'`<>()\[\]{}]")
 _CUT_OFF = ("..", "…")  # old versions of nvidia-smi cut long names: "GeForce RTX 2080..." may be a Ti
-_LONGEST_DRIVER_NAME = 9
 
 
 class Label(NamedTuple):
@@ -131,7 +129,7 @@ def find_gpu_in_text(text: str) -> Gpu | None:
 
 def _named_at(text: str, start: int) -> Gpu | None:
     rest = _TRADE_MARKS.sub("", text[start : start + 2 * _LONGEST_NAME])
-    words = _END_OF_NAME.split(rest, maxsplit=1)[0].split()[:_LONGEST_DRIVER_NAME]
+    words = _END_OF_NAME.split(rest, maxsplit=1)[0].split()[:9]  # no driver writes more words
     for length in range(len(words), 1, -1):
         name, following = " ".join(words[:length]), words[length:]
         label = _read("" if name.endswith(_CUT_OFF) else name)
@@ -148,15 +146,12 @@ def _goes_on(following: list[str]) -> bool:
     return label.key in _RANKS or bool(label.forms) or label.memory_gb is not None or word.startswith(_CUT_OFF)
 
 
-def _clean(name: str) -> str:
-    text = unicodedata.normalize("NFKC", _TRADE_MARKS.sub(" ", name[: _LONGEST_NAME + 1])).casefold().replace("_", " ")
-    text = _GLUED_FORM.sub(" ", _GLUED_BRAND.sub(r"\1 ", text))
-    return _MAX_Q.sub("maxq", text).replace("pci-e", "pcie")
-
-
 def _read(name: str) -> Label:
     """Take a name apart; never fails, the key of nonsense is simply in no catalogue."""
-    text = _COUNT.sub("", _ASIDE.sub(_telling_part, _clean(name)))
+    text = unicodedata.normalize("NFKC", _TRADE_MARKS.sub(" ", name[: _LONGEST_NAME + 1])).casefold().replace("_", " ")
+    text = _GLUED_FORM.sub(" ", _GLUED_BRAND.sub(r"\1 ", text))
+    text = _MAX_Q.sub("maxq", text).replace("pci-e", "pcie")
+    text = _COUNT.sub("", _ASIDE.sub(_telling_part, text))
     text, memory_gb = _take(_MEMORY, text)
     text, cores = _take(_CORES, text)
     tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text) if token not in _NOISE]
@@ -289,4 +284,4 @@ def _nearest(label: Label) -> list[str]:
             ratios.append(matcher.ratio())
         return max(ratios)
 
-    return [card.gpu.name for card in nlargest(_SUGGESTIONS, cards, key=likeness)]
+    return [card.gpu.name for card in nlargest(5, cards, key=likeness)]

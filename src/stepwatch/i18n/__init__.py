@@ -65,10 +65,6 @@ def clean(text: object) -> str:
     return plain if len(plain) <= _LONGEST_WORD else plain[: _LONGEST_WORD - 1] + "…"
 
 
-def _word(value: object, language: str) -> str:
-    return clean(say(value, language) if isinstance(value, Message) else value)
-
-
 def _ints(values: Sequence[int], language: str) -> str:
     """Up to five numbers; of more the first three, an ellipsis and the last."""
     shown = [numbers.integer(value, language) for value in values]
@@ -78,7 +74,7 @@ def _ints(values: Sequence[int], language: str) -> str:
 
 
 _KINDS: dict[str, Callable[[Any, str], str]] = {
-    "word": _word,
+    "word": lambda value, language: clean(say(value, language) if isinstance(value, Message) else value),
     "list": lambda value, _: _CONTROL.sub("", str(value)),  # words of our own, as long as they are
     "ints": _ints,
     "n": numbers.integer,

@@ -64,10 +64,6 @@ def duration(seconds: float, language: str) -> str:
         return with_unit(significant(seconds * 1e3, 3 if seconds < 0.1 else 4, language), "ms", language)
     if abs(seconds) < 59.95:
         return with_unit(significant(seconds, 3, language), "s", language)
-    return _two_units(seconds, language)
-
-
-def _two_units(seconds: float, language: str) -> str:
     for big, small, names in (
         (DAY_S, HOUR_S, (TABLE[language].day, "h")),
         (HOUR_S, MINUTE_S, ("h", "min")),

@@ -14,7 +14,6 @@ from stepwatch.units import GIGA, TERA
 if TYPE_CHECKING:
     from stepwatch.gpus.calibration import Calibration
 
-UNSTEADY = 0.1
 _UNKNOWN = Message("–")
 
 LEGEND = Message(
@@ -86,7 +85,7 @@ def calibration_document(found: Calibration) -> Document:
     busy = Message(
         "The machine was busy with other things: do not rely on these figures, measure again when it is at rest."
     )
-    remarks = (busy,) if found.noise > UNSTEADY else ()
+    remarks = (busy,) if found.noise > 0.1 else ()  # unsteady
     ask = Message("Next: stepwatch estimate CONFIG.py --gpu this")
     texts = (Text((message,)) for message in (*remarks, ask))
     return Document(title, (Table((), "ll", cells(_measured(found)), rigid=True), *texts))

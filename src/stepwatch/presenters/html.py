@@ -119,6 +119,11 @@ def as_page(document: doc.Document, language: str) -> str:
     scripts = (engine(), drawing(), _file("switching.js"))
     chosen = "body:has(#language-{code}:checked) .report[lang={code}] {{ display: block; }}\n"  # without a script too
     sheet = style() + "".join(chosen.format(code=code) for code in LANGUAGES)
+    # Nothing may be fetched, and no script may run but ours.
+    allowed = " ".join(f"'{_digest(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src '{_digest(sheet)}'; base-uri 'none'; form-action 'none'"
+    )
     return (
         _templates()
         .get_template("page.html")
@@ -129,21 +134,13 @@ def as_page(document: doc.Document, language: str) -> str:
             languages=list(LANGUAGE_NAMES.items()),
             title=say(document.title, language) if document.title is not None else "stepwatch",
             bodies={spoken: Markup(found.html) for spoken, found in bodies.items()},
-            policy=_policy(scripts, sheet),
+            policy=policy,
             style=Markup(sheet),
             charts=Markup(_charts_json(bodies)),
             engine=Markup(scripts[0]),
             drawing=Markup(scripts[1]),
             switching=Markup(scripts[2]),
         )
-    )
-
-
-def _policy(scripts: Iterable[str], sheet: str) -> str:
-    """Nothing may be fetched, and no script may run but ours."""
-    allowed = " ".join(f"'{_digest(script)}'" for script in scripts)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src '{_digest(sheet)}'; base-uri 'none'; form-action 'none'"
     )
 
 

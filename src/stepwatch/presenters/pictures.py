@@ -8,8 +8,6 @@ import textwrap
 from stepwatch.presenters.vega import FONT, UNSEEN, Plot, Spec
 
 WIDTH = 720
-_PNG_SCALE = 2.0
-_LINE_LENGTH = 95
 _ROOT = re.compile(r'<svg [^>]*?width="(?P<width>[\d.]+)" height="(?P<height>[\d.]+)"[^>]*>')
 _CLIP = re.compile(r"(?<=[\"#])clip(?=\d)")
 _NOTHING = re.compile(r'<path class="(?:background|foreground)" aria-hidden="true" d="[^"]*"(?: [\w-]+="[^"]*")*/>')
@@ -28,22 +26,19 @@ def svg(chart: Plot, name: str) -> str:
     root = _ROOT.match(drawn)
     assert root is not None
     frame = f'aria-hidden="true" font-family="{FONT}" viewBox="0 0 {root["width"]} {root["height"]}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}>{_short(drawn[root.end() :], name)}'
-
-
-def _short(drawn: str, name: str) -> str:
-    """Without what nothing here needs: a page holds a drawing of each chart in every language."""
-    bare = _SPARE.sub("", _NOTHING.sub("", drawn))
-    return _CLIP.sub(f"{name}-clip", _PLACE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), bare))
+    # Without what nothing here needs: a page holds a drawing of each chart in every language.
+    bare = _SPARE.sub("", _NOTHING.sub("", drawn[root.end() :]))
+    short = _CLIP.sub(f"{name}-clip", _PLACE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), bare))
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}>{short}'
 
 
 def png(chart: Plot, answer: str) -> bytes:
     """With its title and the answer that it belongs to, on white."""
     import vl_convert
 
-    title = {"text": chart.title, "subtitle": textwrap.wrap(answer, _LINE_LENGTH)}
+    title = {"text": chart.title, "subtitle": textwrap.wrap(answer, 95)}  # characters in the width of a picture
     spec = {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
-    return vl_convert.vegalite_to_png(spec, scale=_PNG_SCALE)
+    return vl_convert.vegalite_to_png(spec, scale=2.0)  # for screens of high density
 
 
 def _still(spec: Spec) -> Spec:

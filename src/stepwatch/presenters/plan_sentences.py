@@ -14,9 +14,6 @@ from stepwatch.units import TERA, Interval
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
 
-_SAME_PEAK = 0.02
-_SHOWN_ITERATIONS = 20_000  # an example of a length, as the option is to be typed
-_LONGEST_LIST = 100  # characters; a longer word would be cut in the middle of a name
 
 SHAPE = ("n_layer", "n_head", "n_embd")
 # Defaults that decide the speed or the length, the weightiest first.
@@ -218,7 +215,7 @@ def _listed(plan: Plan, names: list[str]) -> tuple[str, int]:
     for position, name in enumerate(names):
         typed = f"{name}={value_text(plan.settings[name])}"
         longer = f"{text}, {typed}" if text else typed
-        if text and len(longer) > _LONGEST_LIST:
+        if text and len(longer) > 100:  # characters; a longer word would be cut in the middle of a name
             return text, len(names) - position
         text = longer
     return text, 0
@@ -261,7 +258,7 @@ def notices(plan: Plan) -> Iterator[Message]:
             "The cards share gradient_accumulation_steps, {steps:n}: micro-steps of each per iteration: {each:n}."
         )
         yield text._replace(params=facts)
-    elsewhere = abs(plan.peak_flops / A100_FLOPS - 1) > _SAME_PEAK
+    elsewhere = abs(plan.peak_flops / A100_FLOPS - 1) > 0.02  # a peak like the A100's
     if elsewhere and not plan.shape_guessed:
         logged = plan.mfu.scaled(plan.peak_flops / A100_FLOPS)
         text = Message(
@@ -340,7 +337,7 @@ def next_option(plan: Plan, *, why: bool) -> Command | None:
         return Command((shape,), Message("To sharpen the answer, give the shape of the model, for example:"))
     if _origin(plan, "max_iters") is Origin.FORMAT_DEFAULT:
         length = Message("To see how long your own run takes, give its length, for example:")
-        return Command((f"--max_iters={_SHOWN_ITERATIONS}",), length)
+        return Command(("--max_iters=20000",), length)  # an example of a length
     if not why:
         return Command(("--why",), Message("To see how these figures come about, add to the command:"))
     if plan.claim is None:

@@ -16,7 +16,6 @@ from stepwatch.presenters.vega import Plot, Spec, rounded
 from stepwatch.units import Interval
 
 _MOST_STRETCHES = 150
-_MOST_TABLE_ROWS = 12
 _NINE_OF_TEN = (5, 50, 95)
 _ROOM = 1.05  # above the highest value
 _LINE = {"type": "line", "strokeWidth": 2}
@@ -44,7 +43,7 @@ def throughput(a: Analysis, language: str) -> Plot | None:
         if level.step_s > 0 and len(a.regimes.regimes) > 1
     ]
     rows = []
-    for part in stretches(normal, _MOST_TABLE_ROWS):
+    for part in stretches(normal, 12):  # rows of the table
         step = float(np.median(times[part]))
         rate = Message("{rate:rate}", {"rate": tokens / step}) if tokens else Message("{rate:x}", {"rate": 1 / step})
         rows.append((rows_between(a, part[0], part[-1]), rate, time(step)))

@@ -28,14 +28,10 @@ if TYPE_CHECKING:
     from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
 
-MOST_SLOW_ROWS, MOST_SLOW_ROWS_IN_FULL = 12, 30
 MOST_RUNS = 8
-MOST_FINDINGS = 4
-MOST_RANKS = 64
 MOST_UNREAD = 20
 MOST_CHARTED_RUNS = 4
 """The longest get charts; a page with those of fifty runs would help nobody."""
-SMALLEST_STALLS = 0.005
 
 # Findings that have a place of their own, by the section that they belong to.
 _ABOUT_SLOW = {"evaluation_spikes", "silent_evaluations"}
@@ -61,7 +57,6 @@ LEGEND = {
     "!": Message("stall"),
 }
 _PLAIN_ARGUMENT = Pattern(r"[\w.+-]+(?: [\w.+-]+)*")
-_LONGEST_NAME = 60
 
 
 # --- the document -----------------------------------------------------------------------------------------------
@@ -100,7 +95,7 @@ def _run(
     a = run.analysis
     sharing = 1 if not number else MOST_CHARTED_RUNS if place < MOST_CHARTED_RUNS else 0
     found = _findings(report, run)
-    rows, left_out = sentences.slow_rows(a, MOST_SLOW_ROWS_IN_FULL if full else MOST_SLOW_ROWS)
+    rows, left_out = sentences.slow_rows(a, 30 if full else 12)  # rows
     said = _ABOUT_FIRST | _ABOUT_SPEED | (_ABOUT_SLOW if rows else set()) | (_ABOUT_RANKS if a.ranks else set())
     if report.count > 1:
         said |= {"several_runs"}
@@ -243,7 +238,7 @@ def _ranks(a: Analysis) -> doc.Table:
             time(row.wait_s) if row.wait_s is not None else UNKNOWN,
             Message("{share:pct}", {"share": row.slowest}),
         )
-        for row in a.ranks.rows[:MOST_RANKS]
+        for row in a.ranks.rows[:64]  # a longer table helps nobody
     )
     head = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Steps as the slowest"))
     return doc.Table(head, "rrrr", cells(rows))
@@ -256,9 +251,10 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
-    cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < SMALLEST_STALLS else set()
+    # Stalls of less than half a per cent of the time are no finding for the first screen.
+    cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < 0.005 else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
-    spare = MOST_FINDINGS - len(warnings) - (_first_change(run.advice) is not None) - bool(others)
+    spare = 4 - len(warnings) - (_first_change(run.advice) is not None) - bool(others)  # findings on the first screen
     priorities = {id(finding): doc.PRESSING for finding in warnings}
     priorities |= {id(finding): doc.REMARK for finding in others[:1]}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
@@ -366,7 +362,7 @@ def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command
     """The one command that would tell most more; nothing where there is nothing left to ask."""
     a = run.analysis
     names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
-    odd = len(names) > 3 or any(len(name) > _LONGEST_NAME or clean(name) != name for name in names)
+    odd = len(names) > 3 or any(len(name) > 60 or clean(name) != name for name in names)
     start = (report.command, "LOG" if odd else " ".join(map(_quoted, names)), *_given(a))
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")

@@ -28,9 +28,7 @@ from stepwatch.presenters.thinning import MOST_POINTS, STILL_POINTS, drawn_rows,
 from stepwatch.presenters.vega import Plot, one_of, rounded
 from stepwatch.report import RunReport
 
-_FEW_POINTS = 300
 _ROOM = 1.25  # above the slowest iteration and below the fastest
-_MOST_TABLE_ROWS = 12
 
 PHASE_TITLES = {
     Phase.STEP: PART_NAMES["step"],
@@ -82,7 +80,7 @@ def times(a: Analysis, language: str, most: int) -> Plot | None:
     legend = vega.legend(titles, symbolSize=70, symbolOpacity=1)
     phase_field = {"field": "p", "type": "nominal", "legend": legend}
     step = "datum.p === 'step'"
-    small = 40 if len(drawn.rows) < _FEW_POINTS else 22
+    small = 40 if len(drawn.rows) < 300 else 22  # larger dots where there are few
     low, high = float(taken[drawn.rows].min()) / _ROOM, float(taken[drawn.rows].max()) * _ROOM
     scale = {"type": "log", "domain": [rounded(low), rounded(high)], "nice": False}
     axis = vega.time_axis(vega.log_times(low, high), language)
@@ -126,7 +124,7 @@ def times(a: Analysis, language: str, most: int) -> Plot | None:
         about.append(text._replace(params=facts))
     head = (Message("Iterations"), Message("Fastest"), Message("Median"), Message("Slowest"))
     rows = []
-    for stretch in stretches(np.arange(len(number)), _MOST_TABLE_ROWS):
+    for stretch in stretches(np.arange(len(number)), 12):  # rows of the table
         of = taken[stretch]
         figures = (float(of.min()), float(np.median(of)), float(of.max()))
         rows.append((rows_between(a, stretch[0], stretch[-1]), *map(time, figures)))

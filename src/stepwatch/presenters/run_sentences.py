@@ -16,10 +16,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Table, cells, time, time_range
 from stepwatch.units import Interval
 
-WORTH_SAYING = 0.03
-"""Stalls below this share of the wall time do not make the headline."""
 SMALLEST_SHOWN = 0.0005
-SLOW_RATIO = 1.2
 
 PART_NAMES = {
     "step": Message("Training step"),
@@ -103,7 +100,7 @@ def headline(a: Analysis) -> Message:
             text = Message("The log holds a single iteration: what a normal one takes cannot be told from it.")
     elif codes & {"late_data", "late_ranks"} and not codes & {"stall", "sleep", "periodic_slowness"}:
         text = Message("A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.")
-    elif facts["share"] > WORTH_SAYING:
+    elif facts["share"] > 0.03:  # of the wall time; less does not make the headline
         on_period_s = 0.0
         if a.phases.periodic is not None:
             rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
@@ -157,7 +154,7 @@ def headline(a: Analysis) -> Message:
             "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
             facts["count"],
         )
-    elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > SLOW_RATIO * a.costs.step_s.mid).any():
+    elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")

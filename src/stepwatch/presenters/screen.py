@@ -23,8 +23,6 @@ WIDEST = 100
 WIDEST_TABLE = 200
 NARROWEST = 40
 GAP = "  "
-_NARROWEST_COLUMN, _NARROWEST_NAME = 6, 12
-_SHORTEST_NAME, _LONGEST_STATE, _WRAPPED_STATE = 16, 18, 14
 _UNKNOWN, _ELLIPSIS = "–", "…"
 # A figure stays with its unit at the end of a line, `3 min 15 s` stays whole, and so does an option of one of two runs.
 _HELD = Pattern(
@@ -102,9 +100,9 @@ def natural_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -
     widths = [max(len(column.head), *(len(row.cells[i]) for row in rows)) for i, column in enumerate(columns)]
     room = width - len(GAP) * (len(widths) - 1)
     sides = [column.side for column in columns]
-    if sides[0] == "left" and "right" in sides and room - sum(widths[1:]) >= _NARROWEST_NAME:
+    if sides[0] == "left" and "right" in sides and room - sum(widths[1:]) >= 12:  # enough of a name to know it by
         widths[0] = min(widths[0], room - sum(widths[1:]))
-    while sum(widths) > room and max(widths) > _NARROWEST_COLUMN:
+    while sum(widths) > room and max(widths) > 6:  # narrower columns cannot be read
         widths[widths.index(max(widths))] -= 1
     return widths
 
@@ -128,9 +126,9 @@ def fitted(
     def least(column: int) -> int:
         lengths = [len(row.cells[column]) for row in rows]
         if column == name:
-            lengths = [min(max(lengths), _SHORTEST_NAME)]
+            lengths = [min(max(lengths), 16)]  # of a name
         if column == state:
-            lengths = [length if length <= _LONGEST_STATE else _WRAPPED_STATE for length in lengths]
+            lengths = [length if length <= 18 else 14 for length in lengths]  # long ones wrap
         return max(*lengths, *map(len, columns[column].head.split()))
 
     def use(column: int) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from stepwatch.presenters.screen import (
     wrapped,
 )
 
-FULL_CHART_HEIGHT, LEAST_CHART_HEIGHT, CHART_HEIGHT = 7, 3, 5
+LEAST_CHART_HEIGHT = 3  # lines; 5 where the first screen has room, 7 in the full report
 _MARKS = {
     "warning": ("!", "bold red"),
     "notice": ("•", "yellow"),
@@ -83,7 +83,7 @@ class TerminalWriter:
         chart = next((item for item in items if item.group == "chart"), None)
         height, reserved, crowded = LEAST_CHART_HEIGHT, 0, False
         steps: list[tuple[int, int, _Item | None]] = [(item.priority, at, item) for at, item in enumerate(items)]
-        steps += [(doc.TALLER, 0, None)] * (CHART_HEIGHT - LEAST_CHART_HEIGHT) + [(doc.GAP, 0, None)]
+        steps += [(doc.TALLER, 0, None)] * (5 - LEAST_CHART_HEIGHT) + [(doc.GAP, 0, None)]
         for priority, _, item in sorted(steps, key=lambda step: step[:2]):
             if item is not None and (priority == doc.ALWAYS or len(item.lines) <= room):
                 item.chosen = True
@@ -110,7 +110,12 @@ class TerminalWriter:
 
     def _lay_out(self, items: list[_Item]) -> None:
         """With an empty line after the answer, a table and a chart."""
-        labels = {id(item): self._label(item.block) for item in items if isinstance(item.block, doc.Text)}
+        labels = {}
+        for item in items:
+            if isinstance(item.block, doc.Text):
+                label = self._said([item.block.label] if item.block.label is not None else [])
+                mark, style = _MARKS.get(item.block.kind, ("", "bold"))
+                labels[id(item)] = f"{mark} {label}" if mark else label, style
         for place, item in enumerate(items):
             block = item.block
             if isinstance(block, doc.Text) and block.label is not None:
@@ -130,13 +135,6 @@ class TerminalWriter:
             apart = following is not None and (following != item.group or item.group == "table")
             if item.group not in ("row", "remark") and apart and (item.group, following) not in _TOGETHER:
                 item.lines = [*item.lines, Line()]
-
-    def _label(self, text: doc.Text) -> tuple[str, str]:
-        label = self._said([text.label] if text.label is not None else [])
-        if text.kind in _MARKS:
-            mark, style = _MARKS[text.kind]
-            return f"{mark} {label}", style
-        return label, "bold"
 
     # --- everything -----------------------------------------------------------------------------------------
 
@@ -206,7 +204,7 @@ class TerminalWriter:
                 ]
             case doc.Chart():
                 if block.points is not None:
-                    return self._chart(block.points, FULL_CHART_HEIGHT)
+                    return self._chart(block.points, 7)
                 return self._table(block.table) if block.table is not None else []
             case doc.Progress():
                 return list(self._progress(block))

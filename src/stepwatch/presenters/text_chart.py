@@ -13,7 +13,6 @@ from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
 from stepwatch.presenters.screen import MARK_STYLES, Line
 
-_ENOUGH_STEPS = 20_000  # to draw the middle of each column
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 
 
@@ -54,7 +53,7 @@ def _plot(points: Points, columns: int, height: int, low: float, high: float) ->
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
     cells = [[" "] * columns for _ in range(height)]
     for mark, marked in points.marks.items():
-        rows = marked[:: max(1, len(marked) // _ENOUGH_STEPS)] if mark == STEP else marked
+        rows = marked[:: max(1, len(marked) // 20_000)] if mark == STEP else marked  # enough for the middle of a column
         column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
         level = np.log(np.maximum(times[rows], low) / low) / math.log(high / low)  # 0 at the bottom, 1 at the top
         if mark == STEP:

@@ -15,7 +15,6 @@ from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 Spec = dict[str, Any]
 
-_SHORT_TITLE = 18  # characters; two columns of them fit on a phone
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -104,7 +103,7 @@ def one_of(table: Mapping[str, str], key: str) -> str:
 
 def legend(titles: Mapping[str, str], **more: Any) -> Spec:
     """Above the chart, in as many columns as a phone has room for; `titles` by their codes."""
-    narrow = 2 if max(map(len, titles.values())) <= _SHORT_TITLE else 1
+    narrow = 2 if max(map(len, titles.values())) <= 18 else 1  # characters; two columns of them fit on a phone
     columns = {"expr": f"width < 460 ? {narrow} : width < 600 ? 3 : {len(titles)}"}
     return {"labelExpr": one_of(titles, "datum.value"), "columns": columns, **more}
 
@@ -162,12 +161,11 @@ _BETWEEN = (
     *(digit * scale for scale in (1e-4, 1e-3, 1e-2, 0.1, 1.0) for digit in (2, 5)), 20.0, 30.0, 2 * MINUTE_S,
     5 * MINUTE_S, 20 * MINUTE_S, 30 * MINUTE_S, 2 * HOUR_S, 5 * HOUR_S, DAY_S, 2 * DAY_S, 10 * DAY_S, 100 * DAY_S,
 )  # fmt: skip
-_MOST_LINES = 7
 
 
 def log_times(low: float, high: float) -> list[float]:
     """Round durations over a range, about evenly far apart on a logarithmic scale."""
-    apart = math.log(high / low) / _MOST_LINES
+    apart = math.log(high / low) / 7  # at most seven lines
     chosen: list[float] = []
     for value in (*_WHOLE, *(float(f"{value:.3g}") for value in _BETWEEN)):
         if low <= value <= high and all(abs(math.log(value / other)) >= apart for other in chosen):
@@ -239,7 +237,7 @@ def iteration_title(language: str) -> str:
 
 # --- bars -------------------------------------------------------------------------------------------------------
 
-BAR_STEP, BAR_OFFSET = 46, 9
+BAR_OFFSET = 9  # of a bar and its text from the middle of their row
 _BAR = {"type": "bar", "height": 12, "yOffset": BAR_OFFSET, "cornerRadius": 2}
 
 
@@ -253,7 +251,7 @@ def bars(names: Mapping[str, str], figures: Mapping[str, str], bar: Spec, over: 
     figure = {"mark": _above("right"), "encoding": {"text": _text(figures), "x": {"value": "width"}}}
     labels = [{"transform": [{"aggregate": [], "groupby": ["k"]}], **label} for label in (name, figure)]
     return {
-        "height": BAR_STEP * len(names), "encoding": {"y": y},
+        "height": 46 * len(names), "encoding": {"y": y},  # a bar, its text above, and some air
         "layer": [{**bar, "mark": {**_BAR, **bar["mark"]}}, *over, *labels],
     }  # fmt: skip
 

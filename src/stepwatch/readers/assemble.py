@@ -200,6 +200,11 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
     elif "step_alone" in named:
         timing = Timing.SPANS_STEP
     in_order, reordered = _in_order(iterations)
+    saved, plain = named.get("decayed"), named.get("non_decayed")
+    if isinstance(saved, float):
+        saved += plain if isinstance(plain, float) else 0.0
+    else:
+        saved = named["n_params"] if isinstance(named.get("n_params"), float) else None
     return Run(
         format=reader.name,
         timing=timing,
@@ -212,7 +217,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         settings=_settings(facts, ranks, iterations),
         source=source,
         gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
-        saved_params=_saved_params(named),
+        saved_params=saved,
         flops_per_token=_float(named.get("flops_per_token")),
         mfu_peak_flops=_float(named.get("mfu_peak_flops")),
         compile_s=_float(named.get("compile_s")),
@@ -225,7 +230,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
 
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
-    """Rows by rising number, each number once: excerpts repeat and re-order lines, ranks print them twice."""
+    """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
     reordered = bool((np.diff(iterations.number) < 0).any())
     if not bool((np.diff(iterations.number) > 0).all()):
         order = np.argsort(iterations.number, kind="stable")
@@ -283,14 +288,6 @@ def _ranks(events: Sequence[Event]) -> int:
 
 def _float(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
-
-
-def _saved_params(named: dict[str, object]) -> float | None:
-    decayed, plain = named.get("decayed"), named.get("non_decayed")
-    if isinstance(decayed, float):
-        return decayed + (plain if isinstance(plain, float) else 0.0)
-    count = named.get("n_params")
-    return count if isinstance(count, float) else None
 
 
 def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Settings:

@@ -155,22 +155,19 @@ class _Search:
                     self.more = True
                     return
                 paths = [(name, os.path.join(place, file)) for name, file in members]
-                are_logs = [self._is_log(path, sniffs) for _, path in paths]
+                are_logs: list[bool | None] = []  # None where it cannot be read
+                for _, file in paths:
+                    try:
+                        are_logs.append(os.path.isfile(file) and looks_like_log(file, sniffs))
+                    except (OSError, StepwatchError) as error:
+                        why = unreadable(file, error) if isinstance(error, OSError) else error
+                        self.failed.append(Failure(self.name(file), why))
+                        are_logs.append(None)
                 if any(are_logs):  # a piece that shows no iteration, such as an empty one, belongs to them
                     readable = [found for found, is_log in zip(paths, are_logs, strict=True) if is_log is not None]
                     yield from joined_pieces(readable, self.wanted)
                 else:
                     self.passed_over += are_logs.count(False)
-
-    def _is_log(self, path: str, sniffs: Sequence[Sniff]) -> bool | None:
-        """None where it cannot be read."""
-        try:
-            return os.path.isfile(path) and looks_like_log(path, sniffs)
-        except OSError as error:
-            self.failed.append(Failure(self.name(path), unreadable(path, error)))
-        except StepwatchError as error:
-            self.failed.append(Failure(self.name(path), error))
-        return None
 
 
 def sniffs_of(wanted: Wanted) -> list[Sniff]:

@@ -109,7 +109,20 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[L
             edges = (_edge(text, wanted, last=last) for last in (False, True))
             pieces.append(_Piece(name, path, None, *edges))
     # The highest number is the oldest where a log is rotated; where one is split, the lowest.
-    return min((_chained(order) for order in (pieces, pieces[::-1])), key=len)
+    found: list[list[Log]] = []
+    for order in (pieces, pieces[::-1]):
+        logs: list[Log] = []
+        before: _Piece | None = None  # the last that tells anything
+        for piece in order:
+            missing = _missing(before, piece) if before is not None else None
+            if missing is None and (before is not None or not logs):
+                logs.append(Log((piece.path,)))
+            else:
+                logs[-1] = Log((*logs[-1].paths, piece.path), logs[-1].missing + (missing or 0))
+            if piece.continues is not None or piece.last is not None:
+                before = piece
+        found.append(logs)
+    return min(found, key=len)
 
 
 def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
@@ -124,20 +137,6 @@ def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
         if size >= len(text) or any(len(run.iterations) for run in runs):
             return runs[-1 if last else 0] if runs else None
         size *= 8
-
-
-def _chained(pieces: Sequence[_Piece]) -> list[Log]:
-    logs: list[Log] = []
-    before: _Piece | None = None  # the last that tells anything
-    for piece in pieces:
-        missing = _missing(before, piece) if before is not None else None
-        if missing is None and (before is not None or not logs):
-            logs.append(Log((piece.path,)))
-        else:
-            logs[-1] = Log((*logs[-1].paths, piece.path), logs[-1].missing + (missing or 0))
-        if piece.continues is not None or piece.last is not None:
-            before = piece
-    return logs
 
 
 def _missing(before: _Piece, after: _Piece) -> int | None:

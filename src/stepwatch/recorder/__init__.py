@@ -62,7 +62,8 @@ class Recorder:
                 self._settings[name] = value
         self._machine = machine()  # asking the driver takes a while, which is not the training's
         self._started, self._first = time.time(), first_step
-        self.path = _path_of_rank(os.fspath(path), self.rank)
+        stem, suffix = os.path.splitext(os.fspath(path))
+        self.path = f"{stem}.rank{self.rank}{suffix}" if self.rank else os.fspath(path)
         trouble = Trouble()
         lines = Lines(self.path, trouble, self._header, rotate_bytes=rotate_bytes)
         self.stopwatch = Stopwatch(lines, trouble, first_step)
@@ -171,8 +172,3 @@ class Recorder:
             "world_size": self.world_size, "pid": self._process, **self._machine, "settings": self._settings,
         }  # fmt: skip
         return line_of(entries | ({"continued": True} if continued else {}))
-
-
-def _path_of_rank(path: str, rank: int) -> str:
-    stem, suffix = os.path.splitext(path)
-    return path if not rank else f"{stem}.rank{rank}{suffix}"

@@ -6,9 +6,6 @@ import sys
 from collections import deque
 from typing import Any, Protocol
 
-_MOST_PENDING = 64
-_MS = 1e-3
-
 
 class Event(Protocol):
     """What we use of torch.cuda.Event."""
@@ -37,7 +34,7 @@ class Device:
 
     def passed(self, step: int, begin: Event, end: Event) -> None:
         self._pending.append((step, begin, end))
-        if len(self._pending) > _MOST_PENDING:
+        if len(self._pending) > 64:  # events that the card has not reached yet
             self._idle.extend(self._pending.popleft()[1:])
 
     def finished(self) -> list[tuple[int, float]]:
@@ -45,7 +42,7 @@ class Device:
         done = []
         while self._pending and self._pending[0][2].query():
             step, begin, end = self._pending.popleft()
-            done.append((step, begin.elapsed_time(end) * _MS))
+            done.append((step, begin.elapsed_time(end) * 1e-3))  # from milliseconds
             self._idle += [begin, end]
         return done
 

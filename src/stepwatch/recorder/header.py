@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -10,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 VERSION = 1
-_LARGEST_TEXT = 500
 
 
 def rank_of_process() -> tuple[int, int]:
@@ -31,32 +31,28 @@ def machine() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     version = str(getattr(torch, "__version__", "")) or None
     if torch is not None:
-        found["gpu"] = _asked_of_torch(torch)
-    if torch is None or found["gpu"] is not None or not _is_cpu_build(torch):
+        # Not before the training has begun to use the card, since asking would begin it.
+        with contextlib.suppress(Exception):
+            found["gpu"] = str(torch.cuda.get_device_name()) if torch.cuda.is_initialized() else None
+    cuda_build = getattr(getattr(torch, "version", None), "cuda", None) is not None
+    if torch is None or found["gpu"] is not None or cuda_build:
         found.update({name: value for name, value in _asked_of_driver().items() if value is not None})
     return {**found, "torch": version, "python": platform.python_version()}
 
 
-def _asked_of_torch(torch: Any) -> str | None:
-    """The card in use; not before the training has begun to use it, since asking would begin it."""
-    try:
-        return str(torch.cuda.get_device_name()) if torch.cuda.is_initialized() else None
-    except Exception:
-        return None
-
-
-def _is_cpu_build(torch: Any) -> bool:
-    return getattr(getattr(torch, "version", None), "cuda", None) is None
-
-
 def _asked_of_driver() -> dict[str, Any]:
     """The card that this process would use, where there is one."""
+    # LOCAL_RANK counts among the visible cards; a list of UUIDs tells nothing of the order.
     try:
+        local = int(os.environ.get("LOCAL_RANK") or 0)
+        visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+        chosen = visible[local] if local < len(visible) else str(local)
+        index = int(chosen) if chosen.isdigit() else local
         import pynvml  # type: ignore[import-untyped,unused-ignore]
 
         pynvml.nvmlInit()
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(_index_of_card())
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             return {
                 "gpu": _text(pynvml.nvmlDeviceGetName(handle)), "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
                 "clocks_mhz": {
@@ -70,14 +66,6 @@ def _asked_of_driver() -> dict[str, Any]:
         return {}
 
 
-def _index_of_card() -> int:
-    """LOCAL_RANK counts among the visible cards; a list of UUIDs tells nothing of the order."""
-    local = int(os.environ.get("LOCAL_RANK") or 0)
-    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    chosen = visible[local] if local < len(visible) else str(local)
-    return int(chosen) if chosen.isdigit() else local
-
-
 def _text(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
@@ -88,7 +76,7 @@ def plain_settings(settings: Any) -> dict[str, Any]:
         return {}
     entries = settings if isinstance(settings, Mapping) else getattr(settings, "__dict__", {})
     return {
-        str(name): value[:_LARGEST_TEXT] if isinstance(value, str) else value
+        str(name): value[:500] if isinstance(value, str) else value
         for name, value in entries.items()
         if isinstance(value, (bool, int, float, str)) and not str(name).startswith("_")
     }

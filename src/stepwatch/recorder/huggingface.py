@@ -24,7 +24,6 @@ from stepwatch.recorder.lines import Trouble
 from stepwatch.recorder.models import dtype_of_weights, is_compiled, known, n_params
 
 FILE = "stepwatch.jsonl"
-_NEW_MEAN = 0.01  # the tokens of a step are told anew when their mean has moved by so much
 
 
 class StepwatchCallback(TrainerCallback):  # type: ignore[misc]
@@ -184,7 +183,8 @@ class _Tokens:
         tokens = flos / self._per_token
         if abs(tokens - round(tokens)) > 1e-6 * tokens:  # a model that counts its operations in another way
             self._per_token = 0
-        elif abs(tokens / steps - self._told) > _NEW_MEAN * self._told:
+        # The tokens of a step are written anew when their mean has moved by a hundredth.
+        elif abs(tokens / steps - self._told) > 0.01 * self._told:
             self._told = tokens / steps
             self._recorder.describe(tokens_per_iter=round(self._told))
 

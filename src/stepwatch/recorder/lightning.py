@@ -126,19 +126,13 @@ class StepwatchCallback(Callback):  # type: ignore[misc]
         loss = plain_number(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
         if loss is not None:
             events.step.note(loss=loss)
-        self._note_tokens(events)
-        events.end_step()
-
-    def _note_tokens(self, events: Events) -> None:
-        """Those of the first step are a setting; the steps that differ say so."""
         tokens, self._tokens = self._tokens, 0
-        if not tokens or (given := self._tokens_per_step) == tokens or events.step is None:
-            return
-        if given is None:
+        if tokens and self._tokens_per_step is None:  # the first step's are a setting; steps that differ say so
             self._tokens_per_step = tokens
             events.recorder.describe(tokens_per_iter=tokens)
-        else:
+        elif tokens and tokens != self._tokens_per_step:
             events.step.note(tokens=tokens)
+        events.end_step()
 
     # --- between the steps --------------------------------------------------------------------------------------
 
@@ -201,38 +195,32 @@ def _stand_before(
 def settings_of(trainer: Any, module: Any) -> dict[str, Any]:
     """The trainer's own by our names; as in nanoGPT, accumulation counts the micro-steps of all ranks."""
     size = getattr(trainer.train_dataloader, "batch_size", None)
+
+    last = None  # optimised by hand, a batch is a step; Lightning's limit then counts something else
+    if module.automatic_optimization or trainer.max_steps <= 0:
+        steps = trainer.estimated_stepping_batches
+        last = int(steps) if 0 < steps < math.inf else None
+
+    interval = None
+    epochs = trainer.check_val_every_n_epoch or 1
+    batches = trainer.val_check_batch if epochs == 1 else epochs * trainer.num_training_batches
+    if trainer.limit_val_batches and batches is not None and 0 < batches < math.inf:
+        steps, rest = divmod(int(batches), trainer.accumulate_grad_batches)
+        interval = steps if not rest else None
+
+    precision = str(trainer.precision)  # "16-mixed" and "bf16-true" in Lightning 2, 16 and "bf16" in Lightning 1
+    if precision.startswith("bf16"):
+        dtype: str | None = "bfloat16"
+    else:
+        dtype = "float16" if precision.startswith("16") else dtype_of_weights(module)
     return known({
         "batch_size": size if isinstance(size, int) else None,
         "gradient_accumulation_steps": trainer.accumulate_grad_batches * trainer.world_size,
-        "max_iters": _last_step(trainer, module),
-        "eval_interval": _eval_interval(trainer),
+        "max_iters": last,
+        "eval_interval": interval,
         "log_interval": trainer.log_every_n_steps or None,
-        "dtype": _dtype(str(trainer.precision), module),
+        "dtype": dtype,
         "compile": getattr(module, "_compiler_ctx", None) is not None or is_compiled(module),
         "world_size": trainer.world_size,
         "n_params": n_params(module),
     })  # fmt: skip
-
-
-def _last_step(trainer: Any, module: Any) -> int | None:
-    """Optimised by hand, a batch is a step; Lightning's limit then counts something else."""
-    if not module.automatic_optimization and trainer.max_steps > 0:
-        return None
-    steps = trainer.estimated_stepping_batches
-    return int(steps) if 0 < steps < math.inf else None
-
-
-def _eval_interval(trainer: Any) -> int | None:
-    epochs = trainer.check_val_every_n_epoch or 1
-    batches = trainer.val_check_batch if epochs == 1 else epochs * trainer.num_training_batches
-    if not trainer.limit_val_batches or batches is None or not 0 < batches < math.inf:
-        return None
-    steps, rest = divmod(int(batches), trainer.accumulate_grad_batches)
-    return steps if not rest else None
-
-
-def _dtype(precision: str, module: Any) -> str | None:
-    """ "16-mixed" and "bf16-true" in Lightning 2, 16 and "bf16" in Lightning 1."""
-    if precision.startswith("bf16"):
-        return "bfloat16"
-    return "float16" if precision.startswith("16") else dtype_of_weights(module)

@@ -17,10 +17,7 @@ import warnings
 from collections.abc import Callable
 from time import perf_counter, time
 
-SLOW_WRITE_S = 0.1
-_MOST_BEHIND = 100_000
 _LOOKS_EVERY_BYTES = 32_768  # some hundred lines between two looks at whether the file is still in its place
-_CLOSING_S = 5.0
 
 
 class Trouble:
@@ -34,16 +31,12 @@ class Trouble:
             return
         self._said.add(kind)
         with contextlib.suppress(Exception):
-            warnings.warn(f"stepwatch: {text}", RuntimeWarning, stacklevel=_level_of_caller())
-
-
-def _level_of_caller() -> int:
-    """How many calls above a warning the program stands that uses the recorder: its line is the one to show."""
-    here, level = os.path.dirname(__file__), 1
-    frame = sys._getframe(1)
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
-        frame, level = frame.f_back, level + 1
-    return level
+            # The line to show is that of the program that uses the recorder, so many calls above this one.
+            here, level = os.path.dirname(__file__), 1
+            frame = sys._getframe()
+            while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
+                frame, level = frame.f_back, level + 1
+            warnings.warn(f"stepwatch: {text}", RuntimeWarning, stacklevel=level)
 
 
 class Lines:
@@ -71,7 +64,7 @@ class Lines:
     def close(self) -> None:
         if self._behind is not None and self._thread is not None:
             self._behind.put(None)
-            self._thread.join(timeout=_CLOSING_S)
+            self._thread.join(timeout=5.0)  # then the program may end
         self._shut()
         self._closed = True
 
@@ -93,7 +86,7 @@ class Lines:
         self._until_look -= written
         if self._until_look < 0:
             self._look()
-        if perf_counter() - now > SLOW_WRITE_S:
+        if perf_counter() - now > 0.1:  # a slow disk
             self._go_behind()
 
     def _lose(self, reason: str | None) -> None:
@@ -125,7 +118,12 @@ class Lines:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
             self._descriptor = os.open(self.path, flags, 0o666)
             state = os.fstat(self._descriptor)
-            self._torn = stat.S_ISREG(state.st_mode) and state.st_size > 0 and not _ends_whole(self.path)
+            if stat.S_ISREG(state.st_mode) and state.st_size > 0:  # a killed process may have torn its last line
+                with open(self.path, "rb") as stream:
+                    stream.seek(-1, os.SEEK_END)
+                    self._torn = stream.read(1) != b"\n"
+            else:
+                self._torn = False
         except OSError as error:
             self._shut()
             self._trouble.say("open", f"{self.path} cannot be opened ({error.strerror}): nothing is recorded")
@@ -181,7 +179,7 @@ class Lines:
         self._thread.start()
 
     def _append_behind(self, line: bytes, _: float) -> None:
-        if self._behind is not None and self._behind.qsize() < _MOST_BEHIND:
+        if self._behind is not None and self._behind.qsize() < 100_000:  # lines
             self._behind.put(line)
         else:
             self._trouble.say("behind", f"{self.path} is too slow to write: lines are left out")
@@ -189,10 +187,3 @@ class Lines:
     def _write_behind(self, lines: queue.SimpleQueue[bytes | None]) -> None:
         while (line := lines.get()) is not None:
             self._write(line, math.inf)
-
-
-def _ends_whole(path: str) -> bool:
-    """Whether the file that is gone on with ends with a whole line: a killed process may have torn its last one."""
-    with open(path, "rb") as stream:
-        stream.seek(-1, os.SEEK_END)
-        return stream.read(1) == b"\n"

@@ -12,8 +12,6 @@ OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
 _EVENTS = Pattern(r"\.tfevents\.\d")
 PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
-_MOST_FILES = 10_000
-_DEEPEST = 12
 
 
 def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
@@ -33,7 +31,7 @@ def event_files(path: str) -> list[str]:
     for place in (path, *(os.path.join(path, part) for part in PARTS)):
         if os.path.isdir(place):
             with os.scandir(place) as entries:
-                some = islice(entries, _MOST_FILES)
+                some = islice(entries, 10_000)  # a directory of more is none of logs
                 found += [entry.path for entry in some if _EVENTS.search(entry.name) and entry.is_file()]
     return sorted(found, key=lambda file: (os.path.basename(file), file))
 
@@ -45,7 +43,7 @@ def is_collection(path: str) -> bool:
 
 def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
     """Directories and their files, in order; links to directories and hidden ones are left alone."""
-    deepest = top.rstrip(os.sep).count(os.sep) + _DEEPEST
+    deepest = top.rstrip(os.sep).count(os.sep) + 12  # levels below
     for place, directories, names in os.walk(top, onerror=on_error):
         directories[:] = sorted(name for name in directories if not name.startswith((".", "__pycache__")))
         if place.count(os.sep) >= deepest or wandb_files(place) is not None:

@@ -21,9 +21,7 @@ from stepwatch.sources.packed import READ_BYTES, packing_of
 from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
 
 LONGEST_HALF_LINE = 1 << 16
-_SNIFFED_BYTES = 64
 _MEMORY = 64  # bytes before the place read up to: other ones there mean another file under the same name
-_MOST_WAITING = 1 << 24
 
 
 class Piece(NamedTuple):
@@ -67,7 +65,7 @@ class Lines:
     def feed(self, data: bytes) -> bytes:
         if not self._begun:
             data = self._held + data
-            if len(data) < _SNIFFED_BYTES and b"\n" not in data:  # too little to tell the encoding by
+            if len(data) < 64 and b"\n" not in data:  # too little to tell the encoding by
                 self._held = data
                 return b""
             encoding = encoding_of(data)
@@ -221,7 +219,7 @@ class GrowingPipe:
                 if self._tee is not None:
                     self._tee(data)
                 with self._turn:
-                    self._turn.wait_for(lambda: self._over or len(self._read_up) < _MOST_WAITING)
+                    self._turn.wait_for(lambda: self._over or len(self._read_up) < 1 << 24)  # 16 MB
                     self._read_up += data
                     self._turn.notify_all()
         except (OSError, ValueError):  # whoever wrote, or whoever reads what we pass on, is gone

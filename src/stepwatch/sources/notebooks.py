@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from stepwatch.patterns import Pattern
 
 _JSON_STRING = Pattern(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
-_LONGEST_KAGGLE_S = 86400  # sessions end after half a day
 
 
 def unpack(data: bytes) -> bytes:
@@ -68,7 +67,8 @@ def _kaggle_parts(document: object) -> Iterator[str]:
 
 
 def _clock(seconds: object) -> str:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < _LONGEST_KAGGLE_S:
+    # Sessions end after half a day; a whole one is 86400 s.
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 86400:
         return ""
     minutes, rest = divmod(round(seconds, 3), 60)
     return f"{int(minutes) // 60:02d}:{int(minutes) % 60:02d}:{rest:06.3f} "

@@ -15,7 +15,6 @@ from stepwatch.messages import Message
 MAGIC_BYTES = 10
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 READ_BYTES = 1 << 20
-_EXPANDED_BYTES = 1 << 24
 
 
 class Packing(NamedTuple):
@@ -42,7 +41,7 @@ def parts(packing: Packing, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     data = head + stream.read(READ_BYTES)
     while data or not machine.needs_input:
         try:
-            yield machine.decompress(data, _EXPANDED_BYTES)
+            yield machine.decompress(data, 1 << 24)  # 16 MB at a time: a bomb must not fill the memory
         except damage:
             return
         if not machine.eof:

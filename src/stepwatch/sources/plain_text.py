@@ -27,7 +27,6 @@ _BAR = Pattern(
     rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\]\Z"
 )
 _BEHIND_BRACKET = Pattern(rb"\](?=[\w{\[(<*=#>+-])")
-_LONGEST_BAR = 2000
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
@@ -86,7 +85,7 @@ def _parted_behind_bars(data: bytes) -> bytes:
     parts, begin = [], 0
     for found in _BEHIND_BRACKET.finditer(data):
         end = found.end()
-        start = max(begin, end - _LONGEST_BAR)
+        start = max(begin, end - 2000)  # no bar is longer
         start = max(start, data.rfind(b"\n", start, end) + 1)
         if data.find(b"%|", start, end) >= 0 and _BAR.compiled.search(data, start, end):
             parts.append(data[begin:end])

@@ -16,7 +16,6 @@ RECORD = b'{"stepwatch":'  # how a file of the recorder begins
 _RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
 _CONTINUED = b'"continued":true}'
 _MOST_PIECES = 10_000
-_MOST_RANKS = 4096
 _HEAD_BYTES = 1 << 10
 
 Texts = Callable[[str], bytes]
@@ -47,7 +46,7 @@ def ranks_beside(path: str, text_of: Texts) -> Iterator[tuple[str, bytes]]:
     stem, suffix = os.path.splitext(name)
     pattern = re.compile(rf"{re.escape(stem)}\.rank(\d{{1,6}}){re.escape(suffix)}")
     found = [(int(match[1]), other) for other in os.listdir(place or ".") if (match := pattern.fullmatch(other))]
-    for _, other in sorted(found)[:_MOST_RANKS]:
+    for _, other in sorted(found)[:4096]:  # ranks
         file = os.path.join(place, other)
         text = text_of(file)
         if text.startswith(RECORD):

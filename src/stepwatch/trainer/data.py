@@ -23,7 +23,6 @@ from stepwatch.trainer.input_errors import DataError
 __all__ = ["Batches", "Data", "DataError", "open_data"]
 
 SPLITS = ("train", "val")
-_CHECKED_WHOLE = 256_000_000  # bytes; a larger file is checked batch by batch, as it is read
 _PIECE = 8_000_000  # tokens looked at in one go
 
 
@@ -61,7 +60,7 @@ class Data:
             raise _unfit(self.directory / "meta.pkl", self.vocab_size - 1, vocab_size)
         self.limit = vocab_size
         for split, tokens in self._tokens.items():
-            if tokens.nbytes <= _CHECKED_WHOLE:
+            if tokens.nbytes <= 256_000_000:  # bytes; a larger file is checked batch by batch, as it is read
                 for start in range(0, len(tokens), _PIECE):
                     self.check(split, tokens[start : start + _PIECE])
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from stepwatch.units import Z90
 
 _BLOCKS = 60
-_STEPS_OF_A_BLOCK = 10
-_LEAST_DOUBT = 0.02  # no level is known better: cards warm up, other programs come and go
 _DOUBT_AT_FIRST = 0.25
 
 
@@ -26,7 +24,7 @@ class Pace:
 
     def step(self, seconds: float) -> None:
         self._open.append(seconds)
-        if len(self._open) == _STEPS_OF_A_BLOCK:
+        if len(self._open) == 10:  # steps of a block
             self._blocks.append(statistics.fmean(self._open))
             self._open.clear()
 
@@ -52,7 +50,8 @@ class Pace:
         if len(self._blocks) < 2:
             return _DOUBT_AT_FIRST
         seen = statistics.stdev([math.log(max(block, 1e-9)) for block in blocks])
-        return max(_LEAST_DOUBT, seen, _DOUBT_AT_FIRST / len(self._blocks))
+        # No level is known better than to 2 %: cards warm up, other programs come and go
+        return max(0.02, seen, _DOUBT_AT_FIRST / len(self._blocks))
 
 
 def said(seconds: float) -> str:

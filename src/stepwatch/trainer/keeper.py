@@ -41,8 +41,6 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
 _PIECE = 1 << 20  # bytes written in one go
-_PAUSES = 3.0  # times what a piece took of the processor: no more than a quarter of one is used
-_NICE = 10  # a tenth of the weight of a thread that trains: enough to get done
 _ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P<name>\w+(?:\.\w+)+)")
 
 
@@ -164,7 +162,8 @@ class _Gentle:
 
     def pause(self) -> None:
         """For what this thread has used of a processor since the last pause; waiting for the disk disturbs nobody."""
-        self.hurry.wait(_PAUSES * (time.thread_time() - self.used_s))
+        # Three times what a piece took of the processor: no more than a quarter of one is used.
+        self.hurry.wait(3.0 * (time.thread_time() - self.used_s))
         self.used_s = time.thread_time()
 
     def flush(self) -> None:
@@ -196,7 +195,7 @@ def _step_back() -> None:
     """The thread that writes yields the processor to training; elsewhere than on Linux that would slow down both."""
     if sys.platform == "linux":
         with suppress(OSError):
-            os.nice(_NICE)
+            os.nice(10)  # a tenth of the weight of a thread that trains: enough to get done
 
 
 def _no_room(directory: Path, size: int) -> str | None:

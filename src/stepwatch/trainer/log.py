@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stepwatch.trainer.config import TrainConfig
     from stepwatch.trainer.hardware import Device
 
-_ETA_EVERY_S = 30.0
-
 
 class Log:
     """Writes lines to standard output, and keeps the bar on standard error."""
@@ -79,7 +77,7 @@ class Log:
     def eta(self, number: int, interval: tuple[float, float, float] | None, *, due: bool) -> None:
         """At evaluations, and when none was told for half a minute."""
         now = time.monotonic()
-        if interval is None or not (due or now - self._last_eta >= _ETA_EVERY_S):
+        if interval is None or not (due or now - self._last_eta >= 30.0):  # seconds
             return
         self._last_eta = now
         middle, low, high = (said(seconds) for seconds in interval)

@@ -30,7 +30,6 @@ from stepwatch.trainer.log import Log
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
 
-_SETTLED_AFTER = 5  # iterations of this process until the first MFU, as in nanoGPT
 UNKNOWN_MFU = -1.0
 
 
@@ -278,7 +277,7 @@ class TrainingLoop:
         for _ in self.since_line:
             self.pace.step(seconds)
         self.since_line.clear()
-        if done >= _SETTLED_AFTER:
+        if done >= 5:  # iterations until the first MFU, as in nanoGPT
             self.mfu = self._mfu(seconds)
         self.log.iteration(number, loss, seconds, self.mfu)
         self.log.eta(number, self._eta(number), due=self.evaluates_at(number))

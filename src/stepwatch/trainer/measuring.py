@@ -27,7 +27,6 @@ Told = Callable[[Message], None]
 ROUNDS = 2  # over everything, so that a disturbance of some seconds spoils only half of the samples of a point
 ROUND_S = 0.05
 LONG_S = 0.4  # what takes longer is repeated once per round
-SAVES = 6  # of the large file in a round: single ones take up to twice the median
 LAYER = (Axis("tokens", (32, 128, 512, 2048)), Axis("n_embd", (64, 128, 256, 512)))
 ATTENTION = (Axis("block_size", (32, 128, 512, 1024)), Axis("head_size", (16, 64)))
 SCORES = (Axis("block_size", (32, 128, 512)), Axis("head_size", (16, 64)))
@@ -46,7 +45,6 @@ DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "tf32", "float16",
 COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
 LAUNCHES = 1000
 SAVE_BYTES, LEAST_SAVE_BYTES, SMALL_TENSORS = 120 * 2**20, 2**20, 120
-SHARE_OF_FREE = 0.25  # of the disk, at most
 COMPILED_LAYERS = 2
 
 
@@ -264,7 +262,7 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figur
     """What torch.save takes for each byte and each tensor, written over the last file as nanoGPT does."""
     try:
         free = shutil.disk_usage(directory).free
-        size = min(SAVE_BYTES, int(free * SHARE_OF_FREE))
+        size = min(SAVE_BYTES, int(free * 0.25))  # a quarter of the disk at most
         if size < LEAST_SAVE_BYTES:
             raise InputError(
                 Message(
@@ -290,7 +288,8 @@ def _saved(timer: Timer, path: str, size: int, device: str) -> dict[str, Figure]
     small = parts.checkpoint(SMALL_TENSORS // 4, device)
     tensor = timer.figure(lambda: torch.save(small(), path)).over(SMALL_TENSORS)
     large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
-    taken = [seconds for _ in range(ROUNDS) for seconds in timer.samples(lambda: torch.save(large, path), fewest=SAVES)]
+    # Six in a round: single ones take up to twice the median.
+    taken = [seconds for _ in range(ROUNDS) for seconds in timer.samples(lambda: torch.save(large, path), fewest=6)]
     overhead = 12 * tensor.value
     rate = figure_of([max(seconds - overhead, seconds / 2) for seconds in taken], unit="B/s", amount=float(size))
     return {"save_tensor": tensor, "save_rate": rate}

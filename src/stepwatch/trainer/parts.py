@@ -46,15 +46,13 @@ class Layer(nn.Module):
         self.widen, self.narrow = nn.Linear(width, 4 * width, bias=bias), nn.Linear(4 * width, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.project(self._attended(self.attention(self.before_attention(x)), *x.shape))
-        return x + self.narrow(functional.gelu(self.widen(self.before_mlp(x))))
-
-    def _attended(self, projected: Tensor, batch: int, positions: int, width: int) -> Tensor:
-        parts = projected.split(width, dim=2)
+        batch, positions, width = x.shape
+        parts = self.attention(self.before_attention(x)).split(width, dim=2)
         query, key, value = (part.view(batch, positions, self.heads, -1).transpose(1, 2) for part in parts)
         if self.attends:
             value = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return value.transpose(1, 2).contiguous().view(batch, positions, width)
+        x = x + self.project(value.transpose(1, 2).contiguous().view(batch, positions, width))
+        return x + self.narrow(functional.gelu(self.widen(self.before_mlp(x))))
 
 
 class Model(nn.Module):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,15 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
         scaler=optimizers.scaler(device.dtype == "float16"),
     )
     if saved is not None:
-        _go_on_from(saved, training, fused)
+        try:
+            optimizers.resume(training.optimizer, saved["optimizer"], fused)
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                Message("the optimizer in the checkpoint does not fit the model"),
+                Message("the file is damaged, or of another program: use --init_from=scratch"),
+            ) from error
+        training.iteration = int(saved["iter_num"])
+        training.best_val_loss = float(saved["best_val_loss"])
     return training
 
 
@@ -149,18 +156,6 @@ def _resumed(config: TrainConfig) -> tuple[GPT, dict[str, Any]]:
     return model, saved
 
 
-def _go_on_from(saved: dict[str, Any], training: Training, fused: bool) -> None:
-    try:
-        optimizers.resume(training.optimizer, saved["optimizer"], fused)
-    except (KeyError, ValueError) as error:
-        raise InputError(
-            Message("the optimizer in the checkpoint does not fit the model"),
-            Message("the file is damaged, or of another program: use --init_from=scratch"),
-        ) from error
-    training.iteration = int(saved["iter_num"])
-    training.best_val_loss = float(saved["best_val_loss"])
-
-
 def _pretrained(config: TrainConfig) -> GPT:
     """OpenAI's weights by way of transformers, whose linear layers are stored the other way round."""
     try:
@@ -203,9 +198,11 @@ def compile_and_share(training: Training, log: Log) -> bool:
             _warm_up(training)
             return True
         except Exception as error:  # dynamo and inductor have dozens of their own
-            if _out_of_memory(error):
+            if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "out of memory" in str(error):
                 raise
-            log.say(f"note: compilation failed ({_first_line(error)}); going on without")
+            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            reason = f"{type(error).__name__}: {first[:150]}" if first else type(error).__name__
+            log.say(f"note: compilation failed ({reason}); going on without")
             log.say("compile = False")
             torch.compiler.reset()
     _share(training, training.raw)
@@ -221,7 +218,8 @@ def _warm_up(training: Training) -> None:
     """One pass forward and back, and one forward for evaluation; nothing is left of it but the compiled code."""
     config, device = training.config, training.device
     batches = training.data.batches("train", device.device)  # code is compiled for tensors of exactly this make
-    with _untouched(training):
+    cards = [device.device] if device.is_cuda else []
+    with torch.random.fork_rng(devices=cards):  # random numbers go on where they were
         with device.autocast():
             _, loss = training.model(*batches.gather(torch.zeros(config.batch_size, dtype=torch.int64)))
         assert loss is not None
@@ -231,22 +229,5 @@ def _warm_up(training: Training) -> None:
         with torch.no_grad(), device.autocast():
             training.for_evaluation(*batches.gather(starts))
         device.synchronize()
-
-
-@contextmanager
-def _untouched(training: Training) -> Iterator[None]:
-    """Random numbers go on where they were, gradients are gone, and the model is in training."""
-    cards = [training.device.device] if training.device.is_cuda else []
-    with torch.random.fork_rng(devices=cards):
-        yield
     training.raw.train()
     training.optimizer.zero_grad(set_to_none=True)
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "out of memory" in str(error)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:150]}" if lines else type(error).__name__

@@ -8,9 +8,6 @@ import threading
 import time
 from types import FrameType
 
-_SAME_REQUEST_S = 2.0  # Ctrl-C reaches a rank from the terminal and once more from torchrun
-_PATIENCE_S = 15.0  # torchrun asks because a rank is gone: one that hangs in a collective never ends its step
-
 
 class Stop:
     """Whether someone asked to stop."""
@@ -33,7 +30,8 @@ class Stop:
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self.asked is None:
             self.asked, self._since = signal.Signals(number).name, time.monotonic()
-        elif not self._under_torchrun or time.monotonic() - self._since > _SAME_REQUEST_S:
+        # Within 2 s it is the same request: Ctrl-C reaches a rank from the terminal and once more from torchrun.
+        elif not self._under_torchrun or time.monotonic() - self._since > 2.0:
             os._exit(128 + number)
 
     def _watch(self) -> None:
@@ -45,6 +43,6 @@ class Stop:
 
     def _end_if_stuck(self, pipe: int) -> None:
         number = os.read(pipe, 1)
-        time.sleep(_PATIENCE_S)
+        time.sleep(15.0)  # torchrun asks because a rank is gone: one that hangs in a collective never ends its step
         if number and self.asked is None:
             os._exit(128 + number[0])

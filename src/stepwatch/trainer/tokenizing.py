@@ -66,7 +66,14 @@ def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1
             Message("for any file at all, take bytes as tokens: --tokens byte"),
         ) from error
     except OSError as error:
-        raise _unusable(error, text, directory) from error
+        if isinstance(error, FileNotFoundError) and not text.exists():
+            missing = Message("there is no file “{name:word}”", {"name": text.name})
+            raise DataError(missing, Message("check the path")) from error
+        reason = {"name": str(error.filename or directory), "reason": error.strerror or type(error).__name__}
+        raise DataError(
+            Message("“{name:word}” cannot be used: {reason:word}", reason),
+            Message("name a text file to read, and a directory to write with --out"),
+        ) from error
 
 
 def _characters(path: Path, val: float) -> _Recipe:
@@ -249,16 +256,6 @@ def _on_disk(path: Path, write: Callable[[BinaryIO], object]) -> None:
         write(stream)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _unusable(error: OSError, text: Path, directory: Path) -> DataError:
-    if isinstance(error, FileNotFoundError) and not text.exists():
-        return DataError(Message("there is no file “{name:word}”", {"name": text.name}), Message("check the path"))
-    reason = {"name": str(error.filename or directory), "reason": error.strerror or type(error).__name__}
-    return DataError(
-        Message("“{name:word}” cannot be used: {reason:word}", reason),
-        Message("name a text file to read, and a directory to write with --out"),
-    )
 
 
 def _first(error: BaseException) -> str:

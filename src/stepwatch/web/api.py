@@ -22,9 +22,6 @@ from stepwatch.web.wire import JSON, Asked, Reply, complaint, spoken, too_large
 from stepwatch.web.workers import Lost, Overdue, Workers
 
 MEDIA = (JSON, "text/plain", "application/gzip", "application/x-gzip", "application/octet-stream")
-_DRAINED_BYTES = 256 * 10**6
-_DRAINED_S = 5.0
-_RETRY_S = 5
 
 
 class Refusal(Exception):
@@ -86,14 +83,19 @@ class Api:
             except Refusal as refusal:
                 response = sent(refusal.reply)
                 if refusal.retry:
-                    response.headers["Retry-After"] = str(_RETRY_S)
+                    response.headers["Retry-After"] = "5"  # seconds
                 return response
 
         return respond
 
     async def _answer(self, kind: str, request: Request) -> Reply:
         language = self.language(request)
-        media = self._media(request, language)
+        media = request.headers.get("content-type", MEDIA[-1]).partition(";")[0].strip().lower()
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if media not in MEDIA or encoding not in ("identity", "gzip"):
+            what = Message("a body of that kind cannot be read")
+            remedy = Message("send it as one of: {names:word}", {"names": ", ".join(MEDIA)})
+            raise Refusal(complaint(415, what, remedy, language))
         query = [[name, value] for name, value in request.query_params.multi_items() if name != "path"]
         with self._intake.place(language) as hold:
             path = request.query_params.get("path") if kind == "explain" else None
@@ -141,15 +143,6 @@ class Api:
             raise
         return bytes(body)
 
-    def _media(self, request: Request, language: str) -> str:
-        media = request.headers.get("content-type", MEDIA[-1]).partition(";")[0].strip().lower()
-        encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        if media in MEDIA and encoding in ("identity", "gzip"):
-            return media
-        what = Message("a body of that kind cannot be read")
-        remedy = Message("send it as one of: {names:word}", {"names": ", ".join(MEDIA)})
-        raise Refusal(complaint(415, what, remedy, language))
-
     def language(self, request: Request) -> str:
         return spoken(request.query_params.get("lang"), self._options.language)
 
@@ -180,10 +173,10 @@ class _Incoming:
         """Reads on for a while without keeping anything: most clients listen only when they have said all."""
         read = 0
         with suppress(TimeoutError):
-            async with asyncio.timeout(_DRAINED_S):
+            async with asyncio.timeout(5.0):  # a client that needs longer loses the reason
                 async for part in self:
                     read += len(part)
-                    if read > _DRAINED_BYTES:
+                    if read > 256 * 10**6:  # four times what may be sent
                         return
 
 

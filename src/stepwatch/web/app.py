@@ -92,7 +92,12 @@ class _Page:
         self._template = templates.get_template("index.html")
 
     async def show(self, request: Request) -> Response:
-        language = self._language(request)
+        # Asked for in the address or by --lang, else the browser's first that we speak, else the server's.
+        accepted = request.headers.get("accept-language", "").split(",")
+        preferred = [part.partition(";")[0].strip()[:2] for part in accepted]
+        own = (self._options.language,) if self._options.language_asked else ()
+        asked = (request.query_params.get("lang"), *own, *preferred)
+        language = next((name for name in asked if name in LANGUAGES), self._options.language)
         files = await self._files.all()
         card = await asyncio.to_thread(own_card)
         text = self._template.render(
@@ -124,12 +129,3 @@ class _Page:
         lasting = request.query_params.get("v") == digest(text)
         headers = {"Cache-Control": _FOR_A_YEAR} if lasting else {}
         return Response(text, media_type=_MEDIA[Path(name).suffix], headers=headers)
-
-    def _language(self, request: Request) -> str:
-        """Asked for in the address or by --lang, else the browser's first that we speak, else the server's."""
-        preferred = [
-            part.partition(";")[0].strip()[:2] for part in request.headers.get("accept-language", "").split(",")
-        ]
-        own = (self._options.language,) if self._options.language_asked else ()
-        asked = (request.query_params.get("lang"), *own, *preferred)
-        return next((name for name in asked if name in LANGUAGES), self._options.language)

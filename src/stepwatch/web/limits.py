@@ -9,8 +9,6 @@ import socket
 import sys
 from dataclasses import dataclass, field
 
-_M_MMAP_THRESHOLD = -3  # of malloc.h
-_LARGE_BLOCK_BYTES = 1 << 20  # left alone, the limit rises with the largest block that was ever freed
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 SHORTEST_TOKEN = 16  # what cannot be guessed needs no count of wrong guesses
 
@@ -76,6 +74,7 @@ def give_large_blocks_back() -> None:
     if not sys.platform.startswith("linux"):
         return
     try:
-        ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+        # M_MMAP_THRESHOLD of malloc.h; left alone, the limit rises with the largest block that was ever freed.
+        ctypes.CDLL("libc.so.6").mallopt(-3, 1 << 20)
     except (OSError, AttributeError):  # another C library
         return

@@ -19,8 +19,6 @@ from stepwatch.web.security import sent
 from stepwatch.web.wire import Asked
 
 _SHORTEST_S = 1.0
-_REST = 2.0  # times as long as the last analysis took: a long log must not keep a worker to itself
-_SIGN_OF_LIFE_S = 15.0
 
 
 class LiveViews:
@@ -56,11 +54,12 @@ class LiveViews:
                     last = seen
                     yield await self._event(path, query, language, state)
                     said = time.monotonic()
-                elif begun - said > _SIGN_OF_LIFE_S:
+                elif begun - said > 15.0:  # seconds without a sign of life
                     yield ": still here\n\n"
                     said = begun
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(max(_SHORTEST_S, _REST * (time.monotonic() - begun))):
+                    # Twice as long as the last analysis took: a long log must not keep a worker to itself.
+                    async with asyncio.timeout(max(_SHORTEST_S, 2.0 * (time.monotonic() - begun))):
                         await self._leaving.wait()
         finally:
             self._open -= 1

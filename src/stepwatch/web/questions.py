@@ -52,7 +52,14 @@ def reply_to(asked: Asked) -> Reply:
         if asked.media == JSON:
             values |= _from_json(asked)
         values = {name: value for name in values if (value := _checked(name, values[name])) is not None}
-        return _in_form(_answer(asked, values), values, values.get("lang") or asked.language)
+        answer = _answer(asked, values)
+        form, language = values.get("format", "json"), values.get("lang") or asked.language
+        if form == "page":
+            body = page_body(answer, language)
+            text = json.dumps({"html": body.html, "specs": body.specs}, ensure_ascii=False, allow_nan=False)
+            return Reply(200, JSON, text.encode("utf-8", "replace"))
+        view = View(why=values.get("why", False), iterations=values.get("iterations", True))
+        return Reply(200, MEDIA[form], str(render(answer, form, language, view)).encode("utf-8", "replace"))
     except (TooLarge, MemoryError):
         return too_large(asked.limit, asked.spoken())
     except NoSuchRun as error:
@@ -76,16 +83,6 @@ def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
     if "log" in values or is_log(text):
         return advise(AdviseRequest(log=text, config=config, **given))
     return advise(AdviseRequest(config=config or text, **given))
-
-
-def _in_form(answer: Answer, values: Mapping[str, Any], language: str) -> Reply:
-    form = values.get("format", "json")
-    if form == "page":
-        body = page_body(answer, language)
-        text = json.dumps({"html": body.html, "specs": body.specs}, ensure_ascii=False, allow_nan=False)
-        return Reply(200, JSON, text.encode("utf-8", "replace"))
-    view = View(why=values.get("why", False), iterations=values.get("iterations", True))
-    return Reply(200, MEDIA[form], str(render(answer, form, language, view)).encode("utf-8", "replace"))
 
 
 def _from_query(asked: Asked) -> dict[str, Any]:

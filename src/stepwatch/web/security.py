@@ -53,7 +53,11 @@ class Guard:
             nonlocal begun
             if event["type"] == "http.response.start":
                 begun = True
-                self._dress(request, MutableHeaders(scope=event))
+                headers = MutableHeaders(scope=event)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                if self._options.token is not None and self._in_address(request):
+                    headers.append("Set-Cookie", f"{COOKIE}={self._session}; Path=/; HttpOnly; SameSite=Strict")
             await send(event)
 
         try:
@@ -66,12 +70,6 @@ class Guard:
             if not begun:
                 failed = self._complaint(request, 500, Message("stepwatch failed on this input"))
                 await failed(scope, receive, dressed)
-
-    def _dress(self, request: Request, headers: MutableHeaders) -> None:
-        for name, value in HEADERS.items():
-            headers.setdefault(name, value)
-        if self._options.token is not None and self._in_address(request):
-            headers.append("Set-Cookie", f"{COOKIE}={self._session}; Path=/; HttpOnly; SameSite=Strict")
 
     def _refusal(self, request: Request) -> Response | None:
         remedy = Message("use the address that stepwatch serve printed")

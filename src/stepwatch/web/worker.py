@@ -9,19 +9,23 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from stepwatch.messages import Message
 from stepwatch.web.limits import give_large_blocks_back
 from stepwatch.web.questions import reply_to
 from stepwatch.web.wire import LENGTHS, Asked, complaint, packed
 
-_MOST_MEMORY_BYTES = 4 * 10**9
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us as well; the server decides
-    _limit_memory()
+    with suppress(ImportError):  # what a hostile log may take of the machine, where the system can tell
+        import resource
+
+        most_bytes = 4 * 10**9
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     give_large_blocks_back()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
@@ -43,15 +47,6 @@ def main() -> None:
         replies.write(reply.body)
         replies.flush()
         del asked, reply  # not to be held until the next question
-
-
-def _limit_memory() -> None:
-    """What a hostile log may take of the machine, where the system can tell."""
-    try:
-        import resource
-    except ImportError:
-        return
-    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
 
 
 if __name__ == "__main__":

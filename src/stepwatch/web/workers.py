@@ -13,9 +13,6 @@ from typing import Any
 from stepwatch.web.wire import LENGTHS, Asked, Reply, packed
 
 _COMMAND = (sys.executable, "-P", "-m", "stepwatch.web.worker")  # -P: nothing is imported from where we happen to be
-_LARGE_BYTES = 8 * 10**6
-_BUFFER_BYTES = 1 << 20
-_PAUSE_S = 1.0
 
 
 class Overdue(Exception):
@@ -50,7 +47,7 @@ class Workers:
             await asyncio.gather(*(worker.end() for worker in self._all), *self._tasks, return_exceptions=True)
 
     async def ask(self, asked: Asked) -> Reply:
-        if len(asked.body) <= _LARGE_BYTES:
+        if len(asked.body) <= 8 * 10**6:  # a small one: any worker may take it
             return await self._ask(asked, keep=True)
         async with self._large:
             return await self._ask(asked, keep=False)  # the memory that a large log took goes with its worker
@@ -85,7 +82,7 @@ class Workers:
                 self._idle.put_nowait(worker)
                 return
             await self._end(worker)
-            await asyncio.sleep(_PAUSE_S)  # something is wrong with the machine; it may pass
+            await asyncio.sleep(1.0)  # something is wrong with the machine; it may pass
 
     async def _replace(self, worker: _Worker) -> None:
         await self._end(worker)
@@ -112,9 +109,7 @@ class _Worker:
 
     @classmethod
     async def start(cls) -> _Worker:
-        process = asyncio.create_subprocess_exec(
-            *_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=_BUFFER_BYTES
-        )
+        process = asyncio.create_subprocess_exec(*_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=1 << 20)
         return cls(await process)
 
     async def is_warm(self) -> bool:

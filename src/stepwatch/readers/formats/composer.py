@@ -20,7 +20,8 @@ from stepwatch.messages import Message
 from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat, lines_behind
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import lines_behind
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
@@ -207,7 +208,20 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
         if near is not None:
             tokens = batch.value * near.value
             records.events.append(Fact(line=batch.line, name="tokens_per_iter", value=tokens, header=True))
-    _add_evaluations(starts, table["time/val"] * hour, numbers, records)
+    # Each evaluation belongs to the record above it; what it took is what the clock of evaluations has gained.
+    spent = table["time/val"] * hour
+    ended = [part for part in records.kept if isinstance(part, _Ended)]
+    rows = np.searchsorted(starts, [part.line for part in ended]) - 1
+    gained = np.append(np.diff(spent, append=np.nan), np.nan)  # of no record none
+    tooks, at = gained[np.where(rows < len(spent), rows, -1)].tolist(), np.append(numbers, 0)[rows].tolist()
+    found: dict[int, Evaluation] = {}
+    for part, row, took, number in zip(ended, rows.tolist(), tooks, at, strict=True):
+        before = found.get(row)
+        if before is None:
+            found[row] = Evaluation(part.line, int(number), None, part.loss, took if took > 0 else None)
+        elif part.loss is not None and before.val_loss is None:
+            found[row] = Evaluation(*before[:3], part.loss, before.took_s)
+    records.events.extend(found.values())
 
 
 def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats:
@@ -239,22 +253,6 @@ def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats
     best = np.where(np.isfinite(best), best, recent)
     best = np.where(np.isfinite(own) & (own > 0), own, best)
     return np.where(np.isfinite(best) & (best > 0), best, table["time/secs_per_step"])
-
-
-def _add_evaluations(starts: np.ndarray, spent: Floats, numbers: np.ndarray, records: Records) -> None:
-    """Each evaluation belongs to the record above it; what it took is what the clock of evaluations has gained."""
-    ended = [part for part in records.kept if isinstance(part, _Ended)]
-    rows = np.searchsorted(starts, [part.line for part in ended]) - 1
-    gained = np.append(np.diff(spent, append=np.nan), np.nan)  # of no record none
-    tooks, at = gained[np.where(rows < len(spent), rows, -1)].tolist(), np.append(numbers, 0)[rows].tolist()
-    found: dict[int, Evaluation] = {}
-    for part, row, took, number in zip(ended, rows.tolist(), tooks, at, strict=True):
-        before = found.get(row)
-        if before is None:
-            found[row] = Evaluation(part.line, int(number), None, part.loss, took if took > 0 else None)
-        elif part.loss is not None and before.val_loss is None:
-            found[row] = Evaluation(*before[:3], part.loss, before.took_s)
-    records.events.extend(found.values())
 
 
 FORMAT = _Composer(

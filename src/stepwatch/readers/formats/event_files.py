@@ -22,7 +22,6 @@ _HEADER_BYTES = 12
 _LENGTH = struct.Struct("<Q").unpack_from
 _WALL = struct.Struct("<d").unpack_from
 _NUMBER = struct.Struct("<f").unpack_from
-_SEARCHED_BYTES = 1 << 20
 _TENSORS = tuple(
     np.uint64(int.from_bytes(b, "little"))
     for b in (b"\x42\x0a\x08\x01\x12\x00\x2a\x04", b"\x42\x0a\x08\x01\x12\x00\x22\x04")
@@ -87,17 +86,14 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
         begins += found[:good]
         damaged += 1
         bad = found[good] if good < len(found) else place
-        place = _next_sound(data, octets, bad + 1)
-
-
-def _next_sound(data: bytes, octets: Bytes, begin: int) -> int:
-    end = len(data) - _HEADER_BYTES
-    for start in range(begin, end + 1, _SEARCHED_BYTES):
-        places = np.arange(start, min(start + _SEARCHED_BYTES, end + 1))
-        hits = np.flatnonzero(sound(octets, places))
-        if len(hits):
-            return int(places[hits[0]])
-    return max(begin, end + 1)  # too little is left for a length
+        # On at the next length whose checksum is right; where there is none, too little is left for a length.
+        place = last = max(bad + 1, len(data) - _HEADER_BYTES + 1)
+        for start in range(bad + 1, last, 1 << 20):
+            places = np.arange(start, min(start + (1 << 20), last))
+            hits = np.flatnonzero(sound(octets, places))
+            if len(hits):
+                place = int(places[hits[0]])
+                break
 
 
 # --- messages ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat, lines_behind
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import lines_behind
 from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Floats, Ints, Timing
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S

@@ -21,8 +21,7 @@ from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Found, Line
-from stepwatch.readers.text.line_format import lines_behind
-from stepwatch.readers.text.shape import LONGEST_LINE, alike
+from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
@@ -234,22 +233,20 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
         if _SAVING.search(more) or _EVALUATION.search(more):
             return *best, True
         whole += " " + more if _END_OF_WORD.search(whole[-8:]) else more
-        if _is_complete(whole):
+        # Complete is a line that nanoGPT prints: an iteration with its time, or an evaluation.
+        found = _ITERATION.find(whole)
+        end = _end_of_time(found) if found is not None else None
+        if found is None:
+            complete = bool(_WHOLE_EVALUATION.search(whole[-200:]))
+        else:
+            complete = end is not None and any(mfu.match(whole, end) for mfu in (_MFU_TO_COME, _MFU_COMPLETE))
+        if complete:
             best = (whole, joined)
             if not _is_broken(whole):
                 return *best, True
         elif best[1] or timed:
             return *best, True
     return *best, len(following) == _MOST_WRAPS
-
-
-def _is_complete(line: str) -> bool:
-    """Whether a joined line is one that nanoGPT prints: an iteration with its time, or an evaluation."""
-    found = _ITERATION.find(line)
-    if found is None:
-        return bool(_WHOLE_EVALUATION.search(line[-200:]))
-    end = _end_of_time(found)
-    return end is not None and bool(_MFU_TO_COME.match(line, end) or _MFU_COMPLETE.match(line, end))
 
 
 def _parse_line(line: str, number: int, records: Records) -> None:

@@ -89,7 +89,14 @@ class _Events:
         settings = {fact.name: fact.value for fact in facts}
         rows = self._training()
         if rows is None:
-            self._tell_whole(records)
+            runtime = self.track(_WHOLE_RUNTIME)
+            if runtime is None or not len(runtime.step) or runtime.step[-1] < 1:
+                return
+            # No loss was logged, only what the whole took: its mean is all there is.
+            loss = _joined_at(self.track("train/train_loss"), runtime.step)
+            self._tell_rows(runtime._replace(value=loss), runtime.value / runtime.step, records)
+            means = {"max_iters": int(runtime.step[-1])} | ({"mean_of_run": 1} if runtime.step[-1] > 1 else {})
+            records.events += [Fact(self._line(float(runtime.wall_s[0])), name, value) for name, value in means.items()]
             return
         evaluations = self._evaluations()
         ends = np.zeros(0, np.int64)
@@ -224,16 +231,6 @@ class _Events:
         if epoch.value[-1] > 0 and epochs > 0:
             length = round(epochs * float(epoch.step[-1]) / float(epoch.value[-1]))
             records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", length))
-
-    def _tell_whole(self, records: Records) -> None:
-        """No loss was logged, only what the whole took: its mean is all there is."""
-        runtime = self.track(_WHOLE_RUNTIME)
-        if runtime is None or not len(runtime.step) or runtime.step[-1] < 1:
-            return
-        loss = _joined_at(self.track("train/train_loss"), runtime.step)
-        self._tell_rows(runtime._replace(value=loss), runtime.value / runtime.step, records)
-        facts = {"max_iters": int(runtime.step[-1])} | ({"mean_of_run": 1} if runtime.step[-1] > 1 else {})
-        records.events += [Fact(self._line(float(runtime.wall_s[0])), name, value) for name, value in facts.items()]
 
 
 def _joined_at(track: _Track | None, steps: Ints) -> Floats:

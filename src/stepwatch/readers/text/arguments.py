@@ -13,7 +13,6 @@ _NAMES = {
     "torch_compile": "compile", "gradient_checkpointing": "activation_checkpointing",
     "micro_batch_size": "batch_size", "seq_length": "block_size", "train_iters": "max_iters",
 }  # fmt: skip
-_LARGEST = 1e15
 
 
 def settings_from(arguments: Mapping[str, object]) -> dict[str, Value]:
@@ -25,7 +24,9 @@ def settings_from(arguments: Mapping[str, object]) -> dict[str, Value]:
             plain = _plain(ours, value)
             if plain is not None:
                 found[ours] = plain
-    found |= _precision(arguments)
+    for name, dtype in (("fp16", "float16"), ("bf16", "bfloat16")):
+        if arguments.get(name) in (True, "True"):
+            found["dtype"] = dtype
     if arguments.get("eval_strategy", arguments.get("evaluation_strategy")) == "steps":
         every = _plain("eval_interval", arguments.get("eval_steps"))
         found |= {"eval_interval": every} if every is not None else {}
@@ -44,7 +45,7 @@ def _plain(name: str, value: object) -> Value | None:
         return value if kind is bool and isinstance(value, bool) else None
     if kind is str:
         return value if isinstance(value, str) and len(value) < 100 else None
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _LARGEST:
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > 1e15:
         return None
     if name in POSITIVE and value <= 0:
         return None
@@ -56,10 +57,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _precision(arguments: Mapping[str, object]) -> dict[str, Value]:
-    for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
-        if arguments.get(name) in (True, "True"):
-            return {"dtype": dtype}
-    return {}

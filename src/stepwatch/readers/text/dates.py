@@ -88,14 +88,11 @@ def _read_dates(block: Block, at: Ints, date: _Date) -> tuple[Mask, Ints]:
             parts.append(value)
     year, month, day = parts[-3:]
     fits &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= _DAYS[np.clip(month, 0, 12)])
-    lengths = np.diff(np.append(begins[: len(at)], len(at)))
-    return np.repeat(fits, lengths), np.repeat(_days_of(year, month, day) * 86400, lengths)
-
-
-def _days_of(year: Ints, month: Ints, day: Ints) -> Ints:
-    """Since 1970, by the usual shift of the year to March."""
+    # Days since 1970, by the usual shift of the year to March.
     shifted = year - (month <= 2)
     era = shifted // 400
     of_era = shifted - era * 400
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    return np.asarray(era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468)
+    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+    lengths = np.diff(np.append(begins[: len(at)], len(at)))
+    return np.repeat(fits, lengths), np.repeat(days * 86400, lengths)

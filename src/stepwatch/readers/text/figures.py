@@ -16,8 +16,6 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
 _TENS = np.array([float(10**n) for n in range(23)])  # all that a float holds exactly
 _WHOLE_TENS = np.array([10 ** min(n, 18) for n in range(64)])
-_EXACT = 1 << 53  # whole numbers that a float holds exactly
-_MOST_DIGITS = 18  # of 64 bits
 _LOADS = 4  # of eight digits each
 _NAN, _INF = (np.uint64(int.from_bytes(word, "little")) for word in (b"nan", b"inf"))
 _ENDS_WITH_FIGURE = np.zeros(256, bool)
@@ -49,13 +47,19 @@ def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = Fal
     power = (octets[at] | 32) == ord("e")
     value: Floats
     if power.any():
-        at, places = _read_power(block, at, power, places)
+        sign = octets[at + 1]
+        signed_power = (sign == ord("-")) | (sign == ord("+"))
+        exponent, count = eight_digits(block, at + 1 + signed_power)
+        power &= (count > 0) & (count < 8)
+        at = at + power * (1 + signed_power + count)
+        places = places + np.where(sign == ord("-"), exponent, -exponent) * power
         down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
         value = mantissa / _TENS[down] * _TENS[up]
     else:
         value = mantissa / _TENS[np.minimum(places, len(_TENS) - 1)]
-    # One division or product of exact numbers is rounded as float() rounds; the others are few.
-    doubtful = (mantissa >= _EXACT) | (digits > _MOST_DIGITS) | (np.abs(places) >= len(_TENS))
+    # One division or product of exact numbers is rounded as float() rounds; the others are few. A float holds 53 bits,
+    # and 64 bits 18 digits.
+    doubtful = (mantissa >= 1 << 53) | (digits > 18) | (np.abs(places) >= len(_TENS))
     if doubtful.any():
         for row in np.flatnonzero(doubtful & fits).tolist():
             value[row] = abs(float(block.text[begin[row] : at[row]].replace(b",", b"")))
@@ -180,16 +184,6 @@ def _read_thousands(block: Block, begin: Ints, value: Ints, count: Ints, at: Int
         count, at = count + 3 * group, at + 4 * group
         head = group
     return value, count, at
-
-
-def _read_power(block: Block, at: Ints, power: Mask, places: Ints) -> tuple[Ints, Ints]:
-    """Behind the power of ten where there is one, and the decimals that it leaves."""
-    sign = block.octets[at + 1]
-    signed = (sign == ord("-")) | (sign == ord("+"))
-    exponent, count = eight_digits(block, at + 1 + signed)
-    power = power & (count > 0) & (count < 8)
-    shift = np.where(sign == ord("-"), exponent, -exponent)
-    return at + power * (1 + signed + count), places + shift * power
 
 
 _SECONDS_OF_UNITS = np.zeros(256)

@@ -201,7 +201,12 @@ class _Pattern:
             elif bracket in ("]", ">") and depth:
                 return source, at
             elif token["name"] or token["gap"]:
-                field = self._field(token["name"] or "gap", token["kind"])
+                name, kind = token["name"] or "gap", token["kind"]
+                if kind is None and name in KINDS:
+                    name, kind = "", name
+                group = f"{name or 'skipped'}_{len(self.fields)}"
+                field = Field(group, name, kind or FIELDS.get(name, "count"))
+                self.fields.append(field)
                 source += f"(?P<{field.group}>{KINDS[field.kind]})"
                 opened = field.kind == "any"
                 if depth == 0:
@@ -216,13 +221,6 @@ class _Pattern:
             opened = False
             at += 1
         return source, at
-
-    def _field(self, name: str, kind: str | None) -> Field:
-        if kind is None and name in KINDS:
-            name, kind = "", name
-        field = Field(f"{name or 'skipped'}_{len(self.fields)}", name, kind or FIELDS.get(name, "count"))
-        self.fields.append(field)
-        return field
 
     @cached_property
     def _runs(self) -> list[str | Field]:

@@ -12,11 +12,11 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import MOST_SNIFFED, Reader, Untimed
+from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line, value_of
-from stepwatch.readers.text.shape import LONGEST_LINE, alike
+from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits
 
@@ -228,20 +228,6 @@ class LineFormat:
                 if not isinstance(value, float) or math.isfinite(value):
                     records.events.append(Fact(line=number, name=name, value=value, header=statement.header))
         return known
-
-
-def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
-    """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
-    lines: list[str] = []
-    for mark in marks:
-        at = head.find(mark)
-        while at >= 0 and len(lines) < MOST_SNIFFED:
-            begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
-            begin = max(begin, at - LONGEST_LINE // 2)
-            line = head[begin : end if end >= 0 else len(head)][:LONGEST_LINE].decode("utf-8", "replace")
-            lines.append(strip_prefix(line)[0] if prefixes else line)
-            at = head.find(mark, end) if end >= 0 else -1
-    return lines
 
 
 def _possible(found: Mapping[str, Any]) -> Any:

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.text.block import Block, Floats, Ints, Mask
+from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.dates import read_stamps
 from stepwatch.readers.text.figures import bytes_equal
 
 _DIGITS = b"0123456789"
-_WIDEST = 25  # words of eight spaces
 
 
 class Prefix(NamedTuple):
@@ -27,29 +26,23 @@ class Prefix(NamedTuple):
         letters = self.text.rstrip(" ").encode()
         fits = block.ends[lines] - starts >= len(letters)
         lines, starts = lines[fits], starts[fits]
-        fits = _alike(block, starts, letters)
+        fits = np.ones(len(starts), bool)  # the same letters, and any digits in the places of its own
+        for begin in range(0, len(letters), 8):
+            part = letters[begin : begin + 8]
+            words = block.words[starts + begin]
+            same = np.uint64(int.from_bytes(bytes(0 if letter in _DIGITS else 0xFF for letter in part), "little"))
+            digit = np.uint64(int.from_bytes(bytes(0x80 if letter in _DIGITS else 0 for letter in part), "little"))
+            fits &= (words & same) == (np.uint64(int.from_bytes(part, "little")) & same)
+            figures = words ^ np.uint64(0x3030303030303030)
+            fits &= (((figures + np.uint64(0x7676767676767676)) | figures) & digit) == 0
         lines, starts = lines[fits], starts[fits]
         fits, stamps = read_stamps(block, starts, letters)
         lines, at = lines[fits], skip_spaces(block, starts[fits] + len(letters))
         return lines, at, None if stamps is None else stamps[fits]
 
 
-def _alike(block: Block, starts: Ints, prefix: bytes) -> Mask:
-    """Which lines begin with the prefix, or with other digits in the places of its own."""
-    fits = np.ones(len(starts), bool)
-    for begin in range(0, len(prefix), 8):
-        part = prefix[begin : begin + 8]
-        words = block.words[starts + begin]
-        same = np.uint64(int.from_bytes(bytes(0 if letter in _DIGITS else 0xFF for letter in part), "little"))
-        digit = np.uint64(int.from_bytes(bytes(0x80 if letter in _DIGITS else 0 for letter in part), "little"))
-        fits &= (words & same) == (np.uint64(int.from_bytes(part, "little")) & same)
-        figures = words ^ np.uint64(0x3030303030303030)
-        fits &= (((figures + np.uint64(0x7676767676767676)) | figures) & digit) == 0
-    return fits
-
-
 def skip_spaces(block: Block, at: Ints) -> Ints:
-    for _ in range(_WIDEST):
+    for _ in range(25):  # words of eight spaces
         count = bytes_equal(block.words[at], ord(" "))
         at = at + count
         if (count < 8).all():

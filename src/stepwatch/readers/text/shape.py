@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from stepwatch.readers.reader import MOST_SNIFFED
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.figures import (
     bytes_before,
@@ -291,3 +292,17 @@ def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool
                     return _Model(letters.count(b"\n", 0, begin), statement, frozenset(found.texts), shape)
             at = letters.find(mark, end) if end >= 0 else -1
     return None
+
+
+def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
+    """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
+    lines: list[str] = []
+    for mark in marks:
+        at = head.find(mark)
+        while at >= 0 and len(lines) < MOST_SNIFFED:
+            begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
+            begin = max(begin, at - LONGEST_LINE // 2)
+            line = head[begin : end if end >= 0 else len(head)][:LONGEST_LINE].decode("utf-8", "replace")
+            lines.append(strip_prefix(line)[0] if prefixes else line)
+            at = head.find(mark, end) if end >= 0 else -1
+    return lines

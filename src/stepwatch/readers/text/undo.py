@@ -8,9 +8,7 @@ import numpy as np
 
 from stepwatch.readers.records import LONGEST_TIME_S
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations
-
-_WHOLE_SECONDS, _MILLISECONDS = 1.0, 1e-3
-_FINE_ENOUGH = 200  # ticks of the clock, so that a time from it is good to half a per cent
+from stepwatch.units import MS
 
 
 def starts_of(rows: Iterations, events: Iterable[Event]) -> Ints:
@@ -53,5 +51,5 @@ def credible(times: Floats) -> np.ndarray:
 def fine(seconds: Floats, stamps: Floats) -> np.ndarray:
     """Which spans are long enough for the ticks of their clock."""
     known = stamps[np.isfinite(stamps)]
-    tick = _MILLISECONDS if bool((known % 1 != 0).any()) else _WHOLE_SECONDS
-    return np.asarray(seconds >= _FINE_ENOUGH * tick)
+    tick = MS if bool((known % 1 != 0).any()) else 1.0
+    return np.asarray(seconds >= 200 * tick)  # a time from it is then good to half a per cent

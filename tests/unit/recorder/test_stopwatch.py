@@ -235,7 +235,7 @@ def test_wrong_calls_become_one_warning_each(tmp_path: Path) -> None:
         with recorder.step():
             pass
     assert all(str(warning.message).startswith("stepwatch: ") for warning in said)
-    assert all(os.path.basename(warning.filename) == "test_recorder.py" for warning in said)
+    assert all(os.path.basename(warning.filename) == Path(__file__).name for warning in said)
     texts = [str(warning.message) for warning in said]
     assert len(texts) == len(set(texts))
     assert any("no evaluate(); evaluation() is meant?" in text for text in texts)

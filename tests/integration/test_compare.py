@@ -108,7 +108,7 @@ def test_one_row_in_each_passes_and_says_why(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"iter 500: loss 3.1, time {time}.00ms, mfu 30.00%\n")
     done = run(str(tmp_path / "a"), str(tmp_path / "b"), "--fail-over", "5%")
     assert done.exit_code == 0
-    assert "only once" in " ".join(done.stdout.split())
+    assert "only one normal iteration" in " ".join(done.stdout.split())
     assert json.loads(run(str(tmp_path / "a"), str(tmp_path / "b"), "--json").stdout)["verdict"] == "unknown"
 
 

@@ -117,7 +117,7 @@ def test_runs_that_all_crashed_are_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_what_was_passed_over_is_counted_in_one_line(runs: str) -> None:
-    assert run("explain", runs).stderr == "stepwatch: 1 other file is no log\n"
+    assert run("explain", runs).stderr == "stepwatch: 1 other file is not a log\n"
 
 
 def test_an_example_line_counts_in_directories_too(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_example_line_counts_in_directories_too(tmp_path: Path) -> None:
 def test_a_known_format_and_an_example_line_exclude_each_other(runs: str) -> None:
     done = run("explain", runs, "--like", "it 12 | 0.34 s", "--log-format", "nanogpt")
     assert done.exit_code == 2
-    assert "exclude each other" in done.stderr
+    assert "cannot be combined" in done.stderr
 
 
 def test_pieces_that_are_named_are_one_run(tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ def test_a_gap_in_a_rotated_log_is_a_warning(tmp_path: Path) -> None:
     lines = a_log(BASE).splitlines(keepends=True)
     (tmp_path / "train.log.3").write_text("".join(lines[:40]))
     (tmp_path / "train.log.1").write_text("".join(lines[80:]))
-    assert "! Of “train.log.1” a piece is missing, and" in run("explain", str(tmp_path)).stdout
+    assert "! A piece of “train.log.1” is missing, with" in run("explain", str(tmp_path)).stdout

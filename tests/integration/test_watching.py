@@ -148,8 +148,8 @@ def test_a_pipe_without_iterations_is_an_error_in_one_line() -> None:
     ("arguments", "code", "words"),
     [
         (("--once", "absent.log"), 1, "there is no file"),
-        (("--on-stall", "unmatched ' quote", "absent.log"), 2, "is no command"),
-        (("--on-done", "", "absent.log"), 2, "is no command"),
+        (("--on-stall", "unmatched ' quote", "absent.log"), 2, "is not a command"),
+        (("--on-done", "", "absent.log"), 2, "is not a command"),
         ((".",), 1, "is a directory"),
         (("--gpu", "no such card", "absent.log"), 1, "no such card"),
     ],

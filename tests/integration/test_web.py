@@ -145,7 +145,7 @@ def test_what_a_log_says_is_escaped(client: TestClient) -> None:
         ("/api/explain?format=exe", SHORT, "“exe” is not a value for format"),
         ("/api/explain?set=max_iters", SHORT, "--set needs key=value, not “max_iters”"),
         ("/api/explain?set=nonsense=1", SHORT, "there is no setting “nonsense”"),
-        ("/api/explain?colour=red", SHORT, "there is no parameter “colour” here"),
+        ("/api/explain?colour=red", SHORT, "unknown parameter “colour”"),
         ("/api/explain?run=9", SHORT, "“run” cannot have this value"),
         ("/api/explain?run=%D9%A3", SHORT, "“run” cannot have this value"),
         ("/api/explain?iterations=perhaps", SHORT, "“iterations” cannot have this value"),

@@ -51,7 +51,7 @@ def test_a_port_that_is_taken_is_one_clear_line() -> None:
         (["--host", "::"], 2, "others can reach “::”: it needs a token"),
         (["--host", "example.invalid"], 2, "it needs a token"),
         (["--host", "example.invalid", "--token", "x" * 16], 1, "cannot listen on example.invalid"),
-        (["--token", "short"], 2, "a token has at least 16 plain characters"),
+        (["--token", "short"], 2, "a token needs at least 16 plain characters"),
         (["--allow", "nowhere"], 2, "Directory 'nowhere' does not exist"),
     ],
 )

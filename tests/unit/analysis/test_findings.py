@@ -229,4 +229,4 @@ def test_evaluations_and_saves_that_are_never_apart_are_in_a_total_by_the_clock(
 def test_iterations_of_nanogpt_that_tell_no_time_are_named() -> None:
     (run,) = read(from_text(STEADY + "iter 2000: loss 3.2, time n/a\nnoise\niter 2010: loss 3.2, time n/a\n"))
     (finding,) = (each for each in analyse(run).findings if each.code == "lines_without_time")
-    assert say(finding.message, "en").startswith("2 lines look like iterations but tell no time")
+    assert say(finding.message, "en").startswith("2 lines look like iterations but have no readable time")

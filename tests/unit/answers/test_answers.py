@@ -71,7 +71,7 @@ def test_files_that_are_no_logs_do_not_make_a_report_incomplete(log: str) -> Non
     (place / "notes.txt").write_text("nothing\n")
     report = explain(ExplainRequest(logs=(str(place),)))
     assert report.directory
-    assert [say(notice.what) for notice in report.notices] == ["1 other file is no log"]
+    assert [say(notice.what) for notice in report.notices] == ["1 other file is not a log"]
     assert not report.is_incomplete
 
 

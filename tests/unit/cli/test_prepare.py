@@ -97,7 +97,7 @@ def test_the_command_says_what_it_wrote_and_what_comes_next(tmp_path: Path, monk
         (None, (), "there is no file “it.txt”"),
         (b"", (), "the text is empty"),
         (b"abc", (), "too short to split"),
-        (b"\xff\xfe\x00abc" * 20, (), "is no text in UTF-8"),
+        (b"\xff\xfe\x00abc" * 20, (), "is not UTF-8 text"),
         ("".join(map(chr, range(0x10000, 0x20000))).encode(), (), "65,536 different characters"),
         (b"abc" * 100, ("--val", "1"), "above 0 and below 1"),
         (b"abc" * 100, ("--val", "nan"), "above 0 and below 1"),

@@ -382,5 +382,5 @@ def test_a_forecast_does_not_claim_evaluations_whose_cost_nothing_tells() -> Non
         (f"Step {n:05d} | Validation bpb: 1.0\n" if n % 50 == 0 else "") + line.format(n=n) + "\n" for n in range(200)
     )
     note = as_note(a_report(text))
-    assert "leave evaluations out" in note
+    assert "exclude evaluations" in note
     assert "to come" not in note

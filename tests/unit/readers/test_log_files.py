@@ -276,7 +276,7 @@ def test_files_directories_and_sources_are_read_in_their_order(tmp_path: Path) -
     (tmp_path / "b.log").write_text(a_log(BASE))
     found = read_all([str(tmp_path / "b.log"), str(tmp_path / "logs"), from_text(a_log(BASE), "pasted")])
     assert [run.source for run in found.runs] == ["b.log", "a.log", "pasted"]
-    assert [notice.what.in_english() for notice in found.notices] == ["1 other file is no log"]
+    assert [notice.what.in_english() for notice in found.notices] == ["1 other file is not a log"]
     assert not found.gaps
 
 

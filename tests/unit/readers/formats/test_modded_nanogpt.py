@@ -171,7 +171,7 @@ def test_several_runs_in_a_file_are_told_apart() -> None:
 
 
 def test_the_early_log_without_times_gets_a_clear_answer() -> None:
-    with pytest.raises(NoIterations, match="tell no time"):
+    with pytest.raises(NoIterations, match="have no time"):
         read(from_text("s:0 tel:10.968871\ns:0 trl:10.965596\ns:1 trl:10.814037\n"))
 
 

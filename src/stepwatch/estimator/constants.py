@@ -126,7 +126,8 @@ class MemoryBytes:
     layer: float = 36.0  # autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8
     layer_fp32: float = 56.0
     dropout: float = 6.0  # masks of one byte, and the outputs that they force to be kept
-    compiled_share: float = 0.85  # inductor recomputes pointwise results: 0.6 to 0.85; the 4070 at batch 16 asks most
+    # inductor recomputes pointwise results: 0.6 to 0.85, the upper end as the 4070 at batch 16 needs
+    compiled_share: float = 0.85
     recomputed: float = 4.0  # activation checkpointing keeps the input of each layer
     score: float = 6.5  # per head and pair of positions: 5 to 8 under autocast
     score_fp32: float = 11.0

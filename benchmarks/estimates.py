@@ -30,7 +30,7 @@ from benchmarks.fit_estimator import (
 )
 from benchmarks.phases import corpus_logs
 
-from stepwatch.estimator.constants import CONTEXT_BYTES, DISPLAY_BYTES, SAVE_BYTES_PER_S, SAVED_BYTES_PER_PARAM
+from stepwatch.estimator.constants import MEMORY, SAVE_BYTES_PER_S, SAVED_BYTES_PER_PARAM
 from stepwatch.estimator.estimate import estimate
 from stepwatch.estimator.memory import fits, vram_bytes
 from stepwatch.estimator.priors import forward_share
@@ -214,7 +214,7 @@ def memory_cases() -> list[tuple[Mapping[str, str], float, bool | None]]:
         gpu = find_gpu(raw["gpu"])
         total = vram_bytes(workload, gpu).mid
         if raw["counts"] == "allocated":  # torch's own count knows neither the context nor the display
-            total -= CONTEXT_BYTES + DISPLAY_BYTES
+            total -= MEMORY.context + MEMORY.display
         cases.append((raw, total / GIGA, fits(workload, gpu)))
     return cases
 

@@ -129,7 +129,7 @@ def find_gpu_in_text(text: str) -> Gpu | None:
 
 def _named_at(text: str, start: int) -> Gpu | None:
     rest = _TRADE_MARKS.sub("", text[start : start + 2 * _LONGEST_NAME])
-    words = _END_OF_NAME.split(rest, maxsplit=1)[0].split()[:9]  # no driver writes more words
+    words = _END_OF_NAME.split(rest, maxsplit=1)[0].split()[:9]  # words that a name may have
     for length in range(len(words), 1, -1):
         name, following = " ".join(words[:length]), words[length:]
         label = _read("" if name.endswith(_CUT_OFF) else name)

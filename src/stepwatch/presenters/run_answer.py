@@ -238,7 +238,7 @@ def _ranks(a: Analysis) -> doc.Table:
             time(row.wait_s) if row.wait_s is not None else UNKNOWN,
             Message("{share:pct}", {"share": row.slowest}),
         )
-        for row in a.ranks.rows[:64]  # a longer table helps nobody
+        for row in a.ranks.rows[:64]  # rows of the table
     )
     head = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Steps as the slowest"))
     return doc.Table(head, "rrrr", cells(rows))

@@ -85,7 +85,7 @@ def _parted_behind_bars(data: bytes) -> bytes:
     parts, begin = [], 0
     for found in _BEHIND_BRACKET.finditer(data):
         end = found.end()
-        start = max(begin, end - 2000)  # no bar is longer
+        start = max(begin, end - 2000)  # bytes in which a bar is looked for
         start = max(start, data.rfind(b"\n", start, end) + 1)
         if data.find(b"%|", start, end) >= 0 and _BAR.compiled.search(data, start, end):
             parts.append(data[begin:end])

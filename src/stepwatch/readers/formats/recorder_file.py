@@ -109,7 +109,7 @@ def _torn(text: bytes, block: Block) -> np.ndarray:
 def _read_line(line: bytes, number: int, records: Records) -> bool:
     """Whether it was a line of the recorder's."""
     line = line[max(line.rfind(_HEADER), 0) :].strip()
-    if not line.startswith(b"{") or len(line) > 1_000_000:  # longer than any settings
+    if not line.startswith(b"{") or len(line) > 1_000_000:  # a limit on what is taken for settings
         return False
     try:
         told = json.loads(line)

@@ -29,7 +29,7 @@ from stepwatch.readers.text.line import Found, Line
 from stepwatch.readers.text.prefixes import Prefix, skip_spaces
 from stepwatch.readers.text.stamps import strip_prefix
 
-LONGEST_LINE = 4000  # bytes of a line that are looked at: no trainer's line is longer
+LONGEST_LINE = 4000  # bytes of a line that are looked at
 _MOST_SHAPES = 40  # of one block
 _MOST_MODELS = 40  # lines that are tried for one shape
 _FEW_LINES, _MOST_POOR = 4, 3  # shapes that only so few lines have are not worth it

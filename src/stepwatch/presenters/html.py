@@ -60,7 +60,8 @@ def body_of(document: doc.Document, language: str, *, static: bool = True) -> Bo
         if plot is None:
             return None
         specs[chart.name] = plot.spec
-        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": "params" in plot.spec}
+        zooms = any(param["name"] == "zoom_i" for param in plot.spec.get("params", ()))
+        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
         if static and chart.draw is not None:
             from markupsafe import Markup
 

@@ -136,7 +136,7 @@ def stacked_bar(parts: Sequence[PartRow], language: str, width: int) -> list[Lin
     known = [part for part in parts if part.share > 0]  # a share that is not known is none of the bar
     if not known:
         return []
-    lengths = _shared_out([part.share for part in known], width)
+    lengths = shared_out([part.share for part in known], width)
     bar = Line()
     for part, length in zip(known, lengths, strict=True):
         mark = PART_MARKS[part.part]
@@ -151,7 +151,7 @@ def stacked_bar(parts: Sequence[PartRow], language: str, width: int) -> list[Lin
     return [bar, *_legend(entries, width)]
 
 
-def _shared_out(shares: Sequence[float], columns: int) -> list[int]:
+def shared_out(shares: Sequence[float], columns: int) -> list[int]:
     """Columns for each, at least one, by the largest remainders; all of them together as many as there are."""
     exact = [share / sum(shares) * columns for share in shares]
     lengths = [max(int(length), 1) for length in exact]

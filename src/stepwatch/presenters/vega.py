@@ -126,7 +126,7 @@ def iteration_axis(first: float, last: float, language: str, *, zooms: bool = Fa
         scale = {"domainMin": {"expr": low}, "domainMax": {"expr": high}, "nice": False, "zero": False}
     axis = {
         "title": say(Message("Iteration"), language), "tickCount": {"expr": "width < 600 ? 5 : 8"}, "tickMinStep": 1,
-        "labelExpr": integer("datum.value", language), "labelOverlap": "parity",
+        "labelExpr": integer("datum.value", language), "labelOverlap": "parity", "labelSeparation": 8,
     }  # fmt: skip
     return {"type": "quantitative", "scale": scale, "axis": axis}
 
@@ -169,9 +169,8 @@ def time_axis(scale: str, language: str, *, log: bool = False, **more: Any) -> t
     milliseconds = f"format({value} * 1000, '.6~r') + {space} + 'ms'"
     near = f"{value} > 0.9999 ? {seconds} : {value} > 1e-9 ? {milliseconds} : '0'"
     said = f"{long} ? {duration(value, language)} : {near}"
-    return signals, {
-        "values": {"expr": ticks}, "labelExpr": said, "title": None, "labelOverlap": "parity", **more
-    }  # fmt: skip
+    apart = {"labelOverlap": "parity", "labelSeparation": 8}
+    return signals, {"values": {"expr": ticks}, "labelExpr": said, "title": None, **apart, **more}
 
 
 _SCALES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))

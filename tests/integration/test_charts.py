@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Locator, Page, expect, sync_playwright
 from tests.builders import Saves, Truth, a_log
 from tests.integration.serving import PATIENCE_S
 
@@ -119,30 +119,31 @@ def pressed(page: Page, how: str, count: int = 1) -> None:
         times(page).locator(f"[data-zoom={how}]").press("Enter")
 
 
-def fingers(page: Page, kind: str, *places: tuple[float, float]) -> None:
+def fingers(session: CDPSession, kind: str, *places: tuple[float, float]) -> None:
     points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
-    page.context.new_cdp_session(page).send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
 
 # --- ticks ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_every_axis_has_three_ticks_in_every_language(page: Page, language: str) -> None:
-    page.locator(f"label[for=language-{language}]").click(force=True)
-    for chart in ("times", "anatomy", "throughput", "forecast"):
-        page.wait_for_function(f"!!{view(chart, language)}")
-        axes = page.evaluate(f"({TICKS})({view(chart, language)})")
-        assert axes
-        assert all(len(set(ticks)) >= 3 for ticks in axes), (chart, axes)
+def test_every_axis_has_three_ticks_in_every_language(page: Page) -> None:
+    for language in LANGUAGES:
+        page.locator(f"#language-{language}").check(force=True)
+        for chart in ("times", "anatomy", "throughput", "forecast"):
+            page.wait_for_function(f"!!{view(chart, language)}")
+            axes = page.evaluate(f"({TICKS})({view(chart, language)})")
+            assert axes
+            assert all(len(set(ticks)) >= 3 for ticks in axes), (language, chart, axes)
 
 
-@pytest.mark.parametrize("often", range(1, 13))
-def test_three_ticks_are_left_however_far_one_zooms(page: Page, often: int) -> None:
-    pressed(page, "in", often)
-    domain(page, "x")
-    axes = page.evaluate(f"({TICKS})({view('times')})")
-    assert all(len(set(ticks)) >= 3 for ticks in axes), axes
+def test_three_ticks_are_left_however_far_one_zooms(page: Page) -> None:
+    for _ in range(12):
+        pressed(page, "in")
+        first, last = domain(page, "x")
+        axes = page.evaluate(f"({TICKS})({view('times')})")
+        assert all(len(set(ticks)) >= 3 for ticks in axes), axes
+    assert last - first < 100
 
 
 # --- zoom -------------------------------------------------------------------------------------------------------
@@ -150,11 +151,11 @@ def test_three_ticks_are_left_however_far_one_zooms(page: Page, often: int) -> N
 
 def test_the_scale_of_times_follows_what_is_seen(page: Page) -> None:
     whole = domain(page, "y")
-    page.evaluate(f"{view('times')}.signal('zoom_i', [1020, 1480]).runAsync()")  # between two evaluations
+    page.evaluate(f"void {view('times')}.signal('zoom_i', [1020, 1480]).runAsync()")  # between two evaluations
     low, high = domain(page, "y")
     assert whole[1] > 6.0
     assert 0.18 < low < 0.2 < high < 0.23
-    page.evaluate(f"{view('times')}.signal('zoom_i', [1020, 1520]).runAsync()")
+    page.evaluate(f"void {view('times')}.signal('zoom_i', [1020, 1520]).runAsync()")
     assert domain(page, "y")[1] > 6.0
     pressed(page, "all")
     assert domain(page, "y") == whole
@@ -192,20 +193,20 @@ def test_the_wheel_zooms_with_a_key_and_moves_the_page_without(page: Page) -> No
 
 @pytest.mark.parametrize("context", ["phone"], indirect=True)
 def test_two_fingers_zoom_and_one_moves(page: Page) -> None:
-    whole = domain(page, "x")
+    whole, touch = domain(page, "x"), page.context.new_cdp_session(page)
     (left, y), (right, _) = place_of(page, 2000, 1.0), place_of(page, 2800, 1.0)
-    fingers(page, "touchStart", (left, y), (right, y))
+    fingers(touch, "touchStart", (left, y), (right, y))
     for far in (10, 20, 30, 40):
-        fingers(page, "touchMove", (left - far, y), (right + far, y))
-    fingers(page, "touchEnd")
+        fingers(touch, "touchMove", (left - far, y), (right + far, y))
+    fingers(touch, "touchEnd")
     first, last = domain(page, "x")
     spread = (right - left + 80) / (right - left)
     assert last - first == pytest.approx((whole[1] - whole[0]) / spread, rel=0.05)
     assert first < 2000 < 2800 < last
-    fingers(page, "touchStart", (left + 80, y))
+    fingers(touch, "touchStart", (left + 80, y))
     for far in (20, 40, 60):
-        fingers(page, "touchMove", (left + 80 - far, y))
-    fingers(page, "touchEnd")
+        fingers(touch, "touchMove", (left + 80 - far, y))
+    fingers(touch, "touchEnd")
     moved = domain(page, "x")
     assert moved[0] > first
     assert moved[1] - moved[0] == pytest.approx(last - first, rel=1e-3)

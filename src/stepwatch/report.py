@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
     from stepwatch.messages import Message
     from stepwatch.run import Run
+    from stepwatch.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class RunReport:
     analysis: Analysis
     advice: AdviceList | None
     """None where the log does not even show what a normal iteration takes."""
+    verdict: Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

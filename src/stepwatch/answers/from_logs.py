@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -25,6 +26,7 @@ from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
 from stepwatch.sources.directories import is_collection
+from stepwatch.verdict import judge
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
@@ -99,8 +101,10 @@ def explain_runs(
     runs: Sequence[Run], known: Known, *, remarks: Sequence[Finding] = (), cards: int | None = None
 ) -> Report:
     """Each run by itself; those of several that never came to an iteration are only named."""
-    started = [run for run in runs if len(run.iterations) or len(runs) == 1]
-    unstarted = [run for run in runs if not len(run.iterations) and len(runs) > 1]
+    alone = len(runs) == 1
+    started = [run for run in runs if len(run.iterations) or alone]
+    started = started or [run for run in runs if run.faults]
+    unstarted = [run for run in runs if not any(run is other for other in started)]
     if not started:
         raise NoIterations(
             Message("none of the {count:n} runs reached its first iteration", {"count": len(runs)}),
@@ -120,10 +124,12 @@ def explain_runs(
             text = Message("“{name:word}” ended before its first iteration; its line {line:n} says why.", line)
         remarks.append(Finding("unstarted", NOTICE, text))
     explained = []
-    for run in started:
+    for run, later in zip(started, (*started[1:], None), strict=True):
         analysis = known.analyse(run)
         advice = advice_on_log(analysis, cards=cards, windows=ON_WINDOWS)
-        explained.append(RunReport(analysis=analysis, advice=advice))
+        followed = later is not None and later.source == run.source
+        verdict = judge(analysis, advice, now_s=time.time(), followed=followed)
+        explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict))
     return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))
 
 

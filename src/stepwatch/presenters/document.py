@@ -42,11 +42,22 @@ Cell = tuple[Message, ...]
 
 
 @dataclass(frozen=True)
+class Badge:
+    """A verdict in one word, with a sign that needs no colour."""
+
+    sign: str
+    word: Message
+    tone: str
+    """bad, poor, good or open."""
+
+
+@dataclass(frozen=True)
 class Headline:
     """The answer; a second paragraph is less prominent."""
 
     paragraphs: tuple[tuple[Message, ...], ...]
     alarm: bool = False
+    badge: Badge | None = None
     priority: int | None = ALWAYS
 
 

@@ -20,6 +20,7 @@ from stepwatch.presenters import advice_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
+from stepwatch.presenters.verdict_sentences import verdict_headline
 from stepwatch.settings import Origin
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _run(
         draw = partial(_plot, name, run, sharing) if sharing else None
         return doc.Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
 
-    lead: list[doc.Block] = [doc.Headline(((sentences.headline(a),),))]
+    lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
     lead.append(doc.Figures(tuple(_figures(a))))

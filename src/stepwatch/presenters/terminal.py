@@ -36,6 +36,7 @@ _MARKS = {
     "info": ("·", "dim"),
     "news": ("·", "green"),
 }
+_TONES = {"bad": "bold red", "poor": "bold yellow", "good": "bold green", "open": "bold"}
 _STYLES = {"lead": "bold", "aside": "dim"}
 _DONE, _AHEAD = "━", "─"
 # Groups of the first screen that follow each other without an empty line.
@@ -173,7 +174,10 @@ class TerminalWriter:
             case doc.Headline():
                 first, *others = block.paragraphs
                 style = "bold red" if block.alarm else "bold"
-                return [*self._paragraph(first, style), *(line for other in others for line in self._paragraph(other))]
+                badge = block.badge
+                marked = [] if badge is None else [Line(f"{badge.sign} {self._said([badge.word])}", _TONES[badge.tone])]
+                lines = (line for other in others for line in self._paragraph(other))
+                return [*marked, *self._paragraph(first, style), *lines]
             case doc.Text():
                 return self._text(block, block.messages, marked=block.kind in ("warning", "notice"))
             case doc.Bullets():
@@ -183,10 +187,10 @@ class TerminalWriter:
             case doc.Labelled():
                 said = [(self._said([label]), self._said(texts), alarm) for label, texts, alarm in block.items]
                 indent = max((len(label) for label, _, _ in said), default=0) + 2
-                lines: list[Line] = []
+                rows: list[Line] = []
                 for label, text, alarm in said:
-                    lines += self._labelled(label, text, indent, "bold red" if alarm else "bold")
-                return lines
+                    rows += self._labelled(label, text, indent, "bold red" if alarm else "bold")
+                return rows
             case doc.Code():
                 removed = "-" if block.language == "diff" else None
                 return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from stepwatch.errors import NoIterations, NothingRead, Notice, UnknownGpu, Usag
 from stepwatch.gpus import Gpu, find_gpu_in_text
 from stepwatch.gpus.choice import count_in, named_card
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted
 from stepwatch.readers import read_all
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
@@ -53,7 +53,7 @@ def explain(request: ExplainRequest) -> Report:
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
         report = explain_runs(runs, known, remarks=gaps, cards=cards)
-    command = "stepwatch explain" + (f" --like {shlex.quote(request.like)}" if request.like is not None else "")
+    command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
         inputs=tuple(map(shown, request.logs)),

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from stepwatch.cli import complain
 from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
 from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
 from stepwatch.options import COMMAND_LINE, OPTIONS, Option
-from stepwatch.presenters import View, render
+from stepwatch.presenters import Typed, View, render
+from stepwatch.quoting import quoted
 
 if TYPE_CHECKING:
     from stepwatch.answers import Answer
@@ -93,6 +95,19 @@ def speaking(language: str | None) -> Iterator[str]:
     except StepwatchError as error:
         error.language = chosen
         raise
+
+
+def typed(logs: Sequence[str]) -> Typed:
+    """The logs, and the options that make the next answer what this one is, as they were typed."""
+    context = click.get_current_context()
+    options = []
+    for name, value in context.params.items():
+        option = OPTIONS.get(name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if option is not None and given and option.kind is not bool:
+            flag = option.flag or "--" + name.replace("_", "-")
+            options += [f"{flag} {quoted(str(each))}" for each in (value if option.repeated else (value,))]
+    return Typed(tuple(logs), tuple(options))
 
 
 def ask_for_paste(logs: Sequence[str], language: str) -> None:

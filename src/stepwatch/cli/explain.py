@@ -17,6 +17,7 @@ from stepwatch.cli.commands import (
     format_options,
     options_of,
     speaking,
+    typed,
 )
 from stepwatch.presenters import CHARTS
 
@@ -59,6 +60,7 @@ def command(
             with_lines=with_lines,
             front_matter=front_matter,
             chart=chart,
+            typed=typed(logs) if output is None else None,
         )
     if report.is_incomplete:
         sys.exit(1)

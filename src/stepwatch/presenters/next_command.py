@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from stepwatch.i18n import clean
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
+from stepwatch.quoting import quoted, quoted_path
 from stepwatch.settings import Origin
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
+    from stepwatch.presenters import Typed
     from stepwatch.report import Report, RunReport
 
-_PLAIN_ARGUMENT = Pattern(r"[\w.+-]+(?: [\w.+-]+)*")
+_OF_EXPLAIN_ALONE = ("--like", "--log-format", "--max-size")
 
 
-def next_commands(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command]:
+def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | None = None) -> Iterator[doc.Command]:
     """The one command that would tell most more; nothing where there is nothing left to ask."""
     a = run.analysis
-    names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
-    odd = len(names) > 3 or any(len(name) > 60 or clean(name) != name for name in names)
-    start = (report.command, "LOG" if odd else " ".join(map(quoted, names)), *given(a))
+    command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(given(a)))
+    names = typed.logs if typed else report.inputs or tuple(dict.fromkeys(a.run.source or "-" for a in report.analyses))
+    start = (command, *map(quoted_path, names), *options)
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
         yield doc.Command((*start, f"--run {report.longest + 1}"), why)
     elif len(report.analyses) > 1 and not full:
-        yield doc.Command((*start, f"--run {1 if report.longest else 2}"), Message("To see another run:"))
+        other = 0 if report.longest else 1
+        alone = _log_of(other, report, names)
+        asked = (*start, f"--run {other + 1}") if alone is None else (command, quoted_path(alone), *options)
+        yield doc.Command(asked, Message("To see another run:"))
     elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         why = Message("To see how much of your card is used, name it, for example:")
         peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured
@@ -44,15 +47,15 @@ def next_commands(report: Report, run: RunReport, *, full: bool) -> Iterator[doc
         yield doc.Command((*start, f"--set max_iters={length}"), why)
     elif not full:
         yield doc.Command((*start, "--full"), Message("To see everything:"))
-    elif run.advice is not None:
+    elif run.advice is not None and not any(option in " ".join((command, *options)) for option in _OF_EXPLAIN_ALONE):
         why = Message("To see what to change, with the lines to paste:")
-        yield doc.Command((report.command.replace("explain", "advise", 1), *start[1:]), why)
+        yield doc.Command((command.replace("explain", "advise", 1), *start[1:]), why)
 
 
 def given(a: Analysis) -> Iterator[str]:
     """What the reader had given already, so that the next answer does not forget it."""
     if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
-        yield f"--gpu {quoted(clean(a.throughput.gpu.name))}"
+        yield f"--gpu {quoted(a.throughput.gpu.name)}"
     for name, setting in a.run.settings.items():
         if setting.origin is Origin.USER:
             value = setting.value
@@ -60,8 +63,8 @@ def given(a: Analysis) -> Iterator[str]:
             yield f"--set {quoted(f'{name}={int(value) if whole else value}')}"
 
 
-def quoted(text: str) -> str:
-    # Double quotes where they are enough: they work in every shell, single ones do not in cmd.exe.
-    if " " in text and _PLAIN_ARGUMENT.fullmatch(text):
-        return f'"{text}"'
-    return text if text == "-" or _PLAIN_ARGUMENT.fullmatch(text) else shlex.quote(text)
+def _log_of(number: int, report: Report, names: Sequence[str]) -> str | None:
+    """The log that holds this run alone, where each log holds one."""
+    source = report.analyses[number].run.source
+    found = [name for name in names if os.path.basename(name) == source]
+    return found[0] if len(found) == 1 and len(names) == report.count else None

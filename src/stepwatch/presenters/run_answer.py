@@ -23,6 +23,7 @@ from stepwatch.presenters.next_command import next_commands
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
     from stepwatch.analysis import Analysis
+    from stepwatch.presenters import Typed
     from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
 
@@ -59,13 +60,15 @@ LEGEND = {
 # --- the document -----------------------------------------------------------------------------------------------
 
 
-def report_document(report: Report, *, full: bool = False, with_lines: bool = False) -> doc.Document:
+def report_document(
+    report: Report, *, full: bool = False, with_lines: bool = False, typed: Typed | None = None
+) -> doc.Document:
     """One run is the document; of several each is a section, after a table of them."""
     chosen = report.longest
     title = Message("Why some iterations are slow")
     if report.analyses[chosen].phases.of(Phase.STEP).all():
         title = Message("What an iteration takes")
-    ask = tuple(next_commands(report, report.runs[chosen], full=full))
+    ask = tuple(next_commands(report, report.runs[chosen], full=full, typed=typed))
     end = (
         *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
         *(_unread(report.analyses) if with_lines else ()),

@@ -1,0 +1,92 @@
+"""What a new user types: slips are pointed out, and what is suggested can be pasted."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.commands import stepwatch
+
+ROOT = Path(__file__).parents[2]
+LOG = (ROOT / "examples" / "short.log").read_text(encoding="utf-8")
+RESUMED = (ROOT / "examples" / "resumed.log").read_text(encoding="utf-8")
+NAMES = [
+    "train.log", "my run.log", "it's $x.log", 'a "b".log', "größe 1.log", "实验😀.log", "-x.log", "a!b;c.log", "#1.log",
+    "a\nb\x1b[31m.log", "=x.log", "explan", "sub/dir/" + "long-name-" * 12 + ".log",
+]  # fmt: skip
+
+
+def suggested(text: str) -> str:
+    """The command at the end of an answer, its lines as they stand there."""
+    return "stepwatch " + text.rpartition("stepwatch ")[2].rstrip("\n")
+
+
+def pasted(line: str, where: Path) -> subprocess.CompletedProcess[bytes]:
+    """The line in a shell of its own, in which `stepwatch` is this one."""
+    start = f'stepwatch() {{ {shlex.quote(sys.executable)} -m stepwatch "$@"; }}\n'
+    shell = ["bash", "-c", start + line]
+    return subprocess.run(shell, cwd=where, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+# --- commands to paste ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names and a shell that Windows does not have")
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_the_command_to_ask_next_can_be_pasted(
+    name: str, absolute: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(LOG)
+    typed = str(tmp_path / name) if absolute else os.path.join(".", name)
+    done = stepwatch("explain", typed, "--lang", "fr")
+    assert done.returncode == 0, done.stderr
+    line = suggested(done.stdout.decode())
+    assert all(letter.isprintable() or letter == "\n" for letter in line)
+    again = pasted(line, tmp_path)
+    assert (again.returncode, again.stderr) == (0, b"")
+    assert "RTX 4070" in again.stdout.decode()  # the card that it suggested
+    assert "itération" in again.stdout.decode()  # the language that was asked for
+
+
+def test_a_report_in_a_file_keeps_the_path_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(LOG)
+    for name in ("out.txt", "out.md"):
+        form = ("--md",) if name.endswith(".md") else ()
+        assert stepwatch(tmp_path / "train.log", *form, "-o", tmp_path / name).returncode == 0
+        assert str(tmp_path) not in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_many_logs_are_not_repeated_where_one_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [f"run {number}.log" for number in range(9)]
+    for name in names:
+        Path(name).write_text(LOG)
+    assert suggested(stepwatch(*names).stdout.decode()) == 'stepwatch explain "run 1.log"'
+
+
+def test_logs_with_several_runs_are_all_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [f"run {number}.log" for number in range(5)]
+    for name in names:
+        Path(name).write_text(RESUMED)
+    line = suggested(stepwatch(*names, "--gpu", "4070").stdout.decode())
+    assert shlex.split(line.replace("\\\n", ""))[2:-1] == [*names, "--gpu", "4070", "--run"]
+
+
+def test_what_was_typed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.log").write_text(LOG)
+    Path("my config.py").write_text("eval_iters = 20\n")
+    options = ["--gpu", "2x4090", "--config", "my config.py", "--set", "max_iters=9000", "--log-format", "nanogpt"]
+    line = suggested(stepwatch("train.log", *options).stdout.decode())
+    assert shlex.split(line.replace("\\\n", ""))[2:] == ["train.log", *options, "--full"]
+    whole = stepwatch("train.log", *options, "--full").stdout.decode()
+    assert not re.search(r"stepwatch advise .*--log-format", whole)  # which advise does not take

@@ -90,3 +90,81 @@ def test_what_was_typed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert shlex.split(line.replace("\\\n", ""))[2:] == ["train.log", *options, "--full"]
     whole = stepwatch("train.log", *options, "--full").stdout.decode()
     assert not re.search(r"stepwatch advise .*--log-format", whole)  # which advise does not take
+
+
+# --- slips ------------------------------------------------------------------------------------------------------
+
+
+def told(*arguments: str | Path, code: int = 2, data: bytes = b"") -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    done = stepwatch(*arguments, data=data)
+    what, remedy = done.stderr.decode().splitlines()
+    assert (done.returncode, done.stdout) == (code, b""), done.stderr
+    return what, remedy.strip()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["explan", "my run.log"], 'explain "my run.log"'), (["gpu", "4070"], "gpus 4070"), (["Estimate"], "estimate"),
+        (["compar", "a", "b"], "compare a b"), (["wach", "x.log", "--gpu", "4070"], "watch x.log --gpu 4070"),
+        (["help", "trian"], "train --help"),
+    ],
+)  # fmt: skip
+def test_a_slip_in_a_command_is_pointed_out(
+    typed: list[str], meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    what, remedy = told(*typed)
+    assert "neither a command nor a file" in what
+    assert remedy == f"did you mean: stepwatch {meant}"
+
+
+@pytest.mark.parametrize("name", ["explan.log", "train.lo", "runs/explan", "data", "tests", "x"])
+def test_what_was_meant_as_a_file_is_missed_as_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "there is no file" in told(name, code=1)[0]
+
+
+def test_a_file_with_nearly_the_name_of_a_command_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("explan", "help"):
+        Path(name).write_text(LOG)
+        assert stepwatch(name).returncode == 0
+        assert b"168.7 ms" in stepwatch(name).stdout
+
+
+def test_help_is_a_command_too() -> None:
+    assert stepwatch("help").stdout == stepwatch("--help").stdout == stepwatch("help", "nonsense").stdout
+    assert stepwatch("help", "explain").stdout == stepwatch("explain", "--help").stdout
+    assert stepwatch("help").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["explain", "x.log", "--gpus", "4070"], "--gpu"), (["x.log", "--formt", "md"], "--format"),
+        (["estimate", "x.py", "--gpuu", "4070"], "--gpu"), (["advise", "--gpuu=4070"], "--gpu"),
+        (["estimate", "--batchsize=8"], "--batch_size"), (["estimate", "--gpus", "4070"], "--gpu 4070"),
+        (["advise", "--gpus", "3090"], "--gpu 3090"), (["x.log", "--set", "max_iter=5"], "max_iters"),
+        (["watch", "--intervall", "2"], "--interval"),
+    ],
+)  # fmt: skip
+def test_a_slip_in_an_option_or_a_setting_is_pointed_out(typed: list[str], meant: str) -> None:
+    assert meant in re.split(r", |\?| mean ", told(*typed)[1])
+
+
+def test_an_option_that_is_like_no_other_leads_to_the_help() -> None:
+    assert told("calibrate", "--gpu", "4070")[1] == "all options: stepwatch calibrate --help"
+
+
+def test_a_setting_without_its_value_is_pointed_out() -> None:
+    assert told("estimate", "--batch_size", "8") == ("stepwatch: --batch_size needs a value", "as in --batch_size=8")
+
+
+@pytest.mark.parametrize(("language", "word"), [("fr", "ouliez-vous"), ("de", "Meinten"), ("es", "querías")])
+def test_slips_are_pointed_out_in_the_language_of_the_answer(language: str, word: str) -> None:
+    assert word in told("explan", "x.log", "--lang", language)[1]
+    assert word in told("x.log", "--gpuu", "4070", f"--lang={language}")[1]

@@ -8,7 +8,17 @@ import click
 
 from stepwatch.answers import AdviseRequest
 from stepwatch.answers.from_plans import advise
-from stepwatch.cli.commands import ask_for_paste, check_output, deliver, format_options, options_of, speaking
+from stepwatch.cli.commands import (
+    ask_for_paste,
+    check_count,
+    check_output,
+    deliver,
+    format_options,
+    options_of,
+    settings_among,
+    speaking,
+    typed,
+)
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -36,6 +46,8 @@ def command(
     """
     with speaking(lang) as language:
         check_output(form, output)
+        check_count(asked["gpus"])
+        own = settings_among([argument for argument in arguments if argument != "-"])
         files = [name for name in arguments if name == "-" or not name.startswith("-")]
         if len(files) > 1:
             raise UsageError(
@@ -44,7 +56,6 @@ def command(
             )
         logs = [name for name in files if not name.lower().endswith(".py")]
         ask_for_paste(logs, language)
-        own = [argument for argument in arguments if argument not in files]
         configs = [config] if config is not None and not files else [name for name in files if name not in logs]
         request = AdviseRequest(
             log=logs[0] if logs else None,
@@ -53,4 +64,5 @@ def command(
             vocabulary=vocabulary_near(configs),
             **asked,
         )
-        deliver(advise(request), language, form, output)
+        for_here = form == "terminal" and output is None and request.config is not None
+        deliver(advise(request), language, form, output, typed=typed([str(request.config)]) if for_here else None)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from stepwatch.cli import complain
-from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
+from stepwatch.cli import complain, no_such_option
+from stepwatch.errors import StepwatchError, UnknownGpu, UnreadableInput, UsageError
+from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
 from stepwatch.options import COMMAND_LINE, OPTIONS, Option
 from stepwatch.presenters import Typed, View, render
 from stepwatch.quoting import quoted
+from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
     from stepwatch.answers import Answer
@@ -97,8 +99,8 @@ def speaking(language: str | None) -> Iterator[str]:
         raise
 
 
-def typed(logs: Sequence[str]) -> Typed:
-    """The logs, and the options that make the next answer what this one is, as they were typed."""
+def typed(files: Sequence[str]) -> Typed:
+    """The files, and the options that make the next answer what this one is, as they were typed."""
     context = click.get_current_context()
     options = []
     for name, value in context.params.items():
@@ -107,7 +109,34 @@ def typed(logs: Sequence[str]) -> Typed:
         if option is not None and given and option.kind is not bool:
             flag = option.flag or "--" + name.replace("_", "-")
             options += [f"{flag} {quoted(str(each))}" for each in (value if option.repeated else (value,))]
-    return Typed(tuple(logs), tuple(options))
+    return Typed(tuple(files), tuple(options))
+
+
+def settings_among(arguments: Sequence[str]) -> list[str]:
+    """Settings as train.py takes them, --batch_size=8; what is neither setting nor option is pointed out."""
+    found = [argument for argument in arguments if argument.startswith("-")]
+    for argument in found:
+        name, equals, _ = argument.partition("=")
+        if name.lstrip("-") not in KINDS:
+            raise no_such_option(name, click.get_current_context(), KINDS)
+        if not equals:
+            text = {"name": name}
+            raise UsageError(Message("{name:word} needs a value", text), Message("as in {name:word}=8", text))
+    return found
+
+
+def check_count(gpus: int | None) -> None:
+    """`--gpus 4070` means the card, not so many of them."""
+    try:
+        card = find_gpu(str(gpus)) if gpus is not None else None
+    except UnknownGpu:
+        return
+    if card is not None:
+        facts = {"number": str(gpus), "name": card.name}
+        raise UsageError(
+            Message("--gpus is the number of cards, and {number:word} is the name of one: {name:word}", facts),
+            Message("did you mean {names:word}?", {"names": f"--gpu {gpus}"}),
+        )
 
 
 def ask_for_paste(logs: Sequence[str], language: str) -> None:

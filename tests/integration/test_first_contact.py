@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -121,9 +122,7 @@ def test_a_slip_in_a_command_is_pointed_out(
 
 
 @pytest.mark.parametrize("name", ["explan.log", "train.lo", "runs/explan", "data", "tests", "x"])
-def test_what_was_meant_as_a_file_is_missed_as_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_meant_as_a_file_is_missed_as_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "there is no file" in told(name, code=1)[0]
 
@@ -168,3 +167,58 @@ def test_a_setting_without_its_value_is_pointed_out() -> None:
 def test_slips_are_pointed_out_in_the_language_of_the_answer(language: str, word: str) -> None:
     assert word in told("explan", "x.log", "--lang", language)[1]
     assert word in told("x.log", "--gpuu", "4070", f"--lang={language}")[1]
+
+
+# --- a config for a log, a log for a config ---------------------------------------------------------------------
+
+CONFIGS = {
+    "my config.py": "batch_size = 8\nmax_iters = 600\n",
+    "config.yaml": "training:\n  batch_size: 8\n  max_steps: 600\n",
+    "config.json": '{"batch_size": 8, "training": {"max_steps": 600}}',
+    "-config.toml": "[training]\nbatch_size = 8\nmax_steps = 600\n",
+    "config": "batch_size = 8\nmax_iters = 600\n",
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell is needed")
+@pytest.mark.parametrize("question", ["explain", "estimate", "advise"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_is_pointed_to_estimate(
+    name: str, question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name.endswith(".py") and question != "explain":
+        return  # it is answered
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(CONFIGS[name])
+    what, remedy = told(question, os.path.join(".", name), "--gpu", "4070", code=1)
+    assert f"“{name}” is " in what
+    done = pasted(suggested(remedy) + " --json", tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    settings = json.loads(done.stdout)["settings"]
+    assert (settings["batch_size"], settings["max_iters"]) == (8, 600)
+
+
+def test_a_config_in_a_pipe_is_pointed_to_estimate() -> None:
+    what, remedy = told("-", code=1, data=b"batch_size = 8\n")
+    assert "is a config, not a log" in what
+    assert remedy == "to estimate it: stepwatch estimate --batch_size=8"
+
+
+def test_a_log_is_no_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my run.log").write_text(LOG)
+    for question in (["explain", "my run.log"], ["advise", "my run.log"]):
+        what, remedy = told(*question, "--config", "my run.log", code=1)
+        assert "is a log, not a config" in what
+        assert remedy == 'to explain it: stepwatch explain "my run.log"'
+    what, remedy = told("estimate", "my run.log", "--gpu", "4070", code=1)
+    assert "shows no settings" in what
+    assert remedy == 'to explain it: stepwatch explain "my run.log"'
+
+
+def test_the_settings_of_another_config_can_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.log").write_text(LOG)
+    Path("config.yaml").write_text(CONFIGS["config.yaml"])
+    remedy = told("train.log", "--config", "config.yaml", code=1)[1]
+    assert remedy == "give its settings instead: --set batch_size=8 --set max_iters=600"

@@ -20,6 +20,7 @@ from stepwatch.gpus.choice import count_in, named_card
 from stepwatch.messages import Message
 from stepwatch.quoting import quoted
 from stepwatch.readers import read_all
+from stepwatch.readers.configs import ConfigGiven
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
@@ -43,7 +44,13 @@ def explain(request: ExplainRequest) -> Report:
             Message("--like and --log-format cannot be combined"),
             Message("--log-format names a known format, --like gives a line of an unknown one"),
         )
-    found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    try:
+        found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    except ConfigGiven as error:
+        card = [f"--gpu {quoted(request.gpu)}"] if request.gpu else []
+        path = request.logs[0] if isinstance(request.logs[0], str) else None
+        error.remedy = error.estimate(*card, path=path)
+        raise
     runs = found.runs
     with saying_first(found.notices):
         if request.run is not None:
@@ -181,7 +188,7 @@ def compare(request: CompareRequest) -> Comparison:
         with saying_first(notices):
             try:
                 report = explain(asked)
-            except NothingRead:
+            except (NothingRead, ConfigGiven):
                 raise
             except NoIterations as error:  # of two logs it must be said which
                 what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})

@@ -17,7 +17,6 @@ from stepwatch.cli.commands import (
     options_of,
     settings_among,
     speaking,
-    typed,
 )
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError
@@ -64,5 +63,4 @@ def command(
             vocabulary=vocabulary_near(configs),
             **asked,
         )
-        for_here = form == "terminal" and output is None and request.config is not None
-        deliver(advise(request), language, form, output, typed=typed([str(request.config)]) if for_here else None)
+        deliver(advise(request), language, form, output)

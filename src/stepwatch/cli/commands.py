@@ -99,8 +99,8 @@ def speaking(language: str | None) -> Iterator[str]:
         raise
 
 
-def typed(files: Sequence[str]) -> Typed:
-    """The files, and the options that make the next answer what this one is, as they were typed."""
+def typed(logs: Sequence[str]) -> Typed:
+    """The logs, and the options that make the next answer what this one is, as they were typed."""
     context = click.get_current_context()
     options = []
     for name, value in context.params.items():
@@ -109,7 +109,7 @@ def typed(files: Sequence[str]) -> Typed:
         if option is not None and given and option.kind is not bool:
             flag = option.flag or "--" + name.replace("_", "-")
             options += [f"{flag} {quoted(str(each))}" for each in (value if option.repeated else (value,))]
-    return Typed(tuple(files), tuple(options))
+    return Typed(tuple(logs), tuple(options))
 
 
 def settings_among(arguments: Sequence[str]) -> list[str]:

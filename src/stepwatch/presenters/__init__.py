@@ -32,7 +32,7 @@ PLAN_CHARTS = ("parts", "memory")
 class Typed(NamedTuple):
     """What the reader typed, where the answer is for nobody else: a report to be passed on keeps paths to itself."""
 
-    files: tuple[str, ...]
+    logs: tuple[str, ...]
     options: tuple[str, ...] = ()
     """Each with its value, quoted."""
 
@@ -67,8 +67,6 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
     if isinstance(answer, AdviceReport):
         from stepwatch.presenters.advice_answer import advice_document
 
-        if view.typed is not None and answer.config is not None:
-            answer = replace(answer, config=view.typed.files[0])
         return advice_document(answer)
     from stepwatch.presenters import card_answer
 

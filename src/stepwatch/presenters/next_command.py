@@ -25,7 +25,7 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
     a = run.analysis
     command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(given(a)))
     sources = dict.fromkeys(a.run.source or "-" for a in report.analyses)
-    names = typed.files if typed else report.inputs or tuple(sources)
+    names = typed.logs if typed else report.inputs or tuple(sources)
     start = (command, *map(quoted_path, names), *options)
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from stepwatch.cli.commands import (
     options_of,
     settings_among,
     speaking,
+    without_output,
 )
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError
@@ -44,10 +46,11 @@ def command(
     --set mtbf_hours=24 says how often the machine fails.
     """
     with speaking(lang) as language:
-        check_output(form, output)
         check_count(asked["gpus"])
         own = settings_among([argument for argument in arguments if argument != "-"])
-        files = [name for name in arguments if name == "-" or not name.startswith("-")]
+        files: Sequence[str] = [name for name in arguments if name == "-" or not name.startswith("-")]
+        files, output = without_output(files, form, output)
+        check_output(form, output)
         if len(files) > 1:
             raise UsageError(
                 Message("one log or config at a time, not {count:n}", {"count": len(files)}),

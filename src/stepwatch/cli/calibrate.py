@@ -50,4 +50,4 @@ def command(
 
         found = calibrate(device, directory, compiles=not no_compile, told=report)
         save_calibration(found)
-        write(render(found, form, language, View(colour=False if output is not None else None)), output)
+        write(render(found, form, language, View(colour=False if output is not None else None)), output, language)

@@ -59,8 +59,8 @@ def _option(option: Option, command: str) -> Decorator:
 
 
 def format_options(*names: str) -> Decorator:
-    """--format with its short forms --json, --md, --html, and -o."""
-    shorts = [name for name in names if name not in ("terminal", "png")]
+    """--format with its short forms --json, --md, --html, --png, and -o."""
+    shorts = [name for name in names if name != "terminal"]
     options = [
         click.option(
             "--format",
@@ -71,7 +71,13 @@ def format_options(*names: str) -> Decorator:
             help="Form of the answer.",
         ),
         *(click.option(f"--{name}", "form", flag_value=name, help=f"Short for --format {name}.") for name in shorts),
-        click.option("-o", "--output", metavar="FILE", help="Write to a file instead of the screen."),
+        click.option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            callback=lambda context, option, value: None if value == "-" else value,
+            help="Write to a file instead of the screen.",
+        ),
     ]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,6 +152,14 @@ def ask_for_paste(logs: Sequence[str], language: str) -> None:
         click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
 
 
+def without_output(files: Sequence[str], form: str, output: str | None) -> tuple[tuple[str, ...], str | None]:
+    """`train.log --html run.html` means `-o run.html`: beside a log, what ends in the form asked for is no input."""
+    named = [name for name in files if name.lower().endswith(f".{form}")]
+    if output is not None or len(named) != 1 or len(files) < 2 or (form == "json" and os.path.lexists(named[0])):
+        return tuple(files), output
+    return tuple(name for name in files if name != named[0]), named[0]
+
+
 def check_output(form: str, output: str | None, chart: str | None = None) -> None:
     """A page or a picture is for a file or a pipe: a terminal would show thousands of lines, or beep."""
     if chart is not None and form != "png":
@@ -161,11 +175,11 @@ def deliver(answer: Answer, language: str, form: str, output: str | None, **show
     """The answer in its form, after what should be said beside it."""
     complain(answer.notices, language)
     view = View(colour=None if output is None else False, **shown)
-    write(render(answer, form, language, view), output, form)
+    write(render(answer, form, language, view), output, language, form)
 
 
-def write(answer: str | bytes, output: str | None, form: str = "terminal") -> None:
-    """To the file that was asked for, or to standard output, which carries the answer alone."""
+def write(answer: str | bytes, output: str | None, language: str, form: str = "terminal") -> None:
+    """To the file that was asked for, which is named then, or to standard output, which carries the answer alone."""
     if form == "html" and isinstance(answer, str):
         answer = answer.encode("utf-8")  # a page says itself that it is UTF-8
     if output is None:
@@ -182,3 +196,5 @@ def write(answer: str | bytes, output: str | None, form: str = "terminal") -> No
         raise UnreadableInput(
             Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another file with -o")
         ) from error
+    if os.path.isfile(output):  # and no device
+        click.echo(say(Message("written to {file:list}", {"file": output}), language), err=True)

@@ -20,6 +20,7 @@ from stepwatch.cli.commands import (
     options_of,
     settings_among,
     speaking,
+    without_output,
 )
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -50,10 +51,11 @@ def command(
     --batch_size=8. --claim checks whether a promised figure is possible; exit code 3 if it is not.
     """
     with speaking(lang) as language:
-        check_output(form, output, chart)
         check_count(asked["gpus"])
         own = settings_among(arguments)
-        files = [argument for argument in arguments if not argument.startswith("-")]
+        files: Sequence[str] = [argument for argument in arguments if not argument.startswith("-")]
+        files, output = without_output(files, form, output)
+        check_output(form, output, chart)
         if len(files) > 1:
             raise UsageError(
                 Message("one config at a time, not {count:n}", {"count": len(files)}),

@@ -18,6 +18,7 @@ from stepwatch.cli.commands import (
     options_of,
     speaking,
     typed,
+    without_output,
 )
 from stepwatch.presenters import CHARTS
 
@@ -46,8 +47,8 @@ def command(
     directories, `-` or a pipe; alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
+        logs, output = without_output(logs or ("-",), form, output)
         check_output(form, output, chart)
-        logs = logs or ("-",)
         ask_for_paste(logs, language)
         report = explain(ExplainRequest(logs=logs, **asked))
         deliver(

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
     Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
 
-__all__ = ["CHARTS", "PLAN_CHARTS", "Typed", "View", "document_of", "page_body", "render"]
+__all__ = ["CHARTS", "COMPARISON_CHARTS", "PLAN_CHARTS", "Typed", "View", "document_of", "page_body", "render"]
 
 CHARTS = ("times", "anatomy", "throughput", "parts", "forecast")
 """What can be drawn of a run, by the names that `--chart` takes."""
 PLAN_CHARTS = ("parts", "memory")
+COMPARISON_CHARTS = ("step", "parts")
 
 
 class Typed(NamedTuple):
@@ -119,7 +120,7 @@ def _picture(answer: Answer, name: str | None, language: str) -> bytes:
     from stepwatch.presenters.document import Headline
     from stepwatch.presenters.pictures import png
 
-    known: tuple[str, ...] = PLAN_CHARTS
+    known: tuple[str, ...] = PLAN_CHARTS if isinstance(answer, PlanReport) else COMPARISON_CHARTS
     if isinstance(answer, Report):
         known = CHARTS
         answer = replace(answer, runs=(answer.runs[answer.longest],), unstarted=(), directory=False)
@@ -134,4 +135,7 @@ def _picture(answer: Answer, name: str | None, language: str) -> bytes:
             Message("charts that can be drawn: {names:word}", {"names": ", ".join(drawn) or "–"}),
         )
     headline = next(block for block in document.blocks if isinstance(block, Headline))
-    return png(chosen, say(headline.paragraphs[-1][0], language))
+    said = say(headline.paragraphs[-1][0], language)
+    if known is COMPARISON_CHARTS:  # it names both logs
+        return png(chosen._replace(title=said), chosen.title)
+    return png(chosen, said)

@@ -41,7 +41,7 @@ def command(
             from stepwatch.trainer.measuring import calibrate
         except ImportError as error:
             raise InputError(
-                Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+                Message("to measure this machine, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
             ) from error
 
         def report(part: Message) -> None:

@@ -56,7 +56,7 @@ def nothing_found(source: Source) -> NoIterations:
                     Message("the lines are those of {name:word} but have no time: “{line:word}”", line), remedy
                 )
     remedy = Message(
-        "formats read: {formats:list}; for another, show one of its lines: --like 'it 12 | 0.34 s'",
+        'formats read: {formats:list}; for another, show one of its lines: --like "it 12 | 0.34 s"',
         {"formats": ", ".join(READERS)},
     )
     nearest = max(text.split(b"\n"), key=nearness)

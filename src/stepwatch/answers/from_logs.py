@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,9 @@ from stepwatch.errors import NoIterations, NothingRead, Notice, UnknownGpu, Usag
 from stepwatch.gpus import Gpu, find_gpu_in_text
 from stepwatch.gpus.choice import count_in, named_card
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted
 from stepwatch.readers import read_all
+from stepwatch.readers.configs import ConfigGiven
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
@@ -45,7 +46,13 @@ def explain(request: ExplainRequest) -> Report:
             Message("--like and --log-format cannot be combined"),
             Message("--log-format names a known format, --like gives a line of an unknown one"),
         )
-    found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    try:
+        found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    except ConfigGiven as error:
+        card = [f"--gpu {quoted(request.gpu)}"] if request.gpu else []
+        path = request.logs[0] if isinstance(request.logs[0], str) else None
+        error.remedy = error.estimate(*card, path=path)
+        raise
     runs = found.runs
     with saying_first(found.notices):
         if request.run is not None:
@@ -55,7 +62,7 @@ def explain(request: ExplainRequest) -> Report:
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
         report = explain_runs(runs, known, remarks=gaps, cards=cards)
-    command = "stepwatch explain" + (f" --like {shlex.quote(request.like)}" if request.like is not None else "")
+    command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
         inputs=tuple(map(shown, request.logs)),
@@ -187,7 +194,7 @@ def compare(request: CompareRequest) -> Comparison:
         with saying_first(notices):
             try:
                 report = explain(asked)
-            except NothingRead:
+            except (NothingRead, ConfigGiven):
                 raise
             except NoIterations as error:  # of two logs it must be said which
                 what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
+from stepwatch.presenters.screen import wrapped
 from stepwatch.presenters.vega import FONT, UNSEEN, Plot, Spec
 
 WIDTH = 720
@@ -36,7 +36,7 @@ def png(chart: Plot, answer: str) -> bytes:
     """With its title and the answer that it belongs to, on white."""
     import vl_convert
 
-    title = {"text": chart.title, "subtitle": textwrap.wrap(answer, 95)}  # characters in the width of a picture
+    title = {"text": wrapped(chart.title, 75), "subtitle": wrapped(answer, 95)}  # letters in its width
     spec = {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
     return vl_convert.vegalite_to_png(spec, scale=2.0)  # for screens of high density
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -238,7 +239,7 @@ class TerminalWriter:
         """On one line where it fits; else continued as a shell reads it."""
         lines = [arguments[0]]
         for argument in arguments[1:]:
-            if len(lines[-1]) + len(argument) + 6 > self.width:
+            if len(lines[-1]) + len(argument) + 6 > self.width and sys.platform != "win32":  # cmd.exe has no such sign
                 lines[-1] += " \\"
                 lines.append("  " + argument)
             else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from stepwatch.verdict import Verdict
 
 
+class LogLine(NamedTuple):
+    """A line as the log has it, cut where it is very long; numbers count from 1."""
+
+    number: int
+    text: str
+
+
+Excerpts = Mapping[int, tuple[LogLine, ...]]
+"""What the log says around some of the iterations, by their rows."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
     """One run: what was measured, and what to change."""
@@ -26,6 +38,8 @@ class RunReport:
     advice: AdviceList | None
     """None where the log does not even show what a normal iteration takes."""
     verdict: Verdict
+    excerpts: Excerpts = field(default_factory=dict)
+    """Around the slow iterations and the end of a run that broke off; empty where the log is no text."""
 
 
 @dataclass(frozen=True, kw_only=True)

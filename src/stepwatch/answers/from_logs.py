@@ -15,6 +15,7 @@ from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
+from stepwatch.answers.excerpts import excerpts_of
 from stepwatch.errors import NoIterations, NothingRead, Notice, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu_in_text
 from stepwatch.gpus.choice import count_in, named_card
@@ -65,6 +66,7 @@ def explain(request: ExplainRequest) -> Report:
     command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
+        runs=tuple(replace(run, excerpts=excerpts_of(run.analysis, found.text)) for run in report.runs),
         inputs=tuple(map(shown, request.logs)),
         directory=request.run is None and any(isinstance(log, str) and is_collection(log) for log in request.logs),
         command=command + (f" --run {request.run}" if request.run is not None else ""),

@@ -33,7 +33,7 @@ _TEXTS = {
     "zoom_in": Message("Zoom in"),
     "zoom_out": Message("Zoom out"),
     "zoom_all": Message("Whole run"),
-    "zoom_hint": Message("Drag to move; Ctrl and the wheel zoom."),
+    "zoom_hint": Message("Drag to move; pinch, or Ctrl and the wheel, to zoom."),
 }
 
 
@@ -60,7 +60,8 @@ def body_of(document: doc.Document, language: str, *, static: bool = True) -> Bo
         if plot is None:
             return None
         specs[chart.name] = plot.spec
-        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": "params" in plot.spec}
+        zooms = any(param["name"] == "zoom_i" for param in plot.spec.get("params", ()))
+        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
         if static and chart.draw is not None:
             from markupsafe import Markup
 
@@ -88,7 +89,7 @@ def body_of(document: doc.Document, language: str, *, static: bool = True) -> Bo
 def style() -> str:
     """The stylesheet of a body, and of the whole page around it."""
     swaps = "\n".join(
-        f'  .still [fill="{light}"] {{ fill: {dark}; }} .still [stroke="{light}"] {{ stroke: {dark}; }}'
+        f'  .report svg [fill="{light}"] {{ fill: {dark}; }} .report svg [stroke="{light}"] {{ stroke: {dark}; }}'
         for light, dark in vega.DARK.items()
     )
     return f"{_file('report.css')}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"

@@ -103,8 +103,8 @@ class TerminalWriter:
         for place, item in enumerate(items):
             lines += [Line()] if place in gaps else []
             if isinstance(item.block, doc.Chart) and item.block.points is not None:
-                lines += self._chart(item.block.points, height)
-                lines += item.lines[LEAST_CHART_HEIGHT + 2 :]
+                least = len(self._chart(item.block.points, LEAST_CHART_HEIGHT))
+                lines += [*self._chart(item.block.points, height), *item.lines[least:]]
             else:
                 lines += item.lines
         asked = (section for section in document.sections if section.asked)
@@ -129,8 +129,8 @@ class TerminalWriter:
                 item.lines = self._text(block, block.brief or block.messages, marked=item.group == "remark")
             elif isinstance(block, doc.Table):
                 item.lines = self._table(block, block.shown)
-            elif isinstance(block, doc.Chart):
-                item.lines = [Line()] * (LEAST_CHART_HEIGHT + 2)  # drawn when its height is known
+            elif isinstance(block, doc.Chart) and block.points is not None:
+                item.lines = self._chart(block.points, LEAST_CHART_HEIGHT)  # drawn anew when its height is known
             else:
                 item.lines = self._block(block)
             following = items[place + 1].group if place + 1 < len(items) else None

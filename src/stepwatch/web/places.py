@@ -84,5 +84,5 @@ def _within(path: str, allowed: tuple[str, ...]) -> str:
 def _forbidden(path: str) -> Forbidden:
     return Forbidden(
         Message("“{name:word}” is not in a directory that may be read", {"name": os.path.basename(path)}),
-        Message("allow its directory when you start the page: stepwatch serve --allow DIRECTORY"),
+        Message("whoever starts the page allows its directory, with the option “allow”"),
     )

@@ -47,11 +47,15 @@ def packed(head: dict[str, Any], body: bytes) -> bytes:
     return LENGTHS.pack(len(text), len(body)) + text
 
 
-def complaint(status: int, what: Message, remedy: Message | None, language: str) -> Reply:
-    said = {"error": say(what, language), "hint": say(remedy, language) if remedy is not None else None}
+def complaint(
+    status: int, what: Message, remedy: Message | None, language: str, *, about: str | None = None
+) -> Reply:
+    """`about`: the parameter or the input that is wrong."""
+    hint = say(remedy, language) if remedy is not None else None
+    said = {"error": say(what, language), "hint": hint, "field": about}
     return Reply(status, JSON, json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def too_large(limit: int, language: str) -> Reply:
     what = Message("the log is larger than {limit:size}", {"limit": limit})
-    return complaint(413, what, Message("cut out the part you want explained, or use the command line"), language)
+    return complaint(413, what, Message("cut out the part you want explained"), language, about="log")

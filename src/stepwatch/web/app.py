@@ -33,20 +33,22 @@ from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.workers import Workers
 
 _LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
-_MEDIA = {".css": "text/css", ".js": "text/javascript", ".log": "text/plain", ".py": "text/plain"}
+_MEDIA = {".css": "text/css", ".js": "text/javascript", ".log": "text/plain"}
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 
 
 def create_app(options: ServerOptions) -> Starlette:
     leaving = asyncio.Event()
     workers = Workers(options.limits.workers, options.limits.answer_s, options.limits.queue_s)
+    # One of them keeps all runs that are watched.
+    watchers = Workers(1, options.limits.answer_s, options.limits.queue_s, when_asked=True)
     api = Api(options, workers)
     files = Files()
     page = _Page(options, files)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with workers.running(), files.preparing():
+        async with workers.running(), watchers.running(), files.preparing():
             yield
 
     async def wrong(request: Request, error: Exception) -> Response:
@@ -62,7 +64,7 @@ def create_app(options: ServerOptions) -> Starlette:
             Route("/", page.show),
             Route("/page/words/{language}.json", page.words),
             Route("/page/{name}", page.file),
-            Route("/live", LiveViews(options, api, leaving).respond),
+            Route("/live", LiveViews(options, api, watchers, leaving).respond),
             Route("/api/explain", api.answering("explain"), methods=["POST"]),
             Route("/api/estimate", api.answering("estimate"), methods=["POST"]),
             Route("/api/advise", api.answering("advise"), methods=["POST"]),

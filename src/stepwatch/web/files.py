@@ -18,7 +18,6 @@ from stepwatch.presenters.html import drawing, style
 PLACE = Path(__file__).parent / "page"
 SCRIPTS = ("words", "asking", "showing", "watching", "forms", "start")
 """The parts of page.js, in their order."""
-EXAMPLES = ("example.log", "example.py")
 _ENGINE = "import sys; from stepwatch.presenters.html import engine; sys.stdout.buffer.write(engine().encode())"
 
 
@@ -51,7 +50,7 @@ def addresses() -> dict[str, str]:
 @cache
 def _own() -> Mapping[str, str]:
     parts = [(PLACE / f"{part}.js").read_text(encoding="utf-8") for part in SCRIPTS]
-    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in ("page.css", *EXAMPLES)}
+    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in ("page.css", "example.log")}
     return {**own, "page.js": "\n".join(('"use strict";', *parts)), "report.css": style(), "charts.js": drawing()}
 
 
@@ -83,4 +82,3 @@ def digest(name: str) -> str:
 @cache
 def packed(text: str) -> bytes:
     return gzip.compress(text.encode(), mtime=0)
-

@@ -185,7 +185,7 @@ def _schemas() -> Schema:
         "Error": {
             "type": "object",
             "required": ["error", "hint", "field"],
-            "properties": {"error": _TEXT, **dict.fromkeys(("hint", "field"), {"type": ["string", "null"]})},
+            "properties": {"error": _TEXT, **{key: {"type": ["string", "null"]} for key in ("hint", "field")}},
         },
         "Interval": _record({name: {"type": "number"} for name in ("low", "mid", "high")}),
         "Settings": {

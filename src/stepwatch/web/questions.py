@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 MEDIA = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 # What each question takes in its JSON body, and of which kind; all but the settings may stand in the query too.
 TAKES: Mapping[str, Mapping[str, type]] = {
-    question: {**{name: OPTIONS[name].kind for name in names}, **dict.fromkeys(API_INPUT[question], str), "settings": dict}
+    question: {
+        **{name: OPTIONS[name].kind for name in names},
+        **dict.fromkeys(API_INPUT[question], str),
+        "settings": dict,
+    }
     for question, names in API.items()
 }
 _NOT_OF_THE_REQUEST = ("lang", "format", "iterations", "why", "log", "config", "name")
@@ -50,10 +54,7 @@ _KIND_NAMES: Mapping[type, Message] = {
 def reply_to(asked: Asked) -> Reply:
     """A mistake in the question is answered too."""
     try:
-        values = _from_query(asked)
-        if asked.media == JSON:
-            values |= _from_json(asked)
-        values = {name: value for name in values if (value := _checked(name, values[name])) is not None}
+        values = values_of(asked)
         answer = _answer(asked, values)
         form, language = values.get("format", "json"), values.get("lang") or asked.language
         if form == "page":
@@ -65,13 +66,25 @@ def reply_to(asked: Asked) -> Reply:
     except (TooLarge, MemoryError):
         return too_large(asked.limit, asked.spoken())
     except StepwatchError as error:
-        what, remedy = error.what, error.remedy
-        if isinstance(error, NoSuchRun):
-            remedy = Message("it takes a number from 1 to {most:n}", {"most": error.count})
-            what = _unfit(error.about or "run", remedy).what
-        if ["format", "page"] in asked.query:
-            what, remedy = on_page(what), on_page(remedy) if remedy is not None else None
-        return complaint(400, what, remedy, asked.spoken(), about=error.about)
+        return refused(error, asked)
+
+
+def refused(error: StepwatchError, asked: Asked) -> Reply:
+    what, remedy = error.what, error.remedy
+    if isinstance(error, NoSuchRun):
+        remedy = Message("it takes a number from 1 to {most:n}", {"most": error.count})
+        what = _unfit(error.about or "run", remedy).what
+    if ["format", "page"] in asked.query:
+        what, remedy = on_page(what), on_page(remedy) if remedy is not None else None
+    return complaint(400, what, remedy, asked.spoken(), about=error.about)
+
+
+def values_of(asked: Asked) -> dict[str, Any]:
+    """What the question gives, each in the kind of its option."""
+    values = _from_query(asked)
+    if asked.media == JSON:
+        values |= _from_json(asked)
+    return {name: value for name in values if (value := _checked(name, values[name])) is not None}
 
 
 def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:

@@ -96,7 +96,7 @@ def title_of(document: doc.Document, language: str) -> str:
     headlines = (block.paragraphs[0][0] for block in all_blocks(document) if isinstance(block, doc.Headline))
     answer = next(headlines, None) or document.title
     text = say(answer, language) if answer is not None else ""
-    first = re.split(r"(?<=[.!?])\s|[:;]\s", text, maxsplit=1)[0].rstrip(".")
+    first = re.split(r"(?<=[.!?])\s|;\s", text, maxsplit=1)[0].rstrip(".")
     said = first if len(first) <= LONGEST_TITLE else first[:LONGEST_TITLE].rpartition(" ")[0] + " …"
     return ": ".join(part for part in (clean(document.about or ""), said) if part)
 

@@ -16,7 +16,7 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
 from stepwatch.answers.excerpts import excerpts_of
-from stepwatch.errors import NoIterations, NothingRead, Notice, UnknownGpu, UsageError
+from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu_in_text
 from stepwatch.gpus.choice import count_in, named_card
 from stepwatch.messages import Message
@@ -191,7 +191,7 @@ def compare(request: CompareRequest) -> Comparison:
     runs: list[Analysis] = []
     notes: list[Message] = []
     notices: list[Notice] = []
-    for side, asked in zip(SIDES, (request.before, request.after), strict=True):
+    for side, field, asked in zip(SIDES, ("before", "after"), (request.before, request.after), strict=True):
         (name,) = map(shown, asked.logs)
         with saying_first(notices):
             try:
@@ -200,9 +200,12 @@ def compare(request: CompareRequest) -> Comparison:
                 raise
             except NoIterations as error:  # of two logs it must be said which
                 what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})
-                named = NoIterations(what, error.remedy)
+                named = NoIterations(what, error.remedy, about=field)
                 named.notices = error.notices
                 raise named from error
+            except StepwatchError as error:
+                error.about = field if error.about == "log" else f"{field}_{error.about}"
+                raise
         place = report.longest
         runs.append(report.analyses[place])
         notices += report.notices

@@ -109,9 +109,11 @@ def render(answer: Answer, form: str, language: str, view: View | None = None) -
 
 def page_body(answer: Answer, language: str) -> Body:
     """The answer as a part of the page: its HTML, and the charts that the page draws."""
+    from stepwatch.presenters.document import without_commands
     from stepwatch.presenters.html import body_of
+    from stepwatch.presenters.page_wording import on_page
 
-    return body_of(document_of(answer), language, static=False)
+    return body_of(without_commands(document_of(answer)), language, static=False, reword=on_page)
 
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:

@@ -69,6 +69,8 @@ def report_document(
     title = Message("Why some iterations are slow")
     if report.analyses[chosen].phases.of(Phase.STEP).all():
         title = Message("What an iteration takes")
+    names = report.inputs or tuple(dict.fromkeys(a.run.source for a in report.analyses))
+    about = names[0] if len(names) == 1 and names[0] not in ("", "-") else None
     ask = tuple(next_commands(report, report.runs[chosen], full=full, typed=typed))
     end = (
         *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
@@ -76,7 +78,7 @@ def report_document(
     )
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
-        return doc.Document(title, blocks, (*parts, *end))
+        return doc.Document(title, blocks, (*parts, *end), about=about)
     walls = [a.goodput.wall_s for a in report.analyses]
     places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
     runs = []
@@ -86,7 +88,7 @@ def report_document(
         below = report.directory or row != chosen
         runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
     lead = _directory(report) if report.directory else _several(report, chosen)
-    return doc.Document(title, lead, (*runs, *end))
+    return doc.Document(title, lead, (*runs, *end), about=about)
 
 
 def _run(

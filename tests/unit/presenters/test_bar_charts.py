@@ -1,17 +1,20 @@
-"""One bar of all the time, as markup: as long as the time, each part in words and by a hatch of its own."""
+"""Bars of all the time, each part in words and by a hatch of its own, and those of two runs side by side."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from tests.builders import Truth, a_log
 
 from stepwatch.analysis import analyse
+from stepwatch.analysis.comparison import Comparison, compare
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
-from stepwatch.presenters.bar_charts import _HATCHES, stacked_bar
+from stepwatch.presenters.bar_charts import _HATCHES, compared_parts, compared_steps, stacked_bar
 from stepwatch.presenters.document import time
 from stepwatch.presenters.html import style
 from stepwatch.presenters.run_sentences import PART_NAMES, PartRow, part_rows, share_text
@@ -19,7 +22,8 @@ from stepwatch.presenters.vega import DARK, PART_COLOURS
 from stepwatch.readers import read
 from stepwatch.sources import from_text
 
-STALLING = Truth(max_iters=2000, eval_interval=500, log_interval=10, stall_share=0.05, seed=3)
+BEFORE = Truth(max_iters=2000, eval_interval=500, log_interval=10)
+STALLING = replace(BEFORE, stall_share=0.05, seed=3)
 
 
 def rows() -> tuple[PartRow, ...]:
@@ -76,3 +80,33 @@ def test_its_colours_change_in_the_dark() -> None:
 
 def test_nothing_is_drawn_of_nothing() -> None:
     assert stacked_bar([part("eval", float("nan"))], "b", "en") == ""
+
+
+# --- two runs ------------------------------------------------------------------------------------------------------
+
+
+def compared() -> Comparison:
+    logs = (BEFORE, replace(BEFORE, step_s=0.2, seed=1))
+    before, after = (analyse(read(from_text(a_log(truth)))[0]) for truth in logs)
+    return compare(before, after, names=("before.log", "after.log"), limit=None, notes=())
+
+
+def test_the_spread_of_a_step_is_that_of_the_iterations_not_of_their_mean() -> None:
+    c = compared()
+    data = compared_steps(c, "en", False).spec["datasets"]["step"]
+    for row, a in zip(data, (c.before, c.after), strict=True):
+        times = a.run.iterations.time_s[a.phases.normal]
+        within = np.mean((times >= row["low"] * 0.99999) & (times <= row["high"] * 1.00001))
+        assert 0.88 <= within <= 0.92
+        assert row["high"] - row["low"] > a.costs.step_s.high - a.costs.step_s.low
+    assert data[1]["mid"] == pytest.approx(2 * data[0]["mid"], rel=0.02)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_parts_of_a_run_are_all_of_its_time(language: str) -> None:
+    c = compared()
+    plot = compared_parts(c, language, False)
+    for code, a in zip(("before", "after"), (c.before, c.after), strict=True):
+        drawn = sum(row["s"] for row in plot.spec["datasets"]["parts"] if row["k"] == code)
+        assert drawn == pytest.approx(a.goodput.wall_s, rel=1e-3)
+    assert all(all(row) for row in plot.rows)

@@ -24,8 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readers": {"run", "settings", "sources"},
     "estimator": {"gpus", "settings"},
     "analysis": {"estimator", "gpus", "run", "settings"},
-    "advice": {"analysis", "estimator", "gpus", "settings"},
-    "report": {"advice", "analysis", "estimator", "run", "settings"},
+    "advice": {"analysis", "estimator", "gpus", "run", "settings"},
+    "verdict": {"advice", "analysis", "run", "settings"},
+    "report": {"advice", "analysis", "estimator", "run", "settings", "verdict"},
     "answers": {
         "advice",
         "analysis",
@@ -36,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "verdict",
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources"},
@@ -52,9 +54,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "report",
         "run",
         "settings",
+        "verdict",
         "watch",
     },
-    "web": {"answers", "i18n", "options", "presenters", "settings"},
+    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
     "cli": {"answers", "gpus", "i18n", "options", "presenters", "settings", "trainer", "watch", "web"},
 }
 FACADE = {"__init__", "__main__"}

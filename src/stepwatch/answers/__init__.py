@@ -98,6 +98,7 @@ class NoSuchRun(UsageError):
                 count,
             ),
             Message("runs are numbered from 1"),
+            about="run",
         )
 
 

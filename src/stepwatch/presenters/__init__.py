@@ -109,14 +109,16 @@ def render(answer: Answer, form: str, language: str, view: View | None = None) -
 
 def page_body(answer: Answer, language: str) -> Body:
     """The answer as a part of the page: its HTML, and the charts that the page draws."""
+    from stepwatch.presenters.document import without_commands
     from stepwatch.presenters.html import body_of
+    from stepwatch.presenters.page_wording import on_page
 
-    return body_of(document_of(answer), language, static=False)
+    return body_of(without_commands(document_of(answer)), language, static=False, reword=on_page)
 
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:
     """One chart with the headline above it; of several runs that of the longest, as on the first screen."""
-    from stepwatch.i18n import say
+    from stepwatch.i18n import clean, say
     from stepwatch.presenters.document import Headline
     from stepwatch.presenters.pictures import png
 
@@ -135,7 +137,5 @@ def _picture(answer: Answer, name: str | None, language: str) -> bytes:
             Message("charts that can be drawn: {names:word}", {"names": ", ".join(drawn) or "–"}),
         )
     headline = next(block for block in document.blocks if isinstance(block, Headline))
-    said = say(headline.paragraphs[-1][0], language)
-    if known is COMPARISON_CHARTS:  # it names both logs
-        return png(chosen._replace(title=said), chosen.title)
-    return png(chosen, said)
+    source = answer.analyses[0].run.source if isinstance(answer, Report) else ""
+    return png(chosen, say(headline.paragraphs[0][0], language), clean(source) if source != "-" else "")

@@ -59,7 +59,9 @@ def advice_document(answer: AdviceReport) -> doc.Document:
         ]
     told = doc.Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
     parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
-    return doc.Document(Message("What to change"), tuple(lead), sections(*parts))
+    source = advised.case.analysis.run.source if advised is not None and advised.case.analysis is not None else ""
+    about = source if source not in ("", "-") else None
+    return doc.Document(Message("What to change"), tuple(lead), sections(*parts), about)
 
 
 def _plot(advised: AdviceList, language: str, still: bool) -> Plot | None:

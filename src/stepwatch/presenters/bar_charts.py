@@ -1,7 +1,9 @@
-"""Charts of a plan, of advice and of a comparison, bars with ranges, as Vega-Lite specifications."""
+"""Bars with ranges, as Vega-Lite: of a plan, of advice, of a comparison; all the time of a run, as plain markup."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from typing import NamedTuple
 
 from stepwatch.advice import AdviceList
@@ -13,7 +15,9 @@ from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.document import Table, cells, time, time_range, word
 from stepwatch.presenters.plan_sentences import parts
-from stepwatch.presenters.run_sentences import PART_NAMES, part_rows, share_text
+from stepwatch.presenters.run_sentences import PART_NAMES, PartRow, part_rows, share_text
+from stepwatch.presenters.screen import held
+from stepwatch.presenters.text_chart import shared_out
 from stepwatch.presenters.vega import Plot, rounded
 from stepwatch.units import Interval
 
@@ -143,3 +147,43 @@ def _bar_chart(
     spec = vega.spec_of(language, {name: data}, **vega.bars(names, figures, drawn, [ranges]))
     table = Table((label, amount), "lr", cells((bar.name, bar.figure) for bar in bars))
     return vega.plot(name, title, (about,), spec, table, language)
+
+
+# --- where the time went ----------------------------------------------------------------------------------------
+
+_HATCHES = {
+    "step": "", "data": "M4 0V8", "eval": "M-2 10L10 -2M-2 2L2 -2M6 10L10 6", "checkpoint": "M0 4H8",
+    "stall": "M-2 -2L10 10", "pair": "M-2 10L10 -2M-2 -2L10 10", "compile": "M3 4H5", "warm-up": "M3 4H5",
+    "unexplained": "M4 0V8M0 4H8",
+}  # fmt: skip
+"""What is drawn over the colour of a part in squares of 8 pixels, for those who see no difference between colours."""
+_FINEST = 250  # of the width: two pixels on a phone
+
+
+def stacked_bar(found: Sequence[PartRow], name: str, language: str) -> str:
+    """One bar of all the time as SVG, and its parts with their time and share in words; needs no script.
+
+    The texts are escaped; `name` keeps the names of its hatches apart from those of other bars on the page.
+    """
+    known = [part for part in found if part.share > 0]
+    hatches, rects, items = [], [], []
+    begin = 0
+    for part, length in zip(known, shared_out([part.share for part in known], _FINEST), strict=True):
+        own, colour = f"{name}-{part.part}", vega.PART_COLOURS[part.part]
+        hatches.append(
+            f'<pattern id="{own}" width="8" height="8" patternUnits="userSpaceOnUse">'
+            f'<rect width="8" height="8" fill="{colour}"/><path class="hatch" d="{_HATCHES[part.part]}"/></pattern>'
+        )
+        place = f'x="{100 * begin / _FINEST:g}%" width="{100 * length / _FINEST:g}%"'
+        rects.append(f'<rect {place} height="28" fill="url(#{own})"/>')
+        begin += length
+        texts = (escape(held(say(text, language))) for text in (part.name, time(part.seconds), share_text(part.share)))
+        label, seconds, share = texts
+        swatch = (
+            f'<svg aria-hidden="true" width="16" height="16"><rect width="16" height="16" fill="url(#{own})"/></svg>'
+        )
+        items.append(f"<li>{swatch} {label} <strong>{seconds}</strong> {share}</li>")
+    if not known:
+        return ""
+    bar = f'<svg aria-hidden="true" width="100%" height="28"><defs>{"".join(hatches)}</defs>{"".join(rects)}</svg>'
+    return f'<div class="spent">{bar}<ul>{"".join(items)}</ul></div>'

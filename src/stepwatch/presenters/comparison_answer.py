@@ -62,7 +62,7 @@ def headline(c: Comparison) -> Message:
         "after": c.names[1],
         "before": c.names[0],
     }
-    if c.verdict == "unknown":
+    if c.verdict == "not_comparable":
         return _UNDECIDED[c.ratio.mid >= 1][c.per_token]._replace(params=facts)
     return _DECIDED[c.verdict][c.per_token]._replace(params=facts)
 
@@ -98,7 +98,7 @@ _UNDECIDED = {
 def certainty(c: Comparison) -> tuple[Message, ...]:
     """How sure that is, and what becomes of the limit."""
     facts = {"low": c.ratio.low, "high": c.ratio.high, "limit": c.limit}
-    if c.verdict == "unknown":
+    if c.verdict == "not_comparable":
         untested = Message("Whether that is over the {limit:pct} allowed is not judged: the exit code is 0.", facts)
         return () if c.limit is None else (untested,)
     interval = Message("In nine of ten cases the ratio lies between {low:ratio} and {high:ratio}.", facts)

@@ -19,6 +19,7 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
 from stepwatch.presenters.next_command import next_commands
+from stepwatch.presenters.verdict_sentences import verdict_headline
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
@@ -68,6 +69,8 @@ def report_document(
     title = Message("Why some iterations are slow")
     if report.analyses[chosen].phases.of(Phase.STEP).all():
         title = Message("What an iteration takes")
+    names = report.inputs or tuple(dict.fromkeys(a.run.source for a in report.analyses))
+    about = names[0] if len(names) == 1 and names[0] not in ("", "-") else None
     ask = tuple(next_commands(report, report.runs[chosen], full=full, typed=typed))
     end = (
         *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
@@ -75,7 +78,7 @@ def report_document(
     )
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
-        return doc.Document(title, blocks, (*parts, *end))
+        return doc.Document(title, blocks, (*parts, *end), about=about)
     walls = [a.goodput.wall_s for a in report.analyses]
     places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
     runs = []
@@ -85,7 +88,7 @@ def report_document(
         below = report.directory or row != chosen
         runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
     lead = _directory(report) if report.directory else _several(report, chosen)
-    return doc.Document(title, lead, (*runs, *end))
+    return doc.Document(title, lead, (*runs, *end), about=about)
 
 
 def _run(
@@ -108,7 +111,7 @@ def _run(
         draw = partial(_plot, name, run, sharing) if sharing else None
         return doc.Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
 
-    lead: list[doc.Block] = [doc.Headline(((sentences.headline(a),),))]
+    lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
     lead.append(doc.Figures(tuple(_figures(a))))

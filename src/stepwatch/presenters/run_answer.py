@@ -19,6 +19,7 @@ from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
 from stepwatch.presenters.next_command import next_commands
 from stepwatch.presenters.verdict_sentences import verdict_headline
+from stepwatch.verdict import Status
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
@@ -117,7 +118,8 @@ def _run(
     spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.ALWAYS)
     warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
     fine = doc.Text((sentences.all_fine(run.fine),), priority=doc.EXTRA) if run.fine else doc.Text(())
-    changes = doc.Bullets(tuple(_changes(run.advice)) if run.advice is not None and run.advice.advice else ())
+    applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
+    changes = doc.Bullets(tuple(_changes(run.advice)) if applies else ())
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",

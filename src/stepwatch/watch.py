@@ -33,14 +33,12 @@ from stepwatch.run import Ints, Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import HOUR_S, Interval
-from stepwatch.verdict import Status, Verdict, judge
+from stepwatch.verdict import ENDED, Status, Verdict, judge
 
 MOST_ROWS = 16_384  # kept before they are thinned: normal ones and stalls to half of it, others to an eighth
 END_ROWS = FITTED_ROWS  # kept at both ends: the printed mfu is undone from them, and the forecast looks at the latest
 MOST_EVENTS = 50
 RESTART_S = 600.0  # torchrun's join_timeout: a restart that has not come by then does not come
-GRAVE = (Status.CRASHED, Status.DIVERGED, Status.STOPPED)
-"""Said before all else, and without a forecast."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: any share of any arithmetic progression, evenly
 
 STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE, CRASHED, DIVERGED, STOPPED, CAUSE = (
@@ -109,7 +107,7 @@ class Look:
     @property
     def grave(self) -> Verdict | None:
         """That the run crashed, diverged or stopped."""
-        return self.verdict if self.verdict is not None and self.verdict.status in GRAVE else None
+        return self.verdict if self.verdict is not None and self.verdict.status in ENDED else None
 
     @property
     def failed(self) -> bool:
@@ -226,7 +224,7 @@ class Live:
         starting = self._reader.begins_anew
         if a is not None and verdict is not None:
             # Where ranks flush their headers as they exit, only an iteration shows that it was started again.
-            restarted = starting and verdict.status in GRAVE and not a.run.distributed
+            restarted = starting and verdict.status in ENDED and not a.run.distributed
             if restarted:
                 verdict = Verdict(status=Status.BEGUN, text=Message("A new run begins."))
             self._announce(a, verdict, now_s, restarted=restarted)
@@ -262,7 +260,7 @@ class Live:
         if expected and not gone and not self._late and silence > max(3 * due, due + 10):
             self._late = True
             self._report(Occurrence(SILENCE, now_s, silent, last, silence, silence / due))
-        if self._late and (verdict is None or verdict.status not in GRAVE):
+        if self._late and (verdict is None or verdict.status not in ENDED):
             verdict = Verdict(status=Status.STOPPED, text=silent)
         waited = min(max(now_s - self._analysed_line_at, 0.0), due)
         remaining = a.forecast.remaining_s if not gone or a.forecast.done else None
@@ -344,7 +342,7 @@ class Live:
     def _announce(self, a: Analysis, verdict: Verdict, now_s: float, *, restarted: bool = False) -> None:
         """That the run ended or diverged, once; that it did not, or was started again."""
         said, last = self._said, a.forecast.last_iteration if len(a.run.iterations) else None
-        self._said = verdict if verdict.status in GRAVE else None
+        self._said = verdict if verdict.status in ENDED else None
         if self._said is not None and (said is None or said.status is not verdict.status):
             self._report(Occurrence(verdict.status.value, now_s, verdict.text, last, line=verdict.line))
         elif self._said is not None and said is not None and said.text.key != verdict.text.key:

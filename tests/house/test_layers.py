@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from tools import SOURCE
 
-GROUND = {"patterns", "messages", "errors", "units"}
+GROUND = {"patterns", "messages", "errors", "units", "quoting"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
 MAY_IMPORT: dict[str, set[str]] = {
     "patterns": set(),
     "messages": set(),
     "errors": {"messages"},
     "units": {"errors", "messages"},
+    "quoting": {"patterns"},
     "settings": set(),
     "gpus": {"settings"},
     "run": {"settings"},
@@ -56,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
         "watch",
     },
-    "web": {"answers", "i18n", "options", "presenters", "settings"},
+    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
     "cli": {"answers", "gpus", "i18n", "options", "presenters", "trainer", "watch", "web"},
 }
 FACADE = {"__init__", "__main__"}

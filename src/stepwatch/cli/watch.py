@@ -17,7 +17,7 @@ import click
 from stepwatch.answers import shown
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.commands import options_of, speaking, typed
 from stepwatch.errors import NoIterations, UnknownGpu
 from stepwatch.gpus.driver import Sensors
 from stepwatch.i18n import say
@@ -109,7 +109,7 @@ class Watching:
     ) -> None:
         self._source = open_log(log, tee=_pass_on if tee else None, once=once)
         self._known, self._display, self._alerts = known, display, alerts
-        self._interval_s, self._name, self._clock = interval_s, shown(log), clock
+        self._interval_s, self._name, self._clock, self._log = interval_s, shown(log), clock, log
         self._live = Live(self._source.name, known.analyse)
 
     def once(self) -> bool:
@@ -141,7 +141,7 @@ class Watching:
         report = replace(explain_runs(runs, self._known), inputs=(self._name,))
         if look.grave is not None:  # whoever watched knows more of its end than the lines say
             report = replace(report, runs=(*report.runs[:-1], replace(report.runs[-1], verdict=look.grave)))
-        view = View(colour=self._display.colour)
+        view = View(colour=self._display.colour, typed=typed((self._log,)))
         self._display.write(str(render(report, "terminal", self._display.language, view)))
         self._alerts.close()
         return look.failed

@@ -105,7 +105,7 @@ def test_next_command_asks_for_what_is_missing_and_keeps_what_was_given() -> Non
 
 
 def test_file_names_are_quoted_in_the_next_command() -> None:
-    assert "'a;b.log' --gpu" in on_terminal(a_report(a_log(NO_HEADER), source="a;b.log"))
+    assert '"a;b.log" --gpu' in on_terminal(a_report(a_log(NO_HEADER), source="a;b.log"))
     assert '"my run.log" --gpu' in on_terminal(a_report(a_log(NO_HEADER), source="my run.log"))
 
 

@@ -11,7 +11,8 @@ from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
 
 from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
-from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
+from stepwatch.i18n import say
+from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
 from stepwatch.verdict import Status, Verdict
 from stepwatch.watch import (
     CAUSE,
@@ -368,6 +369,10 @@ def test_below_a_grave_verdict_stands_the_last_iteration_and_no_forecast(text: b
         assert " left" not in said
         assert "normal" not in said
     assert "1 min ago" in shown(look)
+    data = monitor(look, "en")
+    assert data["state"] == verdict_of(look).status
+    assert data["verdict"] == say(verdict_of(look).text, "en")
+    assert (data["left"], data["ends_s"]) == (None, None)
 
 
 def test_after_a_crash_there_is_one_alarm_and_no_time_left() -> None:

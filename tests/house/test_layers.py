@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
-    "watch": {"analysis", "readers", "run", "sources"},
+    "watch": {"analysis", "readers", "run", "sources", "verdict"},
     "recorder": set(),
     "i18n": set(),
     "trainer": {"gpus", "recorder", "settings"},

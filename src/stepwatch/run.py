@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -135,6 +136,16 @@ class Fault(NamedTuple):
     line: int
     kind: FaultKind
     text: str = ""
+
+
+def most_telling(faults: Sequence[Fault]) -> Fault | None:
+    """The one that the others follow from."""
+    by_hand = min((fault.line for fault in faults if fault.kind is FaultKind.INTERRUPTED), default=0)
+    # These are no echo of an interruption: where one stands before it, somebody ended the ranks that hung.
+    causes = (FaultKind.OUT_OF_MEMORY, FaultKind.DISK_FULL, FaultKind.CUDA)
+    before = [fault for fault in faults if fault.line < by_hand and fault.kind in causes]
+    order = list(FaultKind)
+    return min(before or faults, key=lambda fault: (order.index(fault.kind), fault.line), default=None)
 
 
 class Unread(NamedTuple):

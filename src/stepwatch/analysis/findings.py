@@ -24,6 +24,7 @@ from stepwatch.run import (
     Run,
     Timing,
     UnreadLines,
+    most_telling,
 )
 from stepwatch.units import TERA
 
@@ -487,9 +488,7 @@ def cause_of_end(run: Run) -> Fault | None:
     done = len(rows) > 0 and end is not None and int(rows.number[-1]) >= end
     # A process that has done its work may be killed or lose its ranks while it ends.
     ignored = {FaultKind.INTERRUPTED, FaultKind.KILLED, FaultKind.NCCL} if done else set()
-    faults = (fault for fault in run.faults if fault.line > last and fault.kind not in ignored)
-    order = list(FaultKind)
-    return min(faults, key=lambda fault: (order.index(fault.kind), fault.line), default=None)
+    return most_telling([fault for fault in run.faults if fault.line > last and fault.kind not in ignored])
 
 
 def ended_early(a: Analysis) -> Iterator[Finding]:

@@ -207,7 +207,7 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
         Line("Saving a <full;model>{any}checkpoint{any}step {at}"),
     ),
     settings=(
-        Line("Training starts at step {int}", header=True, sets={"begun": "starts"}),
+        Line("{any}Training starts at step {int}", header=True, opening=True, sets={"begun": "starts"}),
         Line("{name} capacity: {gpu_text} with {decimal}GiB memory"),
         Line("Peak FLOPS used for computing MFU: {mfu_peak_flops}"),
         Line("{colour}Model {any} {colour}size: {n_params} total parameters"),

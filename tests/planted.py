@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tests.bars import drawing, rate
+from tests.bars import SMOOTHING, drawing, rate
 
 STARTED = datetime(2025, 6, 1, 12, 0, 0)
-BATCHES = 200  # of an epoch, where bars count epochs
 
 
 class Step(NamedTuple):
@@ -22,14 +21,16 @@ class Step(NamedTuple):
     """Mean since the line before."""
     loss: str
     at_s: float
-    """When it ended, since the start."""
+    """When it ended, since the first step began."""
+    smooth_s: float
+    """As tqdm's bars show it."""
 
     @property
     def ms(self) -> float:
         return 1000 * self.seconds
 
     def stamp(self, digits: int) -> str:
-        whole = (STARTED + timedelta(seconds=self.at_s)).isoformat(sep=" ", timespec="microseconds")
+        whole = (STARTED + timedelta(seconds=10 + self.at_s)).isoformat(sep=" ", timespec="microseconds")
         return whole[: digits - 6 or None]
 
 
@@ -57,14 +58,15 @@ class Trainer:
         """A line for each of the times; from the row `lost_from` on the loss is nan."""
         end = self.every * len(times) if end is None else end
         lines = [*self.header.replace("{end}", str(end)).splitlines()] if header else []
-        at_s = 10.0
+        at_s = counts = spent = 0.0
         for row, seconds in enumerate(times):
             at_s += seconds * self.every
             loss = "nan" if lost_from is not None and row >= lost_from else f"{3 + 1 / (row + 1):.4f}"
             number = self.every * (row + 1)
+            counts, spent = (SMOOTHING * new + (1 - SMOOTHING) * old for new, old in ((1, counts), (seconds, spent)))
             if row in saves:
                 lines.append(self.saved.replace("{at}", str(number)))
-            lines.append(self.line(Step(number, end, seconds, loss, at_s)))
+            lines.append(self.line(Step(number, end, seconds, loss, at_s, spent / counts)))
         return lines
 
 
@@ -118,15 +120,13 @@ def _build_nanogpt(step: Step) -> str:
 
 
 def _hf_trainer(step: Step) -> str:
-    bar = drawing("", step.number, step.end, step.at_s, rate(step.seconds))
+    bar = drawing("", step.number, step.end, step.at_s, rate(step.smooth_s))
     return f"{{'loss': {step.loss}, 'grad_norm': 1.07, 'learning_rate': 1.6e-05, 'epoch': 0.4}}\n{bar}"
 
 
 def _lightning(step: Step) -> str:
-    epoch, batch = divmod(step.number - 1, BATCHES)
     more = f", v_num=0, train_loss={step.loss}"
-    in_epoch_s = step.seconds * (batch + 1)
-    return drawing(f"Epoch {epoch}: ", batch + 1, BATCHES, in_epoch_s, rate(step.seconds), more)
+    return drawing("Epoch 0: ", step.number, step.end, step.at_s, rate(step.smooth_s), more)
 
 
 TRAINERS: Mapping[str, Trainer] = {

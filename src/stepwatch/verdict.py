@@ -239,7 +239,7 @@ def _too_little(case: Case) -> Iterator[Verdict]:
         if rows:
             text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
         yield Verdict(status=Status.BEGUN, text=text, because=case.noticed("only_begun"))
-    elif a.costs.how.get("step_s") == NOT_SEPARABLE:
+    elif a.costs.how.get("step_s") == NOT_SEPARABLE or a.phases.covers.sum() == 1:
         facts = {"most": a.costs.step_s}
         status = Status.UNKNOWN
         text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
@@ -325,14 +325,16 @@ def _slowing(case: Case) -> Iterator[Verdict]:
         return
     advice = case.advised("slow_stretch", "heat")
     levels = [regime.step_s for regime in a.regimes.regimes]
-    if len(levels) > 1 and levels[-1] >= (1 + SMALLEST_CHANGE) * min(levels):
+    spread = case.sentence("uneven_steps").params["ratio"] if case.noticed("uneven_steps") else 1.0
+    least = max(1 + SMALLEST_CHANGE, spread)  # less is lost in the spread
+    if len(levels) > 1 and levels[-1] >= least * min(levels):
         facts: dict[str, Any] = {"fast": min(levels), "slow": levels[-1], "at": a.regimes.regimes[-1].from_iteration}
         text = Message(
             "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} before.",
             facts,
         )
         yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("regime_change")), advice)
-    elif a.regimes.drift is not None and a.regimes.drift >= LEAST_DRIFT:
+    elif a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift, "step": a.costs.step_s.mid}
         text = Message(
             "The run becomes slower little by little: the iterations are {change:pct} longer in the last fifth than in the first.",
@@ -375,7 +377,8 @@ def _overhead(case: Case) -> Iterator[Verdict]:
         text = Message(
             "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
         )
-        if parts["checkpoint"] < 0.1 * between:  # not worth a word
+        together = a.costs.pair_s is not None and a.costs.how.get("checkpoint_s") == NOT_SEPARABLE
+        if parts["checkpoint"] < 0.1 * between and not together:  # not worth a word
             text = Message("A normal iteration takes {step:time}, but evaluations take {share:pct} of the time.")
         elif parts["eval"] < 0.1 * between:
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")

@@ -266,12 +266,16 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
 
 def uneven_steps(a: Analysis) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
-    times = a.run.iterations.time_s[a.phases.normal]
-    if len(times) < LEAST_SPREAD_ROWS or a.run.traits.schedules or a.run.traits.rounds_times:
+    rows, regimes = a.phases.normal, a.regimes.regimes
+    times, numbers = a.run.iterations.time_s[rows], a.run.iterations.number[rows]
+    if not regimes or len(times) < LEAST_SPREAD_ROWS or a.run.traits.schedules or a.run.traits.rounds_times:
         return
-    low, high = quantile(times, 0.05), quantile(times, 0.95)
-    if low > 0 and high > SPREAD_RATIO * low:
-        facts = {"low": low, "mid": median(times), "high": high}
+    # Around the level of their stretch: a run of two speeds is not uneven.
+    stretch = np.searchsorted([regime.from_iteration for regime in regimes[1:]], numbers, side="right")
+    around = times / np.array([regime.step_s for regime in regimes])[stretch]
+    ratio = quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9)
+    if ratio > SPREAD_RATIO:
+        facts = {"low": quantile(times, 0.05), "mid": median(times), "high": quantile(times, 0.95), "ratio": ratio}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
             facts,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.detection import SURELY_AN_ITERATION, nearness
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.text.faults import fault_in
@@ -16,6 +17,7 @@ from stepwatch.sources import Source
 
 _SHOWN_LETTERS = 80
 _LAST_BYTES = 1 << 20  # in which the end of a process stands
+_COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 
 
 def no_times(runs: Sequence[Run]) -> NoIterations:
@@ -61,10 +63,10 @@ def nothing_found(source: Source) -> NoIterations:
     )
     nearest = max(text.split(b"\n"), key=nearness)
     fault = fault_of(source.text)
-    if fault is not None and nearness(nearest) < SURELY_AN_ITERATION:
+    if fault is not None and nearness(nearest) < SURELY_AN_ITERATION and not _COUNTED.search(text):
         facts = {"line": fault.line + 1, "quote": fault.text}
         return NoIterations(
-            Message("the run ended before its first iteration; line {line:n} says why: “{quote:word}”", facts),
+            Message("no iteration found; line {line:n} says why the run ended: “{quote:word}”", facts),
             Message("the lines above it in the log name the place in the code"),
         )
     if nearness(nearest) < 2:

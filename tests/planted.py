@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import numpy as np
 from tests.bars import SMOOTHING, drawing, rate
 
 STARTED = datetime(2025, 6, 1, 12, 0, 0)
@@ -159,9 +160,37 @@ TRAINERS: Mapping[str, Trainer] = {
     "megatron": Trainer(line=_megatron, every=10, header="using world size: 8, data-parallel size: 8\n  train_iters ..................................... {end}\n"),
     "litgpt": Trainer(line=_litgpt, tells_end=False),
     "build-nanogpt": Trainer(line=_build_nanogpt, tells_end=False, header="total desired batch size: 524288\n"),
-    "hf-trainer": Trainer(line=_hf_trainer),
+    "hf-trainer": Trainer(
+        line=_hf_trainer,
+        header="***** Running training *****\n  Total optimization steps = {end}\n  0%|          | 0/{end} [00:00<?, ?it/s]\n",
+    ),
     "lightning": Trainer(line=_lightning, tells_end=False),
 }
+
+
+def _titan(text: str) -> str:
+    return f"[rank0]:[titan] 2025-06-01 12:00:01,118 - root - INFO - {text}\n"
+
+
+def _row(name: str, value: object) -> str:
+    return f"| {name:<21} | {value:<50} |\n"
+
+
+def on_an_h100(trainer: str, times: Sequence[float]) -> list[str]:
+    """Steps of about 16 thousand tokens of a model with about a billion parameters, on one card that the log names."""
+    text = "\n".join(TRAINERS[trainer].lines(times))
+    heads = {
+        "torchtitan": _titan("CUDA capacity: NVIDIA H100 80GB HBM3 with 79.11GiB memory")
+        + _titan("Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=1, cp=1, tp=1, ep=1, etp=1")
+        + _titan("Model llama3 1B size: 1,235,814,400 total parameters"),
+        "nanochat": "",
+        "llm.c": _row("device", "NVIDIA H100 80GB HBM3")
+        + _row("num_parameters", "774030080")
+        + _row("total batch size", "32768"),
+    }
+    text = text.replace("524,288", "32,768").replace("global batch size 16,", "global batch size 4,")
+    tflops = 16384 / float(np.median(times)) * 6 * 1.2358144e9 / 1e12
+    return (heads[trainer] + text.replace("tflops: 198.40", f"tflops: {tflops:.2f}")).splitlines()
 
 
 class Ending(NamedTuple):

@@ -490,9 +490,10 @@ def cause_of_end(run: Run) -> Fault | None:
     last = int(rows.line[-1]) if len(rows) else -1
     end = run.settings.count("max_iters")
     done = len(rows) > 0 and end is not None and int(rows.number[-1]) >= end
+    cause = most_telling([fault for fault in run.faults if fault.line > last])
     # A process that has done its work may be killed or lose its ranks while it ends.
-    ignored = {FaultKind.INTERRUPTED, FaultKind.KILLED, FaultKind.NCCL} if done else set()
-    return most_telling([fault for fault in run.faults if fault.line > last and fault.kind not in ignored])
+    harmless = done and cause is not None and cause.kind in (FaultKind.INTERRUPTED, FaultKind.KILLED, FaultKind.NCCL)
+    return None if harmless else cause
 
 
 def ended_early(a: Analysis) -> Iterator[Finding]:

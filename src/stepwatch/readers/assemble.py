@@ -81,14 +81,15 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
         seen.add(time)
     lines = list(map(LINE_OF, events)) if rows else []
     for row in rows:
-        # The line of the row, or of the evaluation or the header just above that belongs to it.
+        # The line of the row, or of the header or the evaluation just above that belongs to it: an evaluation before
+        # the header, or before an error, was the last of the process before.
         line, above, number = int(iterations.line[row]), int(iterations.line[row - 1]), int(iterations.number[row])
-        own = (
-            event.line
-            for event in events[bisect_right(lines, above) : bisect_left(lines, line)]
-            if (isinstance(event, Evaluation) and event.at == number) or (isinstance(event, Fact) and event.header)
-        )
-        starts.add(float(next(own, line)))
+        between = events[bisect_right(lines, above) : bisect_left(lines, line)]
+        failed = max((event.line for event in between if isinstance(event, Fault)), default=above)
+        own = [event.line for event in between if isinstance(event, Fact) and event.header] or [
+            event.line for event in between if isinstance(event, Evaluation) and event.at == number and event.line > failed
+        ]
+        starts.add(float(own[0] if own else line))
     return [0.0, *sorted(line for line in starts if line > 0)]
 
 

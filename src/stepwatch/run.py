@@ -62,6 +62,10 @@ class Traits:
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
+    batch_size: str = ""
+    """What the trainer calls the sequences that a card takes at a time."""
+    accumulation: str = ""
+    """And how often it accumulates; empty where that follows from the tokens of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

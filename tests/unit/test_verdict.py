@@ -152,7 +152,12 @@ def other_logs() -> Iterator[Log]:
     yield Log("unknown: evaluations alone", only, Status.UNKNOWN)
     fast = on_an_h100("llm.c", steady(step_s=0.05))
     yield Log("unknown: another card", text_of(fast), Status.UNKNOWN)
-    yield Log("unknown: another card, by name", a_log(Truth(**{**long, "eval_s": 0.02, "compile_s": 0.5}, step_s=0.002, checkpoint_s=0.01, max_iters=20000)), Status.UNKNOWN, "3060")  # type: ignore[arg-type]
+    yield Log(
+        "unknown: another card, by name",
+        a_log(Truth(**{**long, "eval_s": 0.02, "compile_s": 0.5}, step_s=0.002, checkpoint_s=0.01, max_iters=20000)),
+        Status.UNKNOWN,
+        "3060",
+    )  # type: ignore[arg-type]
 
 
 LOGS = (*cut_logs(), *other_logs())

@@ -272,10 +272,11 @@ def uneven_steps(a: Analysis) -> Iterator[Finding]:
         return
     # Around the level of their stretch: a run of two speeds is not uneven.
     stretch = np.searchsorted([regime.from_iteration for regime in regimes[1:]], numbers, side="right")
-    around = times / np.array([regime.step_s for regime in regimes])[stretch]
-    ratio = quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9)
-    if ratio > SPREAD_RATIO:
-        facts = {"low": quantile(times, 0.05), "mid": median(times), "high": quantile(times, 0.95), "ratio": ratio}
+    around = times / np.maximum([regime.step_s for regime in regimes], 1e-9)[stretch]
+    low, high = quantile(around, 0.05), quantile(around, 0.95)
+    if low > 0 and high > SPREAD_RATIO * low:
+        facts = {"low": quantile(times, 0.05), "mid": median(times), "high": quantile(times, 0.95)}
+        facts["ratio"] = high / low
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
             facts,

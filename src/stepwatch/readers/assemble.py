@@ -21,6 +21,7 @@ from stepwatch.run import (
     Event,
     Fact,
     Fault,
+    FaultKind,
     Floats,
     Ints,
     Iterations,
@@ -87,7 +88,9 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
         between = events[bisect_right(lines, above) : bisect_left(lines, line)]
         failed = max((event.line for event in between if isinstance(event, Fault)), default=above)
         own = [event.line for event in between if isinstance(event, Fact) and event.header] or [
-            event.line for event in between if isinstance(event, Evaluation) and event.at == number and event.line > failed
+            event.line
+            for event in between
+            if isinstance(event, Evaluation) and event.at == number and event.line > failed
         ]
         starts.add(float(own[0] if own else line))
     return [0.0, *sorted(line for line in starts if line > 0)]
@@ -277,13 +280,15 @@ def _checkpoints(kinds: _Kinds, iterations: Iterations) -> tuple[Checkpoint, ...
 
 
 def _ranks(events: Sequence[Event]) -> int:
-    """How many processes printed the header: each rank says it once. A crash before the run starts the count anew."""
-    counts = {"tokens_per_iter": 0, "n_params": 0}
+    """How many processes printed the header: each rank says it once. A header after a crash starts the count anew."""
+    counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
     for event in events:
         if isinstance(event, Fact) and event.name in counts:
+            counts = dict.fromkeys(counts, 0) if crashed else counts
             counts[event.name] += 1
-        elif isinstance(event, Fault) and event.kind == "traceback":
-            counts = dict.fromkeys(counts, 0)
+            crashed = False
+        elif isinstance(event, Fault) and event.kind is FaultKind.TRACEBACK:
+            crashed = True
     return max(1, *counts.values())
 
 

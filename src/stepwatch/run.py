@@ -229,6 +229,8 @@ class Run:
     """Of a run of several processes all that left a record, this one too."""
     closed: bool = False
     """The record was ended by the program itself."""
+    ended_by_plan: bool = False
+    """The trainer says that it ends before its last iteration, at a limit of time for example."""
     lost_lines: int = 0
     """Lines of the record that could not be written."""
     written_s: float | None = None

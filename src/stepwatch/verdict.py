@@ -207,9 +207,12 @@ def _stopped(case: Case) -> Iterator[Verdict]:
 
 def _at_its_end(case: Case) -> bool:
     """Whether no line is due any more; trainers that count from 0 never print the last number."""
-    numbers, end = case.analysis.run.iterations.number, case.analysis.forecast.max_iters
+    run, forecast = case.analysis.run, case.analysis.forecast
+    numbers, end = run.iterations.number, forecast.max_iters
+    if forecast.done or run.ended_by_plan or end is None or not len(numbers):
+        return forecast.done or run.ended_by_plan
     apart = float(np.median(np.diff(numbers))) if len(numbers) > 1 else 1.0
-    return case.analysis.forecast.done or (end is not None and len(numbers) > 0 and numbers[-1] + max(apart, 2) > end)
+    return bool(numbers[-1] + max(apart, 2) > end)
 
 
 def _silent_s(case: Case) -> float | None:

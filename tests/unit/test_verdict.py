@@ -333,6 +333,14 @@ def test_the_last_number_may_be_one_less_than_the_count(end: int, status: Status
     assert verdicts(text, now_s=LATER, written_s=1.5e9)[0].status is status
 
 
+@pytest.mark.parametrize(
+    ("said", "status"), [("", Status.STOPPED), ("stopping_early: wallclock_cap step:60/500\n", Status.HEALTHY)]
+)
+def test_a_trainer_that_stops_at_a_limit_of_time_is_not_stopped(said: str, status: Status) -> None:
+    rows = "".join(f"step:{n}/500 train_time:{50 * n}ms step_avg:50.00ms\n" for n in range(1, 61))
+    assert verdicts(rows + said, now_s=LATER, written_s=1.5e9)[0].status is status
+
+
 def test_an_end_that_is_only_a_default_is_no_plan() -> None:
     text = text_of(TRAINERS["nanogpt"].lines(steady(60), header=False))
     assert verdicts(text, now_s=LATER, written_s=1.5e9)[0].status is Status.HEALTHY

@@ -270,13 +270,13 @@ def uneven_steps(a: Analysis) -> Iterator[Finding]:
     times, numbers = a.run.iterations.time_s[rows], a.run.iterations.number[rows]
     if not regimes or len(times) < LEAST_SPREAD_ROWS or a.run.traits.schedules or a.run.traits.rounds_times:
         return
-    # Around the level of their stretch: a run of two speeds is not uneven.
+    low, high = quantile(times, 0.05), quantile(times, 0.95)
+    # Around the level of their stretch too: a run of two speeds is not uneven.
     stretch = np.searchsorted([regime.from_iteration for regime in regimes[1:]], numbers, side="right")
     around = times / np.maximum([regime.step_s for regime in regimes], 1e-9)[stretch]
-    low, high = quantile(around, 0.05), quantile(around, 0.95)
-    if low > 0 and high > SPREAD_RATIO * low:
-        facts = {"low": quantile(times, 0.05), "mid": median(times), "high": quantile(times, 0.95)}
-        facts["ratio"] = high / low
+    ratio = min(high / max(low, 1e-9), quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9))
+    if low > 0 and ratio > SPREAD_RATIO:
+        facts = {"low": low, "mid": median(times), "high": high, "ratio": ratio}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
             facts,

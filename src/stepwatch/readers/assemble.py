@@ -230,6 +230,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         distributed="distributed" in named or ranks > 1,
         busy_when_logging="busy_when_logging" in named,
         reordered=reordered,
+        ended_by_plan=any(fact.name == "ended" for fact in kinds.facts),
     )
 
 

@@ -14,6 +14,7 @@ from tests.unit.analysis.test_analysis import lines
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis import findings as module
+from stepwatch.analysis.statistics import quantile
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import say
 from stepwatch.readers import read
@@ -202,7 +203,7 @@ def test_uneven_steps_are_said_with_their_spread() -> None:
     analysis = analyse(read(from_text(LOGS["uneven_steps"]))[0])
     sentence = next(say(f.message, "en") for f in analysis.findings if f.code == "uneven_steps")
     times = analysis.run.iterations.time_s[analysis.phases.normal]
-    assert f"nine in ten between {1000 * np.quantile(times, 0.05):.1f} ms and" in sentence
+    assert f"nine in ten between {1000 * quantile(times, 0.05):.1f} ms and" in sentence
 
 
 def test_an_mfu_below_half_of_what_is_usual_is_low() -> None:

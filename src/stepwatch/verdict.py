@@ -28,7 +28,6 @@ LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time of steps, evaluations and checkpoints; of the whole run for its start
 FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
 SILENT_LINES = 20  # as long as this many lines take
-LONGEST_QUOTE = 200
 
 
 class Status(StrEnum):
@@ -145,9 +144,8 @@ def _crashed(case: Case) -> Iterator[Verdict]:
     fault, run = cause_of_end(case.analysis.run), case.analysis.run
     if fault is None or fault.kind is FaultKind.INTERRUPTED:
         return
-    quote = fault.text if len(fault.text) <= LONGEST_QUOTE else fault.text[:LONGEST_QUOTE].rstrip() + "…"
     last = case.analysis.forecast.last_iteration
-    facts: dict[str, Any] = {"last": last, "quote": quote, "line": fault.line + 1}
+    facts: dict[str, Any] = {"last": last, "quote": fault.text, "line": fault.line + 1}
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
     if fault.kind is FaultKind.OUT_OF_MEMORY:
@@ -192,7 +190,7 @@ def _stopped(case: Case) -> Iterator[Verdict]:
     a, fault = case.analysis, cause_of_end(case.analysis.run)
     facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": case.last_saved}
     end = a.run.settings.get("max_iters")
-    planned = end is not None and end.origin is not Origin.FORMAT_DEFAULT and not a.forecast.done
+    planned = end is not None and end.origin is not Origin.FORMAT_DEFAULT and not _at_its_end(case)
     silent_s = _silent_s(case)
     if fault is not None and len(a.run.iterations):
         text = Message("The run was interrupted by hand after iteration {last:n}.")
@@ -218,6 +216,16 @@ def _stopped(case: Case) -> Iterator[Verdict]:
     line = None if fault is None else fault.line + 1
     text = text._replace(params=facts)
     yield Verdict(status=Status.STOPPED, text=text, because=codes, remedy=remedy, line=line)
+
+
+def _at_its_end(case: Case) -> bool:
+    """Whether no line is due any more; trainers that count from 0 never print the last number."""
+    run, forecast = case.analysis.run, case.analysis.forecast
+    numbers, end = run.iterations.number, forecast.max_iters
+    if forecast.done or run.ended_by_plan or end is None or not len(numbers):
+        return forecast.done or run.ended_by_plan
+    apart = float(np.median(np.diff(numbers))) if len(numbers) > 1 else 1.0
+    return bool(numbers[-1] + max(apart, 2) > end)
 
 
 def _silent_s(case: Case) -> float | None:
@@ -247,7 +255,7 @@ def _too_little(case: Case) -> Iterator[Verdict]:
         if rows:
             text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
         yield Verdict(status=Status.BEGUN, text=text, because=case.noticed("only_begun"))
-    elif a.costs.how.get("step_s") == NOT_SEPARABLE:
+    elif a.costs.how.get("step_s") == NOT_SEPARABLE or a.phases.covers.sum() == 1:
         facts = {"most": a.costs.step_s}
         status = Status.UNKNOWN
         text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
@@ -333,14 +341,16 @@ def _slowing(case: Case) -> Iterator[Verdict]:
         return
     advice = case.advised("slow_stretch", "heat")
     levels = [regime.step_s for regime in a.regimes.regimes]
-    if len(levels) > 1 and levels[-1] >= (1 + SMALLEST_CHANGE) * min(levels):
+    spread = case.sentence("uneven_steps").params["ratio"] if case.noticed("uneven_steps") else 1.0
+    least = max(1 + SMALLEST_CHANGE, spread)  # less is lost in the spread
+    if len(levels) > 1 and levels[-1] >= least * min(levels):
         facts: dict[str, Any] = {"fast": min(levels), "slow": levels[-1], "at": a.regimes.regimes[-1].from_iteration}
         text = Message(
             "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} before.",
             facts,
         )
         yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("regime_change")), advice)
-    elif a.regimes.drift is not None and a.regimes.drift >= LEAST_DRIFT:
+    elif a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift, "step": a.costs.step_s.mid}
         text = Message(
             "The run becomes slower little by little: the iterations are {change:pct} longer in the last fifth than in the first.",
@@ -383,7 +393,8 @@ def _overhead(case: Case) -> Iterator[Verdict]:
         text = Message(
             "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
         )
-        if parts["checkpoint"] < 0.1 * between:  # not worth a word
+        together = a.costs.pair_s is not None and a.costs.how.get("checkpoint_s") == NOT_SEPARABLE
+        if parts["checkpoint"] < 0.1 * between and not together:  # not worth a word
             text = Message("A normal iteration takes {step:time}, but evaluations take {share:pct} of the time.")
         elif parts["eval"] < 0.1 * between:
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")

@@ -55,7 +55,7 @@ def nothing_found(source: Source) -> NoIterations:
         "formats read: {formats:list}; for another, show one of its lines: --like 'it 12 | 0.34 s'",
         {"formats": ", ".join(READERS)},
     )
-    nearest = max(text.split(b"\n"), key=nearness)
+    nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each different line once
     if nearness(nearest) < 2:
         return NoIterations(Message("no iteration found in the log"), remedy)
     return NoIterations(

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from tools import SOURCE
 
-GROUND = {"patterns", "messages", "errors", "units"}
+GROUND = {"patterns", "messages", "errors", "units", "quoting"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
 MAY_IMPORT: dict[str, set[str]] = {
     "patterns": set(),
     "messages": set(),
     "errors": {"messages"},
     "units": {"errors", "messages"},
+    "quoting": {"patterns"},
     "settings": set(),
     "gpus": {"settings"},
     "run": {"settings"},
@@ -22,8 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readers": {"run", "settings", "sources"},
     "estimator": {"gpus", "settings"},
     "analysis": {"estimator", "gpus", "run", "settings"},
-    "advice": {"analysis", "estimator", "gpus", "settings"},
-    "report": {"advice", "analysis", "estimator", "run", "settings"},
+    "advice": {"analysis", "estimator", "gpus", "run", "settings"},
+    "verdict": {"advice", "analysis", "run", "settings"},
+    "report": {"advice", "analysis", "estimator", "run", "settings", "verdict"},
     "answers": {
         "advice",
         "analysis",
@@ -34,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "verdict",
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources"},
@@ -50,9 +53,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "report",
         "run",
         "settings",
+        "verdict",
         "watch",
     },
-    "web": {"answers", "i18n", "options", "presenters", "settings"},
+    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
     "cli": {"answers", "gpus", "i18n", "options", "presenters", "trainer", "watch", "web"},
 }
 FACADE = {"__init__", "__main__"}

@@ -81,6 +81,10 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         rules = (findings.only_begun,)
         phases, costs, regimes = begun.no_phases(run), begun.expected_costs(expected), Regimes()
         split, goodput, forecast = begun.NO_SPLIT, begun.NO_GOODPUT, begun.expected_forecast(run, expected)
+    elif run.faults:
+        rules = ()
+        phases, costs, regimes = begun.no_phases(run), begun.NO_COSTS, Regimes()
+        split, goodput, forecast = begun.NO_SPLIT, begun.NO_GOODPUT, Forecast(max_iters=run.settings.count("max_iters"))
     else:
         raise begun.too_little(run, gpu is not None)
     analysis = Analysis(

@@ -42,11 +42,22 @@ Cell = tuple[Message, ...]
 
 
 @dataclass(frozen=True)
+class Badge:
+    """A verdict in one word, with a sign that needs no colour."""
+
+    sign: str
+    word: Message
+    tone: str
+    """bad, poor, good or open."""
+
+
+@dataclass(frozen=True)
 class Headline:
     """The answer; a second paragraph is less prominent."""
 
     paragraphs: tuple[tuple[Message, ...], ...]
     alarm: bool = False
+    badge: Badge | None = None
     priority: int | None = ALWAYS
 
 
@@ -212,6 +223,8 @@ class Document:
     title: Message | None
     blocks: tuple[Block, ...]
     sections: tuple[Section, ...] = ()
+    about: str | None = None
+    """The name of the log, for titles; None where it has none."""
 
     def charts(self) -> dict[str, Chart]:
         return {block.name: block for block in all_blocks(self) if isinstance(block, Chart)}
@@ -227,6 +240,16 @@ def sections(*found: Section) -> tuple[Section, ...]:
     """Without blocks that hold nothing, and without sections of which nothing is left."""
     kept = (replace(section, blocks=tuple(filter(_holds_anything, section.blocks))) for section in found)
     return tuple(section for section in kept if section.blocks or section.sections)
+
+
+def without_commands(document: Document) -> Document:
+    """For a reader who has no prompt."""
+    return replace(document, sections=sections(*map(_without_commands, document.sections)))
+
+
+def _without_commands(section: Section) -> Section:
+    blocks = tuple(block for block in section.blocks if not isinstance(block, Command))
+    return replace(section, blocks=blocks, sections=tuple(map(_without_commands, section.sections)))
 
 
 def _holds_anything(block: Block) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import localtime, strftime
+from typing import Any
 
 from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import clean, say
@@ -17,6 +18,13 @@ from stepwatch.watch import Ahead, Look, Occurrence
 
 MOST_EVENTS = 5
 _SLOW_RATIO = 1.03
+STATES = {
+    "waiting": Message("Waiting"),
+    "running": Message("Running"),
+    "slow": Message("Slow"),
+    "silent": Message("Silent"),
+    "done": Message("Finished"),
+}
 
 
 def live_lines(look: Look, language: str, *, width: int, height: int, card: Reading | None = None) -> list[Line]:
@@ -55,6 +63,35 @@ def progress_line(look: Look, language: str) -> str:
     if look.ratio is not None:
         texts.append(_speed(look))
     return f"{_clock(look.now_s)} {' '.join(say(text, language) for text in texts)}"
+
+
+def monitor(look: Look, language: str) -> dict[str, Any]:
+    """The same for the page, as data: it shows times of day by the reader's own clock."""
+    left = look.remaining_s if not look.done and look.last_iteration is not None else None
+    state = (
+        "waiting" if look.last_iteration is None
+        else "done" if look.done
+        else "silent" if look.late
+        else "slow" if look.slow
+        else "running"
+    )  # fmt: skip
+    left_text = _left(look)
+    return {
+        "name": clean(look.name),
+        "state": state,
+        "badge": say(STATES[state], language),
+        "where": say(_where(look), language),
+        "share": _share(look),
+        "left": say(left_text, language) if left_text is not None else None,
+        "ends_s": None if left is None else [look.now_s + end for end in (left.low, left.mid, left.high)],
+        "figures": [
+            {"label": say(label, language), "text": " ".join(say(part, language) for part in text), "warning": warning}
+            for label, text, warning in _rows(look, None)
+        ],
+        "events": [
+            {"at_s": event.at_s, "text": say(event.message, language), "alarm": event.is_alarm} for event in look.events
+        ],
+    }
 
 
 def event_line(event: Occurrence, language: str) -> str:

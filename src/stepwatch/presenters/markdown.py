@@ -48,7 +48,8 @@ class _Writer:
     def block(self, block: doc.Block) -> str:
         match block:
             case doc.Headline():
-                return "\n\n".join(f"**{self.said(messages)}**" for messages in block.paragraphs)
+                badge = [f"{block.badge.sign} {self.said([block.badge.word])}"] if block.badge is not None else []
+                return "\n\n".join([*badge, *(f"**{self.said(messages)}**" for messages in block.paragraphs)])
             case doc.Text():
                 return self.text(block)
             case doc.Bullets():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -15,16 +14,17 @@ from stepwatch.analysis.findings import INFO, NOTICE, WARNING
 from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.presenters import advice_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
-from stepwatch.settings import Origin
+from stepwatch.presenters.next_command import next_commands
+from stepwatch.presenters.verdict_sentences import verdict_headline
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
     from stepwatch.analysis import Analysis
+    from stepwatch.presenters import Typed
     from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
 
@@ -56,26 +56,29 @@ LEGEND = {
     "0": Message("first iteration"),
     "!": Message("stall"),
 }
-_PLAIN_ARGUMENT = Pattern(r"[\w.+-]+(?: [\w.+-]+)*")
 
 
 # --- the document -----------------------------------------------------------------------------------------------
 
 
-def report_document(report: Report, *, full: bool = False, with_lines: bool = False) -> doc.Document:
+def report_document(
+    report: Report, *, full: bool = False, with_lines: bool = False, typed: Typed | None = None
+) -> doc.Document:
     """One run is the document; of several each is a section, after a table of them."""
     chosen = report.longest
     title = Message("Why some iterations are slow")
     if report.analyses[chosen].phases.of(Phase.STEP).all():
         title = Message("What an iteration takes")
-    ask = tuple(_next(report, report.runs[chosen], full=full))
+    names = report.inputs or tuple(dict.fromkeys(a.run.source for a in report.analyses))
+    about = names[0] if len(names) == 1 and names[0] not in ("", "-") else None
+    ask = tuple(next_commands(report, report.runs[chosen], full=full, typed=typed))
     end = (
         *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
         *(_unread(report.analyses) if with_lines else ()),
     )
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
-        return doc.Document(title, blocks, (*parts, *end))
+        return doc.Document(title, blocks, (*parts, *end), about=about)
     walls = [a.goodput.wall_s for a in report.analyses]
     places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
     runs = []
@@ -85,7 +88,7 @@ def report_document(report: Report, *, full: bool = False, with_lines: bool = Fa
         below = report.directory or row != chosen
         runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
     lead = _directory(report) if report.directory else _several(report, chosen)
-    return doc.Document(title, lead, (*runs, *end))
+    return doc.Document(title, lead, (*runs, *end), about=about)
 
 
 def _run(
@@ -108,7 +111,7 @@ def _run(
         draw = partial(_plot, name, run, sharing) if sharing else None
         return doc.Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
 
-    lead: list[doc.Block] = [doc.Headline(((sentences.headline(a),),))]
+    lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
     lead.append(doc.Figures(tuple(_figures(a))))
@@ -353,53 +356,3 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
 
 def _unstarted_state(failed: bool) -> Message:
     return Message("ended before its first iteration") if failed else Message("no iteration yet")
-
-
-# --- what to ask next -------------------------------------------------------------------------------------------
-
-
-def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command]:
-    """The one command that would tell most more; nothing where there is nothing left to ask."""
-    a = run.analysis
-    names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
-    odd = len(names) > 3 or any(len(name) > 60 or clean(name) != name for name in names)
-    start = (report.command, "LOG" if odd else " ".join(map(_quoted, names)), *_given(a))
-    if report.directory and not full:
-        why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
-        yield doc.Command((*start, f"--run {report.longest + 1}"), why)
-    elif len(report.analyses) > 1 and not full:
-        yield doc.Command((*start, f"--run {1 if report.longest else 2}"), Message("To see another run:"))
-    elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
-        why = Message("To see how much of your card is used, name it, for example:")
-        peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured
-        card = next((name for name, peak in peaks.items() if a.throughput.achieved_flops < peak), "b200")
-        if (a.run.settings.text("device") or "").startswith("cpu"):
-            card = "cpu"
-        yield doc.Command((*start, f"--gpu {card}"), why)
-    elif a.forecast.max_iters is None and sentences.step_known(a):
-        why = Message("To see when the run ends, give its length, for example:")
-        length = max(int(float(f"{2 * a.forecast.last_iteration:.0e}")), 1000)  # one digit: it is an example
-        yield doc.Command((*start, f"--set max_iters={length}"), why)
-    elif not full:
-        yield doc.Command((*start, "--full"), Message("To see everything:"))
-    elif run.advice is not None:
-        why = Message("To see what to change, with the lines to paste:")
-        yield doc.Command((report.command.replace("explain", "advise", 1), *start[1:]), why)
-
-
-def _given(a: Analysis) -> Iterator[str]:
-    """What the reader had given already, so that the next answer does not forget it."""
-    if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
-        yield f"--gpu {_quoted(clean(a.throughput.gpu.name))}"
-    for name, setting in a.run.settings.items():
-        if setting.origin is Origin.USER:
-            value = setting.value
-            whole = isinstance(value, float) and value == int(value)
-            yield f"--set {_quoted(f'{name}={int(value) if whole else value}')}"
-
-
-def _quoted(text: str) -> str:
-    # Double quotes where they are enough: they work in every shell, single ones do not in cmd.exe.
-    if " " in text and _PLAIN_ARGUMENT.fullmatch(text):
-        return f'"{text}"'
-    return text if text == "-" or _PLAIN_ARGUMENT.fullmatch(text) else shlex.quote(text)

@@ -52,7 +52,7 @@ def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, iterations: bool) -> dict[str, Any]:
+def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) -> dict[str, Any]:
     """One entry of `runs`; `texts` holds the sentences, already in the reader's language."""
     settings, origins = settings_json(analysis)
     costs, goodput, forecast = analysis.costs, analysis.goodput, analysis.forecast

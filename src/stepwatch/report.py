@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
     from stepwatch.messages import Message
     from stepwatch.run import Run
+    from stepwatch.units import Interval
     from stepwatch.verdict import Verdict
 
 
@@ -38,6 +39,10 @@ class RunReport:
     advice: AdviceList | None
     """None where the log does not even show what a normal iteration takes."""
     verdict: Verdict
+    fine: tuple[Message, ...] = ()
+    """What was checked and needs no attention."""
+    ends_s: Interval | None = None
+    """When a run that goes on reaches its last iteration, by the clock (seconds since 1970)."""
     excerpts: Excerpts = field(default_factory=dict)
     """Around the slow iterations and the end of a run that broke off; empty where the log is no text."""
 

@@ -48,6 +48,10 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
+ENDED = frozenset({Status.CRASHED, Status.DIVERGED, Status.STOPPED})
+"""There is no use in waiting for the end of such a run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The one thing to say first."""
@@ -99,21 +103,21 @@ def judge(
 # --- it ended ---------------------------------------------------------------------------------------------------
 
 _ENDINGS = {
-    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:word}”"),
-    FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:word}”"),
-    FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:word}”"),
-    FaultKind.NCCL: Message("The ranks lost each other after iteration {last:n}: “{quote:word}”"),
-    FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:word}”"),
-    FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:word}”"),
+    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost each other after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed after iteration {last:n}; its traceback begins in line {line:n}."),
 }
 _ENDINGS_BEFORE = {
-    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:word}”"),
-    FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:word}”"),
-    FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:word}”"),
-    FaultKind.NCCL: Message("The ranks lost each other before the first iteration: “{quote:word}”"),
-    FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:word}”"),
-    FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:word}”"),
+    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:quote}”"),
+    FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:quote}”"),
+    FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost each other before the first iteration: “{quote:quote}”"),
+    FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:quote}”"),
+    FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed before its first iteration; its traceback begins in line {line:n}."),
 }
 _REMEDIES = {
@@ -145,11 +149,11 @@ def _crashed(case: Case) -> Iterator[Verdict]:
         if shortage.asked_bytes is not None and shortage.card_bytes is not None:
             facts |= {"asked": shortage.asked_bytes, "has": shortage.card_bytes}
             text = Message(
-                "The run ran out of GPU memory after iteration {last:n}: it asked for {asked:size} more, and the card has {has:size}. “{quote:word}”"
+                "The run ran out of GPU memory after iteration {last:n}: it asked for {asked:size} more, and the card has {has:size}. “{quote:quote}”"
             )
             if not len(run.iterations):
                 text = Message(
-                    "The run ran out of GPU memory before its first iteration: it asked for {asked:size} more, and the card has {has:size}. “{quote:word}”"
+                    "The run ran out of GPU memory before its first iteration: it asked for {asked:size} more, and the card has {has:size}. “{quote:quote}”"
                 )
     yield Verdict(
         status=Status.CRASHED,

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
-from stepwatch.analysis.statistics import median, quantile
+from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
@@ -265,12 +265,11 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
 
 def uneven_steps(a: Analysis) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
-    times = a.run.iterations.time_s[a.phases.normal]
-    if len(times) < LEAST_SPREAD_ROWS or a.run.traits.schedules or a.run.traits.rounds_times:
+    if a.step_spread_s is None or a.run.traits.schedules or a.run.traits.rounds_times:
         return
-    low, high = quantile(times, 0.05), quantile(times, 0.95)
+    low, high = a.step_spread_s
     if low > 0 and high > SPREAD_RATIO * low:
-        facts = {"low": low, "mid": median(times), "high": high}
+        facts = {"low": low, "mid": median(a.run.iterations.time_s[a.phases.normal]), "high": high}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
             facts,

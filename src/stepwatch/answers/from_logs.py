@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.checks import passed
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
 from stepwatch.answers.excerpts import excerpts_of
@@ -28,7 +30,8 @@ from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
 from stepwatch.sources.directories import is_collection
-from stepwatch.verdict import judge
+from stepwatch.units import Interval
+from stepwatch.verdict import ENDED, judge
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
@@ -59,7 +62,8 @@ def explain(request: ExplainRequest) -> Report:
         if request.run is not None:
             if request.run > len(runs):
                 raise NoSuchRun(request.run, len(runs))
-            runs = (sorted(runs, key=lambda run: not len(run.iterations))[request.run - 1],)  # as the report has them
+            in_order = sorted(runs, key=lambda run: not (len(run.iterations) or run.faults))  # as the report has them
+            runs = (in_order[request.run - 1],)
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
         report = explain_runs(runs, known, remarks=gaps, cards=cards)
@@ -109,10 +113,8 @@ class Known:
 def explain_runs(
     runs: Sequence[Run], known: Known, *, remarks: Sequence[Finding] = (), cards: int | None = None
 ) -> Report:
-    """Each run by itself; those of several that never came to an iteration are only named."""
-    alone = len(runs) == 1
-    started = [run for run in runs if len(run.iterations) or alone]
-    started = started or [run for run in runs if run.faults]
+    """Each run by itself; those of several that have neither an iteration nor an end are only named."""
+    started = [run for run in runs if len(run.iterations) or run.faults or len(runs) == 1]
     unstarted = [run for run in runs if not any(run is other for other in started)]
     if not started:
         raise NoIterations(
@@ -128,17 +130,21 @@ def explain_runs(
     for run in unstarted:
         name = run.source or "-"
         text = Message("“{name:word}” has a header but no iteration yet.", {"name": name})
-        if run.faults:
-            line = {"name": name, "line": run.faults[-1].line + 1}
-            text = Message("“{name:word}” ended before its first iteration; its line {line:n} says why.", line)
         remarks.append(Finding("unstarted", NOTICE, text))
     explained = []
+    # Like other programs whose output should be reproducible, this one lets the environment say what time it is.
+    now_s = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     for run, later in zip(started, (*started[1:], None), strict=True):
         analysis = known.analyse(run)
         advice = advice_on_log(analysis, cards=cards, windows=ON_WINDOWS)
         followed = later is not None and later.source == run.source
-        verdict = judge(analysis, advice, now_s=time.time(), followed=followed)
-        explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict))
+        verdict = judge(analysis, advice, now_s=now_s, followed=followed)
+        left_s, ends_s = analysis.forecast.remaining_s, None
+        if left_s is not None and not analysis.forecast.done and verdict.status not in ENDED:
+            written_s = run.written_s or now_s  # a log that is pasted was copied just now
+            ends_s = Interval(*(written_s + end for end in (left_s.low, left_s.mid, left_s.high)))
+        fine = tuple(passed(analysis)) if len(run.iterations) else ()
+        explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict, fine=fine, ends_s=ends_s))
     return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))
 
 

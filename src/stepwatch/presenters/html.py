@@ -54,6 +54,10 @@ def body_of(
     reword: Callable[[Message], Message] = lambda message: message,
 ) -> Body:
     """`static` False leaves the drawings for paper out: a page with the engine may do without."""
+    from markupsafe import Markup
+
+    from stepwatch.presenters.bar_charts import stacked_bar
+
     specs: dict[str, Spec] = {}
 
     def said(found: str | Message | Iterable[Message], between: str = " ") -> str:
@@ -71,8 +75,6 @@ def body_of(
         zooms = any(param["name"] == "zoom_i" for param in plot.spec.get("params", ()))
         shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
         if static and chart.draw is not None:
-            from markupsafe import Markup
-
             from stepwatch.presenters.pictures import svg
 
             shown["still"] = Markup(svg(chart.draw(language, True) or plot, f"{language}-{chart.name}"))
@@ -86,6 +88,7 @@ def body_of(
         title=title_of(document, language),
         said=said,
         drawn=drawn,
+        shares=lambda block: Markup(stacked_bar(block.parts, f"{language}-{block.name}", language)),
         most=MOST_SECTIONS_ALIKE,
         more=Message("… and {count:n} more.", {"count": left_out}) if left_out else None,
     )

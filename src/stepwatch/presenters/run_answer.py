@@ -17,7 +17,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import advice_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
+from stepwatch.presenters.document import bullets, cells, count, sections, time, word
 from stepwatch.presenters.next_command import next_commands
 from stepwatch.presenters.verdict_sentences import verdict_headline
 
@@ -40,6 +40,8 @@ _ABOUT_SPEED = {"mfu_other_card", "mfu_smoothed", "impossible_figure", "unsynchr
 _ABOUT_RANKS = {"slow_rank", "rank_hiccup", "ranks_even", "rank_missing", "rank_ended"}
 # What the table, the headline and the legend of the first screen say already.
 _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"}
+# What the verdict says in its own words.
+_SAID_FIRST = {"ended_early", "loss_nan", "sleep"}
 _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
 _KINDS = {WARNING: "warning", NOTICE: "notice", INFO: "info"}
 
@@ -114,7 +116,11 @@ def _run(
     lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
-    lead.append(doc.Figures(tuple(_figures(a))))
+    lead.append(doc.Figures(tuple(sentences.figures(run)), doc.ALWAYS))
+    spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.ALWAYS)
+    warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
+    fine = doc.Text((sentences.all_fine(run.fine),), priority=doc.EXTRA) if run.fine else doc.Text(())
+    changes = doc.Bullets(tuple(_changes(run.advice)))
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
@@ -123,26 +129,24 @@ def _run(
     )
     more = (doc.Text((Message("… and {count:n} more.", {"count": left_out}),)),) if left_out else ()
     slow = (*about(_ABOUT_SLOW), slow_table, *more, chart("anatomy")) if rows else ()
-    in_short = sentences.speed(a, short=True)
-    fast = doc.Text(sentences.speed(a), label=Message("Speed"), brief=in_short, priority=doc.ALWAYS)
-    spent = doc.Text((sentences.time_spent(a),), label=Message("Time"), priority=doc.ALWAYS)
-    ahead = (sentences.forecast(a), *sentences.forecast_notes(a))
-    future = doc.Text(ahead, label=Message("Forecast"), brief=ahead[:1], priority=doc.ALWAYS)
-    times, by_part = chart("times", points=_points(a), priority=doc.MAIN), sentences.time_by_part(a)
+    fast = doc.Text(sentences.speed(a))
+    ahead = doc.Text((sentences.forecast(a), *sentences.forecast_notes(a)))
+    noticed = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind == "info"))
     ranks: tuple[doc.Block, ...] = (*about(_ABOUT_RANKS), _ranks(a)) if a.ranks is not None else ()
-    noticed = doc.Bullets(tuple(text for code, text in found if code not in said))
-    changes = doc.Bullets(tuple(_changes(run.advice)))
+    whole = doc.Text((sentences.time_spent(a),))
     parts = sections(
-        doc.Section("normal", Message("What a training step takes"), (*_normal(a), times)),
-        doc.Section("slow", Message("Which iterations are slow, and why"), slow),
-        doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST))),
-        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput"))),
-        doc.Section("time", Message("Where the time went"), (spent, chart("parts", table=by_part))),
-        doc.Section("ranks", Message("The ranks side by side"), ranks),
-        doc.Section("forecast", Message("How long it will take"), (future, chart("forecast"))),
-        doc.Section("noticed", Message("What else was noticed"), (noticed,)),
+        doc.Section("time", Message("Where the time went"), (spent, *_normal(a), whole)),
         doc.Section("changes", Message("What to change"), (changes, chart("changes"))),
-        doc.Section("settings", Message("Settings"), (_settings(a),) if full else ()),
+        doc.Section("noticed", Message("What was noticed"), (warned,)),
+        doc.Section("fine", Message("Checked and fine"), (fine,)),
+        doc.Section("ranks", Message("The ranks side by side"), ranks),
+        doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
+        doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
+        doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
+        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True),
+        doc.Section("forecast", Message("How long it will take"), (ahead, chart("forecast")), folded=True),
+        doc.Section("more", Message("What else is known"), (noticed, chart("parts")), folded=True),
+        doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
     )
     return tuple(lead), parts
 
@@ -157,18 +161,19 @@ def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
     """The runs of one log, of which the longest is explained on the first screen."""
     rows = []
     for number, a in enumerate(report.analyses, start=1):
-        reached = {"first": int(a.run.iterations.number[0]), "last": a.forecast.last_iteration}
+        first = a.run.iterations.number[:1].tolist()
+        reached = {"first": first[0] if first else 0, "last": a.forecast.last_iteration}
         rows.append(
             (
                 count(number),
-                Message("{first:n}–{last:n}", reached),
+                Message("{first:n}–{last:n}", reached) if first else UNKNOWN,
                 sentences.step_time(a) or Message("unknown"),
                 time(a.goodput.wall_s),
                 sentences.run_state(a),
             )
         )
-    for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, _unstarted_state(bool(run.faults))))
+    for number in range(len(rows) + 1, report.count + 1):
+        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, Message("no iteration yet")))
     shown = tuple(range(len(rows)))
     if len(rows) > MOST_RUNS:
         shown = (*shown[: MOST_RUNS - 1], max(chosen, MOST_RUNS - 1))
@@ -184,25 +189,7 @@ def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
 # --- parts of a run ---------------------------------------------------------------------------------------------
 
 
-def _figures(a: Analysis) -> Iterator[tuple[Message, Message]]:
-    step = sentences.step_time(a)
-    if step is not None:
-        yield Message("Normal iteration"), step
-    if a.throughput.tokens_per_s is not None:
-        yield Message("Speed"), Message("{rate:rate}", {"rate": a.throughput.tokens_per_s})
-    if a.goodput.iterations:
-        yield Message("Time so far"), time(a.goodput.wall_s)
-    if a.forecast.done:
-        yield Message("State"), sentences.run_state(a)
-    elif a.forecast.remaining_s is not None:
-        yield Message("Time left"), time_range(a.forecast.remaining_s)
-
-
 def _normal(a: Analysis) -> Iterator[doc.Block]:
-    if sentences.step_known(a) and len(a.run.iterations):
-        facts = {"step": a.costs.step_s, "normal": int(a.phases.normal.sum()), "rows": len(a.run.iterations)}
-        said = Message("{normal:n} of {rows:n} logged iterations did nothing but a training step, in {step:range}.")
-        yield doc.Text((said._replace(params=facts),))
     if len(a.regimes.regimes) > 1:
         yield bullets(
             Message(
@@ -211,12 +198,14 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
             )
             for regime in a.regimes.regimes
         )
+    found = sentences.part_rows(a)
     rows = (
         (row.name, row.cost, row.how, count(row.count) if row.count else None, sentences.share_text(row.share))
-        for row in sentences.part_rows(a)
+        for row in found
     )
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
-    yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS)
+    marks = tuple(sentences.PART_MARKS[row.part] for row in found)
+    yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS, marks=marks)
     if a.costs.pair_s is not None and sentences.separable(a):
         pair = {"pair": a.costs.pair_s}
         yield doc.Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))
@@ -251,6 +240,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     """All of them with their codes: warnings, then notices, then the rest; those that matter most with a priority."""
     a = run.analysis
     ranked = sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
+    ranked = [finding for finding in ranked if finding.message != run.verdict.text]
+    ranked = [finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because]
     candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
@@ -258,8 +249,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < 0.005 else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
     spare = 4 - len(warnings) - (_first_change(run.advice) is not None) - bool(others)  # findings on the first screen
-    priorities = {id(finding): doc.PRESSING for finding in warnings}
-    priorities |= {id(finding): doc.REMARK for finding in others[:1]}
+    priorities = {id(finding): doc.ALWAYS for finding in warnings}
+    priorities |= {id(finding): doc.REMARK for finding in others[:1] if finding.severity == NOTICE}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
     printed = {"printed": a.throughput.reported_mfu}
     against = Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", printed)
@@ -335,7 +326,7 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
             )
         )
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        state = _unstarted_state(bool(run.faults))
+        state = Message("no iteration yet")
         rows.append((count(number), word(run.source), word(run.format), *[UNKNOWN] * 6, state))
     found = Message("One run was found.", {"count": report.count}, "{count:n} runs were found.", report.count)
     head = (
@@ -352,7 +343,3 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
             for finding in remarks
         ),
     )
-
-
-def _unstarted_state(failed: bool) -> Message:
-    return Message("ended before its first iteration") if failed else Message("no iteration yet")

@@ -13,16 +13,11 @@ from stepwatch.analysis.statistics import median
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
-from stepwatch.presenters.run_sentences import PartRow, share_text
+from stepwatch.presenters.run_sentences import PART_MARKS, PartRow, share_text
 from stepwatch.presenters.screen import MARK_STYLES, Line, wrapped
 
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 _APART = math.log(2.0)  # noise stays below it, and no row holds steps and what takes longer than twice as long
-PART_MARKS = {
-    "step": "█", "data": "d", "eval": "e", "checkpoint": "c", "pair": "c", "compile": "0", "warm-up": "0",
-    "stall": "!", "unexplained": "?",
-}  # fmt: skip
-"""The characters of a bar: those of the chart, so that one legend is learned."""
 
 
 # --- the times of a run -----------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ WORDS = {
     "stopped": Message("Stopped."),
     "ends": Message("Ends at"),
     "between": Message("nine of ten times between"),
+    "monitor": Message("State of the run"),
     "progress": Message("Progress of the run"),
     "events": Message("What happened"),
     "updated": Message("Last look at"),

@@ -155,8 +155,8 @@ _ALL = (
         metavar="LINE",
         for_each_run=True,
         help={
-            "explain": "Read lines like this one, of an unknown format: 'it 12 | 0.34 s'.",
-            "compare": "Read lines like this one: 'it 12 | 0.34 s'.",
+            "explain": "Read lines like this one, of an unknown format: \"it 12 | 0.34 s\".",
+            "compare": "Read lines like this one: \"it 12 | 0.34 s\".",
         },
     ),
     Option(

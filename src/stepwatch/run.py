@@ -116,11 +116,25 @@ class Fact(NamedTuple):
     header: bool = False
 
 
+class FaultKind(StrEnum):
+    """Why a process ended, the most telling first: where several are logged, the others follow from it."""
+
+    INTERRUPTED = "interrupted"
+    OUT_OF_MEMORY = "out of memory"
+    DISK_FULL = "disk full"
+    CUDA = "cuda error"
+    ERROR = "error"
+    NCCL = "nccl error"
+    KILLED = "killed"
+    TRACEBACK = "traceback"
+
+
 class Fault(NamedTuple):
-    """A sign that the process was stopped: interrupted, traceback, out of memory, killed."""
+    """A sign that the process ended, with the line that says so."""
 
     line: int
-    kind: str
+    kind: FaultKind
+    text: str = ""
 
 
 class Unread(NamedTuple):
@@ -202,6 +216,8 @@ class Run:
     """The record was ended by the program itself."""
     lost_lines: int = 0
     """Lines of the record that could not be written."""
+    written_s: float | None = None
+    """When the file was last written to, where there is one."""
     left_out: int = 0
     """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from tools import SOURCE
 
-GROUND = {"patterns", "messages", "errors", "units"}
+GROUND = {"patterns", "messages", "errors", "units", "quoting"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
 MAY_IMPORT: dict[str, set[str]] = {
     "patterns": set(),
     "messages": set(),
     "errors": {"messages"},
     "units": {"errors", "messages"},
+    "quoting": {"patterns"},
     "settings": set(),
     "gpus": {"settings"},
     "run": {"settings"},
@@ -23,8 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readers": {"run", "settings", "sources"},
     "estimator": {"gpus", "settings"},
     "analysis": {"estimator", "gpus", "run", "settings"},
-    "advice": {"analysis", "estimator", "gpus", "settings"},
-    "report": {"advice", "analysis", "estimator", "run", "settings"},
+    "advice": {"analysis", "estimator", "gpus", "run", "settings"},
+    "verdict": {"advice", "analysis", "run", "settings"},
+    "report": {"advice", "analysis", "estimator", "run", "settings", "verdict"},
     "answers": {
         "advice",
         "analysis",
@@ -35,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "run",
         "settings",
         "sources",
+        "verdict",
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources"},
@@ -51,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "report",
         "run",
         "settings",
+        "verdict",
         "watch",
     },
     "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},

@@ -37,7 +37,7 @@ def test_a_regression_beyond_the_limit_is_exit_code_3_and_still_answered(logs: t
 def test_the_json_holds_both_runs_the_ratio_and_the_verdict(logs: tuple[str, str]) -> None:
     found = json.loads(run(*logs, "--json").stdout)
     assert found["schema"] == "stepwatch.comparison/1"
-    assert found["verdict"] == "slower"
+    assert found["verdict"]["status"] == "slower"
     assert found["ratio"]["low"] < 1.15 < found["ratio"]["high"]
     assert [side["source"] for side in found["runs"]] == ["a.log", "b.log"]
 
@@ -109,7 +109,8 @@ def test_one_row_in_each_passes_and_says_why(tmp_path: Path) -> None:
     done = run(str(tmp_path / "a"), str(tmp_path / "b"), "--fail-over", "5%")
     assert done.exit_code == 0
     assert "only one normal iteration" in " ".join(done.stdout.split())
-    assert json.loads(run(str(tmp_path / "a"), str(tmp_path / "b"), "--json").stdout)["verdict"] == "unknown"
+    found = json.loads(run(str(tmp_path / "a"), str(tmp_path / "b"), "--json").stdout)
+    assert found["verdict"]["status"] == "not_comparable"
 
 
 def test_one_of_the_logs_may_be_a_pipe(logs: tuple[str, str]) -> None:

@@ -32,6 +32,7 @@ from stepwatch.run import Run
 from stepwatch.settings import KINDS, NotPlain, evaluate, read_config, read_value
 from stepwatch.sources import Source, normalise
 from stepwatch.sources.contents import read_bytes
+from stepwatch.verdict import judge
 
 MANY = 400
 TRUTHS = (
@@ -67,7 +68,8 @@ def runs_of(data: bytes) -> tuple[Run, ...]:
 def document(data: bytes) -> list[dict[str, object]]:
     """The whole road: bytes, runs, analyses, JSON."""
     runs = [run for run in runs_of(data) if len(run.iterations)]  # a header alone is answered only with a card
-    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in map(analyse, runs[:5])))
+    analyses = map(analyse, runs[:5])
+    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a), verdict=judge(a)) for a in analyses))
     text = str(render(report, "json", "en", View(with_lines=True)))
     text.encode("utf-8")
     return json.loads(text)["runs"]  # type: ignore[no-any-return]

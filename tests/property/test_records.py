@@ -22,6 +22,7 @@ from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.sources import Source, normalise
+from stepwatch.verdict import judge
 
 MANY = 120
 RECORDS = [
@@ -55,7 +56,7 @@ def explained(data: bytes) -> list[dict[str, object]]:
     for a in analyses:
         assert min(a.goodput.parts_s.values()) >= 0
         assert sum(a.goodput.parts_s.values()) == pytest.approx(a.goodput.wall_s)
-    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
+    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a), verdict=judge(a)) for a in analyses))
     return json.loads(render(report, "json", "en", View(with_lines=True)))["runs"]  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""A run that has only begun: its header is there, no iteration yet. All that can be said is what is to be expected."""
+"""A run without an iteration: it has only begun, or it ended before the first. All that is known is what to expect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepwatch.analysis.costs import MODELLED, Costs
+from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.forecast import Forecast
 from stepwatch.analysis.goodput import PARTS, Goodput, Split
 from stepwatch.analysis.phases import Phases
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _NOTHING = np.zeros(0)
 NO_SPLIT = Split(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+NO_COSTS = Costs(step_s=Interval.exactly(0.0), mean_ratio=1.0, how={"step_s": NOT_SEPARABLE})
 NO_GOODPUT = Goodput(
     wall_s=0.0, interval_s=Interval.exactly(0.0), parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False
 )
@@ -27,11 +28,6 @@ NO_GOODPUT = Goodput(
 
 def too_little(run: Run, gpu_known: bool) -> NoIterations:
     """Neither iterations nor enough to expect anything."""
-    if run.faults:
-        return NoIterations(
-            Message("the run ended before its first iteration"),
-            Message("line {line:n} of the log says why", {"line": run.faults[-1].line + 1}),
-        )
     hint = Message("the header says too little about the model; wait for the first lines")
     if not gpu_known:
         hint = Message("name the card with --gpu to see what to expect, or wait for the first lines")

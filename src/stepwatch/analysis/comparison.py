@@ -23,7 +23,7 @@ from stepwatch.units import MS, Interval, interval_json
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
-Verdict = Literal["faster", "slower", "same", "unknown"]
+Verdict = Literal["faster", "slower", "same", "not_comparable"]
 SIDES = ("A", "B")
 PARTS = ("step", "eval", "checkpoint", "compile")
 _PERCENT = re.compile(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
@@ -63,9 +63,9 @@ class Comparison:
     """Whether iterations of different size were made comparable by their tokens."""
     parts: tuple[ComparedCost, ...]
     changed: tuple[Changed, ...]
-    verdict: Verdict = "unknown"
+    verdict: Verdict = "not_comparable"
     doubts: tuple[Message, ...] = ()
-    """Why nothing can be told: then the verdict is unknown, and the ratio no claim."""
+    """Why nothing can be told: then they are not comparable, and the ratio no claim."""
     reasons: tuple[Message, ...] = ()
     notes: tuple[Message, ...] = ()
     """What was taken for granted, left out or chosen."""
@@ -131,7 +131,7 @@ def compare(
     doubts = tuple(_doubts(found))
     verdict: Verdict = "same"
     if doubts:
-        verdict = "unknown"
+        verdict = "not_comparable"
     elif _printed(found.ratio.low) > 1:
         verdict = "slower"
     elif _printed(found.ratio.high) < 1:
@@ -314,7 +314,7 @@ def comparison_json(c: Comparison) -> dict[str, object]:
             for name, a in c.named
         ],
         "ratio": interval_json(c.ratio),
-        "per_token": c.per_token, "verdict": c.verdict, "limit": c.limit, "failed": c.failed,
+        "per_token": c.per_token, "limit": c.limit, "failed": c.failed,
         "parts": {
             part.name: {
                 "before_s": interval_json(part.before), "after_s": interval_json(part.after),

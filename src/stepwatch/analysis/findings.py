@@ -14,7 +14,17 @@ from stepwatch.analysis.statistics import median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
-from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Floats, Ints, Timing, UnreadLines
+from stepwatch.run import (
+    IMPOSSIBLE_MFU,
+    SENTINEL_MFU,
+    Fault,
+    FaultKind,
+    Floats,
+    Ints,
+    Run,
+    Timing,
+    UnreadLines,
+)
 from stepwatch.units import TERA
 
 if TYPE_CHECKING:
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
 INFO, NOTICE, WARNING = "info", "notice", "warning"
 
 SLEEP_RATIO = 50.0
+SPREAD_RATIO, LEAST_SPREAD_ROWS = 1.5, 20  # p95 over p5; steady public runs stay below 1.3
+PUBLISHED_PARAMS = 100e6  # of the smallest models among the runs behind the normal MFU of a card
 
 
 class Finding(NamedTuple):
@@ -251,6 +263,20 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
     yield Finding("regime_change", NOTICE, text)
 
 
+def uneven_steps(a: Analysis) -> Iterator[Finding]:
+    """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
+    if a.step_spread_s is None or a.run.traits.schedules or a.run.traits.rounds_times:
+        return
+    low, high = a.step_spread_s
+    if low > 0 and high > SPREAD_RATIO * low:
+        facts = {"low": low, "mid": median(a.run.iterations.time_s[a.phases.normal]), "high": high}
+        text = Message(
+            "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
+            facts,
+        )
+        yield Finding("uneven_steps", NOTICE, text)
+
+
 def drift(a: Analysis) -> Iterator[Finding]:
     change = a.regimes.drift
     if change is None:
@@ -387,6 +413,21 @@ def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
         yield Finding("speed_is_normal", INFO, text)
 
 
+def low_mfu(a: Analysis) -> Iterator[Finding]:
+    """Far below what others reach on this card, where the model is too large to be slow by its size."""
+    t, normal = a.throughput, a.throughput.normal_mfu
+    n_params = a.run.settings.number("n_params") or (a.run.flops_per_token or 0.0) / 6
+    if normal is None or t.mfu is None or t.gpu is None or a.expected is not None or n_params < PUBLISHED_PARAMS:
+        return
+    facts = {"mfu": t.mfu, "gpu": t.gpu.name, "low": normal.low, "high": normal.high}
+    if t.mfu < normal.low / 2:
+        text = Message(
+            "The normal iterations use {mfu:pct} of a {gpu:word}; {low:pct} to {high:pct} is usual for models of this size. Either the card is another one, or it waits: for other cards over a slow link, for data, for another job, or micro-batches are too small.",
+            facts,
+        )
+        yield Finding("low_mfu", WARNING, text)
+
+
 def few_iterations(a: Analysis) -> Iterator[Finding]:
     """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes."""
     numbers = a.run.iterations.number[a.phases.normal]
@@ -437,23 +478,30 @@ def loss_nan(a: Analysis) -> Iterator[Finding]:
     yield Finding("loss_nan", WARNING, text)
 
 
+def cause_of_end(run: Run) -> Fault | None:
+    """Why the process ended, where lines behind its last iteration say so; the others of them follow from it."""
+    rows = run.iterations
+    last = int(rows.line[-1]) if len(rows) else -1
+    end = run.settings.count("max_iters")
+    done = len(rows) > 0 and end is not None and int(rows.number[-1]) >= end
+    # A process that has done its work may be killed or lose its ranks while it ends.
+    ignored = {FaultKind.INTERRUPTED, FaultKind.KILLED, FaultKind.NCCL} if done else set()
+    faults = (fault for fault in run.faults if fault.line > last and fault.kind not in ignored)
+    order = list(FaultKind)
+    return min(faults, key=lambda fault: (order.index(fault.kind), fault.line), default=None)
+
+
 def ended_early(a: Analysis) -> Iterator[Finding]:
-    last, end = int(a.run.iterations.number[-1]), a.run.settings.count("max_iters")
-    last_line = int(a.run.iterations.line[-1])
-    fault = next((fault.kind for fault in reversed(a.run.faults) if fault.line > last_line), None)
-    facts = {"last": last, "end": end}
-    if fault == "interrupted":
-        text = Message("The run was interrupted by hand after iteration {last:n}.", facts)
-    elif fault == "out of memory":
-        text = Message("The run ran out of memory after iteration {last:n}.", facts)
-    elif fault == "killed":
-        text = Message("The run was killed after iteration {last:n}.", facts)
-    elif fault == "traceback" and (end is None or last < end):
-        text = Message("The run ended with an error after iteration {last:n}.", facts)
-    else:
+    fault = cause_of_end(a.run)
+    if fault is None:
         return
-    severity = NOTICE if fault == "interrupted" else WARNING
-    yield Finding("ended_early", severity, text)
+    text = {
+        FaultKind.INTERRUPTED: Message("The run was interrupted by hand after iteration {last:n}."),
+        FaultKind.OUT_OF_MEMORY: Message("The run ran out of memory after iteration {last:n}."),
+        FaultKind.KILLED: Message("The run was killed after iteration {last:n}."),
+    }.get(fault.kind, Message("The run ended with an error after iteration {last:n}."))
+    severity = NOTICE if fault.kind is FaultKind.INTERRUPTED else WARNING
+    yield Finding("ended_early", severity, text._replace(params={"last": int(a.run.iterations.number[-1])}))
 
 
 def averaged_times(a: Analysis) -> Iterator[Finding]:
@@ -494,8 +542,8 @@ def only_begun(a: Analysis) -> Iterator[Finding]:
 
 # In the order in which they are said.
 RULES: tuple[Rule, ...] = (
-    first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, drift, warm_up,
-    ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
-    few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, impossible_figures, loss_nan,
+    first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, uneven_steps, drift,
+    warm_up, ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
+    few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu, impossible_figures, loss_nan,
     ended_early, averaged_times, lines_without_time,
 )  # fmt: skip

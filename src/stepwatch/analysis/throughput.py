@@ -12,9 +12,11 @@ from stepwatch.analysis.costs import Costs
 from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
+from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Run
 from stepwatch.settings import ModelShape, flops_per_token
+from stepwatch.units import Interval
 
 if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
@@ -36,6 +38,8 @@ class Throughput:
     peak_flops: float | None = None
     peak_dtype: str | None = None
     mfu: float | None = None
+    normal_mfu: Interval | None = None
+    """What others reach on this card."""
     reported_mfu: float | None = None
     possible: bool = True
     """False where the card cannot do what the times would need, boost clock included."""
@@ -78,6 +82,7 @@ def find_throughput(
         peak_flops=peak or None,
         peak_dtype=dtype,
         mfu=achieved / peak if achieved and peak else None,
+        normal_mfu=normal_mfu(gpu) if gpu is not None else None,
         reported_mfu=float(real[-1]) if len(real) else None,
         possible=not (achieved and limit and achieved > limit),
         cards=cards,

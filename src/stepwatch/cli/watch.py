@@ -17,7 +17,7 @@ import click
 from stepwatch.answers import shown
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.commands import options_of, speaking, typed
 from stepwatch.errors import NoIterations, UnknownGpu
 from stepwatch.gpus.driver import Sensors
 from stepwatch.i18n import say
@@ -99,7 +99,7 @@ class Watching:
     ) -> None:
         self._source = open_log(log, tee=_pass_on if tee else None, once=once)
         self._known, self._display, self._alerts = known, display, alerts
-        self._interval_s, self._name, self._clock = interval_s, shown(log), clock
+        self._interval_s, self._name, self._clock, self._log = interval_s, shown(log), clock, log
         self._live = Live(self._source.name, known.analyse)
 
     def once(self) -> None:
@@ -124,7 +124,7 @@ class Watching:
         if not runs:
             raise NoIterations(Message("no iteration found in the log"))
         report = replace(explain_runs(runs, self._known), inputs=(self._name,))
-        view = View(colour=self._display.colour)
+        view = View(colour=self._display.colour, typed=typed((self._log,)))
         self._display.write(str(render(report, "terminal", self._display.language, view)))
         self._alerts.close()
 

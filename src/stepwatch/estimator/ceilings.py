@@ -8,9 +8,9 @@ import re
 from functools import cache
 from typing import Literal, NamedTuple
 
-from stepwatch.estimator.constants import ANCHORS, PEAK_SHARES, SHARED_PIPES_SINCE, SLOPE
+from stepwatch.estimator.constants import ANCHORS, PEAK_SHARES, PUBLISHED_OF_CEILING, SHARED_PIPES_SINCE, SLOPE
 from stepwatch.gpus import Gpu, gpus
-from stepwatch.units import TERA
+from stepwatch.units import TERA, Interval
 
 _MEMORY = re.compile(r" \d+GB$")
 _HALF = {"float16": "bfloat16", "bfloat16": "float16"}
@@ -38,6 +38,13 @@ def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
         (flops for other, flops in _ceilings(gpu.architecture, dtype) if _surpasses(gpu, other)), default=0.0
     )
     return own._replace(flops=max(own.flops, inferior))
+
+
+def normal_mfu(gpu: Gpu) -> Interval | None:
+    """What nine of ten published runs of models over 100M parameters reach of the peak of this card."""
+    peak, dtype = gpu.peak_flops()
+    ceiling = matmul_ceiling(gpu, dtype) if peak and dtype else None
+    return None if ceiling is None or not peak else PUBLISHED_OF_CEILING.scaled(ceiling.flops / peak)
 
 
 @cache

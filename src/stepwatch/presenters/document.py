@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.messages import Message
 from stepwatch.settings import KINDS
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
+    from stepwatch.presenters.run_sentences import PartRow
     from stepwatch.presenters.vega import Plot
     from stepwatch.run import Floats, Ints
 
@@ -42,11 +43,22 @@ Cell = tuple[Message, ...]
 
 
 @dataclass(frozen=True)
+class Badge:
+    """A verdict in one word, with a sign that needs no colour."""
+
+    sign: str
+    word: Message
+    tone: str
+    """bad, poor, good or open."""
+
+
+@dataclass(frozen=True)
 class Headline:
     """The answer; a second paragraph is less prominent."""
 
     paragraphs: tuple[tuple[Message, ...], ...]
     alarm: bool = False
+    badge: Badge | None = None
     priority: int | None = ALWAYS
 
 
@@ -72,11 +84,29 @@ class Bullets:
     items: tuple[Text, ...]
 
 
+class Figure(NamedTuple):
+    """One figure, and what it is to be read against."""
+
+    label: Message
+    value: Message
+    note: Message | None = None
+
+
 @dataclass(frozen=True)
 class Figures:
-    """The few figures that most readers came for. They repeat what the sections say: only a page shows them."""
+    """The few figures that most readers came for."""
 
-    items: tuple[tuple[Message, Message], ...]
+    items: tuple[Figure, ...]
+    priority: int | None = None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """All the time of a run as one bar of its parts."""
+
+    name: str
+    parts: tuple[PartRow, ...]
+    priority: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +211,7 @@ class Progress:
     priority: int | None = ALWAYS
 
 
-Block = Headline | Text | Bullets | Figures | Table | Labelled | Code | Command | Quoted | Chart | Progress
+Block = Headline | Text | Bullets | Figures | Shares | Table | Labelled | Code | Command | Quoted | Chart | Progress
 
 
 @dataclass(frozen=True)
@@ -201,6 +231,8 @@ class Section:
     """Below the first screen, whatever priorities its blocks have."""
     prompt: bool = False
     """For a reader at a prompt alone: what to type next."""
+    folded: bool = False
+    """Of interest to few: a page shows its heading until it is opened."""
     asked: bool = False
     """Asked for by an option: shown whole, below the first screen too."""
 
@@ -249,6 +281,8 @@ def _holds_anything(block: Block) -> bool:
             return bool(block.rows)
         case Bullets() | Labelled() | Figures():
             return bool(block.items)
+        case Shares():
+            return any(part.share > 0 for part in block.parts)
         case Code(text=content) | Command(arguments=content):
             return bool(content)
     return True

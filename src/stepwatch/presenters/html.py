@@ -35,7 +35,7 @@ _TEXTS = {
     "zoom_in": Message("Zoom in"),
     "zoom_out": Message("Zoom out"),
     "zoom_all": Message("Whole run"),
-    "zoom_hint": Message("Drag to move; Ctrl and the wheel zoom."),
+    "zoom_hint": Message("Drag to move; pinch, or Ctrl and the wheel, to zoom."),
 }
 
 
@@ -54,6 +54,10 @@ def body_of(
     reword: Callable[[Message], Message] = lambda message: message,
 ) -> Body:
     """`static` False leaves the drawings for paper out: a page with the engine may do without."""
+    from markupsafe import Markup
+
+    from stepwatch.presenters.bar_charts import stacked_bar
+
     specs: dict[str, Spec] = {}
 
     def said(found: str | Message | Iterable[Message], between: str = " ") -> str:
@@ -68,10 +72,9 @@ def body_of(
         if plot is None:
             return None
         specs[chart.name] = plot.spec
-        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": "params" in plot.spec}
+        zooms = any(param["name"] == "zoom_i" for param in plot.spec.get("params", ()))
+        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
         if static and chart.draw is not None:
-            from markupsafe import Markup
-
             from stepwatch.presenters.pictures import svg
 
             shown["still"] = Markup(svg(chart.draw(language, True) or plot, f"{language}-{chart.name}"))
@@ -85,6 +88,7 @@ def body_of(
         title=title_of(document, language),
         said=said,
         drawn=drawn,
+        shares=lambda block: Markup(stacked_bar(block.parts, f"{language}-{block.name}", language)),
         most=MOST_SECTIONS_ALIKE,
         more=Message("… and {count:n} more.", {"count": left_out}) if left_out else None,
     )
@@ -107,7 +111,7 @@ def title_of(document: doc.Document, language: str) -> str:
 def style() -> str:
     """The stylesheet of a body, and of the whole page around it."""
     swaps = "\n".join(
-        f'  .still [fill="{light}"] {{ fill: {dark}; }} .still [stroke="{light}"] {{ stroke: {dark}; }}'
+        f'  .report svg [fill="{light}"] {{ fill: {dark}; }} .report svg [stroke="{light}"] {{ stroke: {dark}; }}'
         for light, dark in vega.DARK.items()
     )
     return f"{_file('report.css')}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"

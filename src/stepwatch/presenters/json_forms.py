@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from stepwatch.estimator.simulate import Simulated
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.calibration import Calibration, calibration_json
 from stepwatch.i18n import clean, say
+from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
 from stepwatch.presenters.run_json import SCHEMA, run_json
@@ -21,6 +23,7 @@ from stepwatch.units import Interval, interval_json
 
 if TYPE_CHECKING:
     from stepwatch.presenters import Answer
+    from stepwatch.verdict import Verdict
 
 ADVICE_SCHEMA = "stepwatch.advice/1"
 CARDS_SCHEMA = "stepwatch.gpus/1"
@@ -33,11 +36,14 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
         document = {"schema": SCHEMA, "language": language, "runs": runs}
     elif isinstance(answer, PlanReport):
         said = {"language": language, "remarks": [say(remark, language) for remark in answer.remarks]}
-        document = {**plan_json(answer.plan), "advice": _advice_list(answer.advice, language), **said}
+        advice = _advice_list(answer.advice, language)
+        document = {**plan_json(answer.plan), "verdict": _plan_verdict(answer, language), "advice": advice, **said}
     elif isinstance(answer, AdviceReport):
         document = _advice(answer, language)
     elif isinstance(answer, Comparison):
-        document = {**comparison_json(answer), "language": language, "text": say(headline(answer), language)}
+        text = say(headline(answer), language)
+        document = {**comparison_json(answer), "verdict": _verdict(answer.verdict, text)}
+        document |= {"language": language, "text": text}
         for name in ("doubts", "reasons", "notes"):
             document[name] = [say(message, language) for message in getattr(answer, name)]
     elif isinstance(answer, Calibration):
@@ -50,7 +56,8 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
 
 def _run(report: Report, run: RunReport, language: str, *, iterations: bool, with_lines: bool) -> dict[str, Any]:
     analysis = run.analysis
-    texts: dict[str, list[dict[str, Any]]] = {
+    texts: dict[str, Any] = {
+        "verdict": _run_verdict(run.verdict, language),
         "findings": [
             {"code": finding.code, "severity": finding.severity, "text": say(finding.message, language)}
             for finding in (*report.remarks, *analysis.findings)
@@ -60,6 +67,50 @@ def _run(report: Report, run: RunReport, language: str, *, iterations: bool, wit
     if with_lines:
         texts["unread"] = [{"line": unread.line + 1, "text": clean(unread.text)} for unread in analysis.run.unread]
     return run_json(analysis, texts, iterations=iterations)
+
+
+def _verdict(
+    status: str,
+    text: str,
+    *,
+    because: Sequence[str] = (),
+    remedy: str | None = None,
+    saves_s: Interval | None = None,
+    line: int | None = None,
+) -> dict[str, Any]:
+    """The same keys for a run, a plan and a comparison."""
+    return {
+        "status": status,
+        "text": text,
+        "because": list(because),
+        "remedy": remedy,
+        "saves_s": interval_json(saves_s),
+        "line": line,
+    }
+
+
+def _run_verdict(verdict: Verdict, language: str) -> dict[str, Any]:
+    return _verdict(
+        verdict.status.value,
+        say(verdict.text, language),
+        because=verdict.because,
+        remedy=say(verdict.remedy, language) if verdict.remedy is not None else None,
+        saves_s=verdict.saves_s,
+        line=verdict.line,
+    )
+
+
+def _plan_verdict(answer: PlanReport, language: str) -> dict[str, Any]:
+    plan, first = answer.plan, next(iter(answer.advice.advice), None)
+    claimed = plan.claim is not None and plan.claim.verdict == "impossible"
+    status = "impossible" if claimed else {True: "fits", False: "does_not_fit", None: "unknown"}[plan.fits]
+    said = (*plan_sentences.verdict(plan), plan_sentences.headline(plan))
+    return _verdict(
+        status,
+        " ".join(say(message, language) for message in said),
+        remedy=say(first.what, language) if first is not None else None,
+        saves_s=first.saves_s if first is not None else None,
+    )
 
 
 def _advice(answer: AdviceReport, language: str) -> dict[str, Any]:

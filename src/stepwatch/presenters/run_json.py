@@ -52,7 +52,7 @@ def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, iterations: bool) -> dict[str, Any]:
+def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) -> dict[str, Any]:
     """One entry of `runs`; `texts` holds the sentences, already in the reader's language."""
     settings, origins = settings_json(analysis)
     costs, goodput, forecast = analysis.costs, analysis.goodput, analysis.forecast
@@ -71,6 +71,7 @@ def run_json(analysis: Analysis, texts: Mapping[str, list[dict[str, Any]]], *, i
             "checkpoint_s": interval_json(costs.checkpoint_s),
             "compile_s": interval_json(costs.compile_s),
             "eval_and_checkpoint_s": interval_json(costs.pair_s),
+            "step_spread_s": analysis.step_spread_s and dict(zip(("p5", "p95"), analysis.step_spread_s, strict=True)),
             "how": dict(costs.how),
         },
         "throughput": _throughput_json(analysis),

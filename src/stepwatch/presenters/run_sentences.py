@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,11 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, Table, cells, time, time_range
+from stepwatch.presenters.document import STEP, Figure, Table, cells, time, time_range
 from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.report import RunReport
 
 SMALLEST_SHOWN = 0.0005
 
@@ -42,6 +45,11 @@ MARKS = {
     "c": (Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT),
     "0": (Phase.FIRST,),
 }
+PART_MARKS = {
+    "step": "█", "data": "d", "eval": "e", "checkpoint": "c", "pair": "c", "compile": "0", "warm-up": "0",
+    "stall": "!", "unexplained": "?",
+}  # fmt: skip
+"""The characters of a bar: those of the chart, so that one legend is learned."""
 UNKNOWN = Message("–")
 
 
@@ -68,97 +76,6 @@ def run_state(a: Analysis) -> Message:
     if a.forecast.max_iters is not None:
         return Message("not finished")
     return Message("length unknown")
-
-
-# --- the answer in one sentence ---------------------------------------------------------------------------------
-
-
-def headline(a: Analysis) -> Message:
-    facts: dict[str, Any] = {
-        "step": a.costs.step_s.mid,
-        "most": a.costs.step_s,
-        "interval": a.phases.eval_interval,
-        "period": a.phases.periodic,
-        "count": int(a.phases.of(Phase.STALL).sum()),
-        "lost": a.goodput.parts_s["stall"],
-        "share": share_of(a, "stall"),
-    }
-    codes = {finding.code for finding in a.findings}
-    alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
-    if a.expected is not None and a.throughput.gpu is not None and len(a.run.iterations) < 2:
-        facts |= {"step": a.expected.step_s, "gpu": a.throughput.gpu.name}
-        text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.")
-        if len(a.run.iterations):
-            text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.")
-    elif not step_known(a):
-        text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.")
-        if alone or saving:
-            text = Message(
-                "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}."
-            )
-        elif len(a.run.iterations) == 1:
-            text = Message("The log has a single iteration: it does not show what a normal one takes.")
-    elif codes & {"late_data", "late_ranks"} and not codes & {"stall", "sleep", "periodic_slowness"}:
-        text = Message("A normal iteration takes {step:time}. The slow ones waited for their data or for another rank.")
-    elif facts["share"] > 0.03:  # of the wall time; less does not make the headline
-        on_period_s = 0.0
-        if a.phases.periodic is not None:
-            rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
-            on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
-        text = Message(
-            "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
-        )
-        if 2 * on_period_s > facts["lost"]:
-            facts["share"] = on_period_s / a.goodput.wall_s
-            text = Message(
-                "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why."
-            )
-    elif len(a.regimes.regimes) > 1:
-        levels = [regime.step_s for regime in a.regimes.regimes]
-        facts = {"fast": min(levels), "slow": max(levels)}
-        text = Message(
-            "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst."
-        )
-        if a.run.traits.schedules:
-            text = Message(
-                "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended."
-            )
-    elif (alone or saving) and not a.run.evaluations:
-        text = Message("A normal iteration takes {step:time}. The slow ones look like evaluations.")
-        if a.phases.eval_interval is not None:
-            text = Message(
-                "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
-            )
-    elif saving and alone:
-        text = Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault."
-        )
-    elif saving:
-        text = Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault."
-        )
-    elif alone:
-        text = Message(
-            "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
-        )
-    elif a.phases.of(Phase.CHECKPOINT).any():
-        text = Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.")
-    elif a.phases.periodic is not None:
-        text = Message(
-            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
-        )
-    elif facts["count"]:
-        return Message(
-            "A normal iteration takes {step:time}. One was slow, and the log does not say why.",
-            facts,
-            "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
-            facts["count"],
-        )
-    elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
-        text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
-    else:
-        text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
-    return text._replace(params=facts)
 
 
 # --- what each part costs ---------------------------------------------------------------------------------------
@@ -241,6 +158,54 @@ def time_by_part(a: Analysis) -> Table:
     """Without what nothing tells of, which has no share."""
     rows = ((row.name, time(row.seconds), share_text(row.share)) for row in part_rows(a) if not math.isnan(row.share))
     return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", cells(rows))
+
+
+# --- the strip of figures ---------------------------------------------------------------------------------------
+
+
+def figures(run: RunReport) -> Iterator[Figure]:
+    """Step with its spread, MFU with what is usual, overhead, and when it ends or how long it took."""
+    a, t = run.analysis, run.analysis.throughput
+    if step_known(a) and len(a.run.iterations):
+        note = None
+        if a.step_spread_s is not None:
+            low, high = a.step_spread_s
+            note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
+        yield Figure(Message("Step"), time(a.costs.step_s.mid), note)
+    if t.mfu is not None and t.possible and t.gpu is not None:
+        facts: dict[str, Any] = {"gpu": t.gpu.name, "normal": t.normal_mfu}
+        note = Message("of the {gpu:word}", facts)
+        if t.normal_mfu is not None:
+            facts |= {"low": t.normal_mfu.low, "high": t.normal_mfu.high}
+            note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct})", facts)
+        yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
+    if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
+        yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
+    elif t.achieved_flops is not None and math.isfinite(t.achieved_flops):
+        yield Figure(Message("Speed"), Message("{achieved:tflops}", {"achieved": t.achieved_flops}))
+    if step_known(a) and a.goodput.wall_s > 0:
+        share = {"share": 1 - share_of(a, "step")}
+        yield Figure(Message("Overhead"), Message("{share:pct}", share), Message("of the time is no training step"))
+    if a.goodput.iterations:
+        facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
+        note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)
+        yield Figure(Message("Took"), time(a.goodput.wall_s), note)
+    left = a.forecast.remaining_s
+    if left is None or a.forecast.done:
+        thousand = a.forecast.per_thousand_s
+        if not a.forecast.done and thousand is not None and step_known(a):
+            more = {"thousand": thousand, "count": 1000}
+            yield Figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
+    elif run.ends_s is None:
+        yield Figure(Message("Left"), time_range(left), Message("once it runs again"))
+    else:
+        clock = {"ends": run.ends_s.mid}
+        yield Figure(Message("Left"), time_range(left), Message("ends about {ends:clock}", clock))
+
+
+def all_fine(checked: Sequence[Message]) -> Message:
+    """In one line."""
+    return Message("Checked and fine: {all:said}.", {"all": tuple(checked)})
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -36,6 +37,7 @@ _MARKS = {
     "info": ("·", "dim"),
     "news": ("·", "green"),
 }
+_TONES = {"bad": "bold red", "poor": "bold yellow", "good": "bold green", "open": "bold"}
 _STYLES = {"lead": "bold", "aside": "dim"}
 _DONE, _AHEAD = "━", "─"
 # Groups of the first screen that follow each other without an empty line.
@@ -101,8 +103,8 @@ class TerminalWriter:
         for place, item in enumerate(items):
             lines += [Line()] if place in gaps else []
             if isinstance(item.block, doc.Chart) and item.block.points is not None:
-                lines += self._chart(item.block.points, height)
-                lines += item.lines[LEAST_CHART_HEIGHT + 2 :]
+                least = len(self._chart(item.block.points, LEAST_CHART_HEIGHT))
+                lines += [*self._chart(item.block.points, height), *item.lines[least:]]
             else:
                 lines += item.lines
         asked = (section for section in document.sections if section.asked)
@@ -127,8 +129,8 @@ class TerminalWriter:
                 item.lines = self._text(block, block.brief or block.messages, marked=item.group == "remark")
             elif isinstance(block, doc.Table):
                 item.lines = self._table(block, block.shown)
-            elif isinstance(block, doc.Chart):
-                item.lines = [Line()] * (LEAST_CHART_HEIGHT + 2)  # drawn when its height is known
+            elif isinstance(block, doc.Chart) and block.points is not None:
+                item.lines = self._chart(block.points, LEAST_CHART_HEIGHT)  # drawn anew when its height is known
             else:
                 item.lines = self._block(block)
             following = items[place + 1].group if place + 1 < len(items) else None
@@ -173,7 +175,10 @@ class TerminalWriter:
             case doc.Headline():
                 first, *others = block.paragraphs
                 style = "bold red" if block.alarm else "bold"
-                return [*self._paragraph(first, style), *(line for other in others for line in self._paragraph(other))]
+                badge = block.badge
+                marked = [] if badge is None else [Line(f"{badge.sign} {self._said([badge.word])}", _TONES[badge.tone])]
+                lines = (line for other in others for line in self._paragraph(other))
+                return [*marked, *self._paragraph(first, style), *lines]
             case doc.Text():
                 return self._text(block, block.messages, marked=block.kind in ("warning", "notice"))
             case doc.Bullets():
@@ -183,10 +188,10 @@ class TerminalWriter:
             case doc.Labelled():
                 said = [(self._said([label]), self._said(texts), alarm) for label, texts, alarm in block.items]
                 indent = max((len(label) for label, _, _ in said), default=0) + 2
-                lines: list[Line] = []
+                rows: list[Line] = []
                 for label, text, alarm in said:
-                    lines += self._labelled(label, text, indent, "bold red" if alarm else "bold")
-                return lines
+                    rows += self._labelled(label, text, indent, "bold red" if alarm else "bold")
+                return rows
             case doc.Code():
                 removed = "-" if block.language == "diff" else None
                 return [
@@ -209,7 +214,12 @@ class TerminalWriter:
             case doc.Progress():
                 return list(self._progress(block))
             case doc.Figures():
-                return []
+                labelled_rows = ((item.label, tuple(filter(None, item[1:])), False) for item in block.items)
+                return self._block(doc.Labelled(tuple(labelled_rows))) if block.priority is not None else []
+            case doc.Shares():
+                from stepwatch.presenters.text_chart import stacked_bar  # and numpy: other answers need none
+
+                return stacked_bar(block.parts, self.language, self.width)[:1]  # the table below it is its legend
 
     # --- lines ----------------------------------------------------------------------------------------------
 
@@ -234,7 +244,7 @@ class TerminalWriter:
         """On one line where it fits; else continued as a shell reads it."""
         lines = [arguments[0]]
         for argument in arguments[1:]:
-            if len(lines[-1]) + len(argument) + 6 > self.width:
+            if len(lines[-1]) + len(argument) + 6 > self.width and sys.platform != "win32":  # cmd.exe has no such sign
                 lines[-1] += " \\"
                 lines.append("  " + argument)
             else:
@@ -254,7 +264,7 @@ class TerminalWriter:
             cells = [self._said(cell, " + ") for cell in table.rows[place]]
             if table.marks:
                 cells.insert(-1, table.marks[place])
-            mark_style = MARK_STYLES[table.marks[place]] if table.marks else ""
+            mark_style = MARK_STYLES.get(table.marks[place], "") if table.marks else ""
             rows.append(Row(cells, "bold" if place == table.strong else "", mark_style))
         if table.fit is not None:
             fit = table.fit
@@ -293,7 +303,7 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
             case doc.Bullets():
                 items = (replace(item, kind=item.kind or "info") for item in block.items)
                 yield from (_Item("remark", name, item, item.priority) for item in items if item.priority is not None)
-            case doc.Chart(points=None) | doc.Figures() | doc.Code() | doc.Quoted():
+            case doc.Chart(points=None) | doc.Code() | doc.Quoted():
                 pass
             case _ if block.priority is not None:
                 yield _Item(_group(block), name, block, block.priority)
@@ -306,7 +316,7 @@ def _group(block: doc.Block) -> str:
     match block:
         case doc.Headline() | doc.Progress():
             return "answer"
-        case doc.Labelled():
+        case doc.Labelled() | doc.Figures():
             return "row"
         case doc.Text():
             if block.kind in _MARKS:
@@ -316,13 +326,15 @@ def _group(block: doc.Block) -> str:
 
 
 def _in_screen_order(candidates: Iterable[_Item]) -> list[_Item]:
-    """As in the document, but for remarks: they follow the labelled rows, the most pressing first."""
+    """As in the document, but for remarks: together, behind the labelled rows, the most pressing first."""
     items = list(candidates)
     last = max((place for place, item in enumerate(items) if item.group == "row"), default=None)
     if last is None:
         return items
+    first = next((place for place, item in enumerate(items) if item.group == "remark"), 0)
+    begin = max(first, last + 1)
     remarks = sorted((item for item in items if item.group == "remark"), key=lambda item: item.priority)
-    before, after = ([i for i in part if i.group != "remark"] for part in (items[: last + 1], items[last + 1 :]))
+    before, after = ([i for i in part if i.group != "remark"] for part in (items[:begin], items[begin:]))
     return [*before, *remarks, *after]
 
 

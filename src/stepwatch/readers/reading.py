@@ -81,7 +81,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
             line += block.count(b"\n") + (not block.endswith(b"\n"))
             begin = end
         reader.finish(line, records)
-        return assemble(records, reader, source.name)
+        return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name))
     finally:
         if collects:
             gc.enable()
@@ -89,9 +89,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if not source.text or source.text.isspace():
-        raise NoIterations(
-            Message("the log is empty"), Message("give a log file, or paste the log with: stepwatch -")
-        )
+        raise NoIterations(Message("the log is empty"), Message("give a log file, or paste the log with: stepwatch -"))
     name = format_name or detect(source)
     if name is None:
         raise nothing_found(source)
@@ -161,9 +159,9 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     return ()
 
 
-def place_of_line(text: bytes, line: int) -> int:
-    """Where a line begins."""
-    begin, size = 0, 1 << 16
+def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
+    """Where a line begins, the one at `begin` being line 0."""
+    size = 1 << 16
     while line > 0:
         found = text.count(b"\n", begin, begin + size)
         if found < line and begin + size < len(text):

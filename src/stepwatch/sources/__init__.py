@@ -46,6 +46,8 @@ class Source(NamedTuple):
     text: bytes
     beside: tuple[Source, ...] = ()
     """Files that tell more of the run than its log does."""
+    written_s: float | None = None
+    """When the file was last written to."""
 
 
 def from_text(text: str, name: str = "-") -> Source:
@@ -120,7 +122,9 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
 
 def _opened(path: str, limit: int) -> Source:
     with open(path, "rb") as stream:
-        return Source(printable(os.path.basename(path)), normalise(read_bytes(stream, limit)))
+        text = normalise(read_bytes(stream, limit))
+        written_s = os.fstat(stream.fileno()).st_mtime
+        return Source(printable(os.path.basename(path)), text, written_s=written_s)
 
 
 def _with_ranks(source: Source, path: str, limit: int) -> Source:

@@ -55,7 +55,9 @@ WORDS = {
     "claim_hint": Message("A figure that somebody promised: 100ms for an iteration, 20min for the run, 2M-tokens/s."),
     "path": Message("Path of the log on this machine"),
     "path_hint": Message("It may grow, and need not be there yet."),
-    "nothing_allowed": Message("This page may not read any directory. Whoever starts it allows one, with the option “allow”."),
+    "nothing_allowed": Message(
+        "This page may not read any directory. Whoever starts it allows one, with the option “allow”."
+    ),
     "answer": Message("Answer"),
     "save_as": Message("Save as"),
     "working": Message("Working …"),

@@ -87,7 +87,7 @@ def test_one_row_is_never_more_than_noise() -> None:
     many = of_times(*(100 + at % 3 for at in range(40)))
     for one, other in ((of_times(100), of_times(107)), (of_times(50), many), (many, of_times(300))):
         found = compare(one, other, limit=0.05)
-        assert found.verdict == "unknown"
+        assert found.verdict == "not_comparable"
         assert not found.failed
         assert "only one normal iteration" in said(found.doubts)
         assert "not judged" in said(certainty(found))
@@ -98,7 +98,7 @@ def test_steps_of_unknown_size_are_not_compared() -> None:
     told, untold = of_times(*[100.0, 101.0] * 20), of_times(*[190.0, 191.0] * 20, tokens=None, name="b.log")
     for one, other, side in ((told, untold, "B"), (untold, told, "A")):
         found = compare(one, other, limit=0.05)
-        assert (found.verdict, found.failed) == ("unknown", False)
+        assert (found.verdict, found.failed) == ("not_comparable", False)
         assert f"--set {side}:tokens_per_iter" in said(found.doubts)
     double = of_times(*[190.0, 191.0] * 20, tokens=32768, name="b.log")
     assert compare(told, double).verdict == "faster"
@@ -124,7 +124,7 @@ def test_times_that_mean_different_things_give_no_verdict() -> None:
     base = analysed(BASE)
     step = timed(analysed(replace(BASE, step_s=0.5)), Timing.SPANS_STEP, frozenset())
     found = compare(base, step, names=("one", "two"), limit=0.05)
-    assert (found.verdict, found.failed) == ("unknown", False)
+    assert (found.verdict, found.failed) == ("not_comparable", False)
     assert "In “one” a time covers a whole iteration." in said(found.doubts).replace("{", "")
     assert "evaluations and checkpoints" in said(found.doubts)
 

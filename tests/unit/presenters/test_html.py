@@ -27,13 +27,13 @@ from stepwatch.presenters import html as page
 from stepwatch.presenters.document import Bullets, Document, Headline, Section, Text
 from stepwatch.presenters.html import Body, body_of
 from stepwatch.presenters.run_answer import MOST_CHARTED_RUNS
-from stepwatch.presenters.run_sentences import headline
 from stepwatch.presenters.screen import held
 from stepwatch.readers import read
 from stepwatch.report import PlanReport, Report, RunReport
 from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_file, from_text
+from stepwatch.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 import itertools
@@ -51,7 +51,7 @@ VOID = {"meta", "input", "br", "img", "link", "hr"}
 def a_report(text: str, source: str = "train.log") -> Report:
     runs = read(from_text(text, source))
     analyses = [analyse(run, find_gpu("4070"), "user") for run in runs]
-    return Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
+    return Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a), verdict=judge(a)) for a in analyses))
 
 
 def a_plan(**settings: int | str) -> Plan:
@@ -163,7 +163,7 @@ def test_no_style_or_event_is_set_inside_an_element(seen: Seen) -> None:
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.log")), ids=lambda path: path.stem)
 def test_the_page_of_an_ordinary_log_is_below_two_megabytes(example: Path) -> None:
     analyses = [analyse(run) for run in read(from_file(str(example)))]
-    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
+    report = Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a), verdict=judge(a)) for a in analyses))
     text = whole_page(report, "en")
     assert len(text.encode()) < 2 * MIB
     Seen(text)
@@ -200,7 +200,7 @@ def hostile_report() -> Report:
         )
         for a in report.analyses
     )  # fmt: skip
-    runs = tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses)
+    runs = tuple(RunReport(analysis=a, advice=advice_on_log(a), verdict=judge(a)) for a in analyses)
     return replace(report, runs=runs, remarks=(finding,))
 
 
@@ -338,7 +338,7 @@ def test_the_keyboard_reaches_the_content_at_once(seen: Seen) -> None:
 
 def test_a_figure_is_not_parted_from_its_unit() -> None:
     report = a_report(a_log(CUT))
-    shown = say(headline(report.analyses[0]), "en")
+    shown = say(report.runs[0].verdict.text, "en")
     assert held(shown) != shown
     assert held(shown) in the_body("en").html
 

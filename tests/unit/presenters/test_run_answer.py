@@ -26,6 +26,7 @@ from stepwatch.run import Unread
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 from stepwatch.units import Interval
+from stepwatch.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.builders import Saves, Truth, a_log
@@ -61,7 +62,7 @@ def a_report(text: str, *, gpu: str | None = None, source: str = "train.log", **
 
 
 def of(*analyses: Analysis) -> Report:
-    return Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a)) for a in analyses))
+    return Report(runs=tuple(RunReport(analysis=a, advice=advice_on_log(a), verdict=judge(a)) for a in analyses))
 
 
 def on_terminal(report: Report, **options: bool) -> str:
@@ -89,7 +90,8 @@ def test_first_screen_fits_25_lines_of_80_columns(truth: Truth, gpu: str | None)
 
 def test_first_screen_answers_first_and_ends_with_a_command() -> None:
     lines = on_terminal(a_report(a_log(NO_HEADER))).splitlines()
-    assert lines[0].startswith("A normal iteration takes ")
+    assert lines[0] == "◆ Overhead"
+    assert lines[1].startswith("A normal iteration takes ")
     assert lines[-1].strip() == "stepwatch explain train.log --gpu 4070"
 
 
@@ -103,7 +105,7 @@ def test_next_command_asks_for_what_is_missing_and_keeps_what_was_given() -> Non
 
 
 def test_file_names_are_quoted_in_the_next_command() -> None:
-    assert "'a;b.log' --gpu" in on_terminal(a_report(a_log(NO_HEADER), source="a;b.log"))
+    assert '"a;b.log" --gpu' in on_terminal(a_report(a_log(NO_HEADER), source="a;b.log"))
     assert '"my run.log" --gpu' in on_terminal(a_report(a_log(NO_HEADER), source="my run.log"))
 
 
@@ -180,7 +182,7 @@ def _is_shown(key: str, cost: dict | None) -> bool:
 
 
 def first_words(text: str) -> str:
-    return say(sentences.headline(a_report(text).analyses[0]), "en").replace("\u00a0", " ")
+    return say(a_report(text).runs[0].verdict.text, "en").replace("\u00a0", " ")
 
 
 def _modded(slow: frozenset[int]) -> str:

@@ -29,6 +29,7 @@ from stepwatch.readers import read
 from stepwatch.report import PlanReport, Report, RunReport
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
+from stepwatch.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.builders import Saves, Truth, a_log
@@ -58,7 +59,7 @@ def a_plan(**settings: int) -> Plan:
 
 def charts_of(a: Analysis, language: str, *, most: int | None = None) -> tuple[Plot, ...]:
     """All charts that the document of a run holds; `most` is the number of points that one of them may have."""
-    found = plots(Report(runs=(RunReport(analysis=a, advice=None),)), language)
+    found = plots(Report(runs=(RunReport(analysis=a, advice=None, verdict=judge(a)),)), language)
     limited = times(a, language, most) if most is not None else None
     return tuple(limited if plot.name == "times" and limited is not None else plot for plot in found)
 

@@ -20,10 +20,11 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import Found, Line
 from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits, UnreadLines
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
@@ -54,13 +55,6 @@ _WHOLE_EVALUATION = Pattern(
 )
 _END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
-
-_FAULTS = (
-    (Pattern(r"\bKeyboardInterrupt\b|^stopped by (?:SIG|another rank)"), "interrupted"),
-    (Pattern(r"CUDA out of memory|OutOfMemoryError"), "out of memory"),
-    (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
-    (Pattern(r"^Traceback \(most recent call last\)"), "traceback"),
-)
 
 # Header lines: what they say, under which name, and whether they mark the start of a process.
 _HEADER = (
@@ -269,9 +263,9 @@ def _parse_line(line: str, number: int, records: Records) -> None:
         return
     if _read_own(rest, number, records):
         return
-    fault = next((kind for pattern, kind in _FAULTS if pattern.search(rest[:500])), None)
+    fault = fault_in(rest, prefix, number)
     if fault is not None:
-        records.events.append(Fault(line=number, kind=fault))
+        records.events.append(fault)
         return
     if _read_assignment(rest, number, records) or rest.startswith("#"):
         return

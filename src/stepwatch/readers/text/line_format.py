@@ -15,10 +15,11 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
 from stepwatch.readers.text.line import Line, value_of
 from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Fault, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
 COLUMNS: Mapping[str, tuple[str, float]] = {
     "time_us": ("time_s", 1e-6), "time_ms": ("time_s", 1e-3), "time_s": ("time_s", 1.0), "time_min": ("time_s", 60.0),
@@ -26,27 +27,16 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
     "tokens_per_s": ("reported_tokens_per_s", 1.0), "stamp_s": ("stamp_s", 1.0),
 }  # fmt: skip
 """The column of iterations that a field of a line goes to, and its unit in it."""
-_FAULTS = (
-    (Pattern(r"\bKeyboardInterrupt\b"), "interrupted"),
-    (Pattern(r"CUDA (?:\w+ )?(?:error: )?out of memory|OutOfMemoryError"), "out of memory"),
-    (Pattern(r"^(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO TIME LIMIT|oom-kill"), "killed"),
-    (Pattern(r"^Traceback \(most recent call last\)|^\[\w+ ERROR\] at file"), "traceback"),
-)
 _CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
-SURROUNDINGS = (
-    b"KeyboardInterrupt", b"out of memory", b"OutOfMemory", b"Killed", b"Terminated", b"SIGKILL", b"SIGTERM",
-    b"DUE TO TIME", b"oom-kill", b"Traceback (most", b" ERROR] at file", b"NVIDIA ", b"GeForce ", b"Tesla ",
-    b"Quadro ", b"Instinct ", b"TITAN ",
-)  # fmt: skip
-"""Letters of which every line has some that a fault or a card is read from."""
+_CARD_LETTERS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _TEXTS = ("any", "rest", "name", "word", "quoted")
 
 
-def read_surroundings(rest: str, number: int, records: Records) -> bool:
-    """What stands in any trainer's log: a sign that the process was stopped, the name of a card."""
-    kind = next((kind for pattern, kind in _FAULTS if pattern.search(rest[:500])), None)
-    if kind is not None:
-        records.events.append(Fault(line=number, kind=kind))
+def read_surroundings(rest: str, prefix: str, number: int, records: Records) -> bool:
+    """What stands in any trainer's log: a sign that the process ended, the name of a card."""
+    fault = fault_in(rest, prefix, number)
+    if fault is not None:
+        records.events.append(fault)
         return True
     if _CARD.search(rest[:300]):
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
@@ -139,7 +129,7 @@ class LineFormat:
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
         lines = (*self.evaluations, *self.checkpoints, *self.settings, *self.timeless, *self.own)
-        return tuple(dict.fromkeys((*self._marks, *(line.letters for line in lines), *SURROUNDINGS)))
+        return tuple(dict.fromkeys((*self._marks, *(line.letters for line in lines), *FAULT_LETTERS, *_CARD_LETTERS)))
 
     def finish(self, first_line: int, records: Records) -> None:
         records.place(after=self.events_first, offset=self.events_offset)
@@ -183,7 +173,7 @@ class LineFormat:
         if self.read_event(rest, prefix, number, records) or self.read_settings(rest, line, number, records):
             return None
         unclear = any(mark in rest for mark in self._marks_of_time) or any(each.fits(rest) for each in self.timeless)
-        if not read_surroundings(rest, number, records) and unclear:
+        if not read_surroundings(rest, prefix, number, records) and unclear:
             records.add_unread(number, line)  # looked like an iteration, and is none that we understand
         return None
 

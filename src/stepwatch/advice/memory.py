@@ -1,0 +1,67 @@
+"""Out of memory: the batch size that fits, with as many tokens in a step as before."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from stepwatch.advice.speed import sequences_of
+from stepwatch.analysis.expected import workload_of
+from stepwatch.estimator.memory import vram_bytes
+from stepwatch.messages import Message
+
+if TYPE_CHECKING:
+    from stepwatch.gpus import Gpu
+    from stepwatch.run import Run
+
+_SIZE = r"([\d.]+) ([KMGT])i?B"
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class Shortage(NamedTuple):
+    """What PyTorch says when the memory of a card is not enough."""
+
+    asked_bytes: float | None
+    card_bytes: float | None
+
+
+def shortage_of(text: str) -> Shortage:
+    def size(before: str) -> float | None:
+        found = re.search(before + _SIZE, text)
+        return float(found[1]) * _UNITS[found[2]] if found else None
+
+    card = size("total capacity of ") or size(r"GPU \d+; ")  # as PyTorch 2 says it, and as PyTorch 1 did
+    return Shortage(asked_bytes=size("[Tt]ried to allocate "), card_bytes=card)
+
+
+def smaller_batch(run: Run, gpu: Gpu | None, text: str) -> Message:
+    """What to set so that a run fits that ran out of memory with these words."""
+    workload = workload_of(run, gpu) if gpu is not None else None
+    card_bytes = shortage_of(text).card_bytes or (gpu.vram_bytes if gpu is not None else None)
+    if workload is None or card_bytes is None:
+        return Message(
+            "Halve the batch size and double the gradient accumulation: a step then has as many tokens as before, and needs less memory."
+        )
+    # The run did not fit, whatever the model says of it.
+    factor = max(card_bytes / vram_bytes(workload, gpu).mid, 1.0)
+    sequences = sequences_of(workload)
+    for size in range(workload.batch_size - 1, 0, -1):
+        needs = vram_bytes(replace(workload, batch_size=size), gpu).mid * factor
+        if sequences % (size * workload.world_size) == 0 and needs < card_bytes:
+            facts = {
+                "old": workload.batch_size,
+                "new": size,
+                "before": workload.grad_accum,
+                "after": sequences // size,
+                "needs": needs,
+                "has": card_bytes,
+            }
+            return Message(
+                "Set batch_size to {new:n} instead of {old:n} and gradient_accumulation_steps to {after:n} instead of {before:n}: that needs about {needs:size} of the card's {has:size}, and a step has as many tokens as before.",
+                facts,
+            )
+    return Message(
+        "Not even one sequence at a time fits into the card's {has:size}: use a smaller model, a shorter block_size, or recompute activations.",
+        {"has": card_bytes},
+    )

@@ -1,0 +1,64 @@
+"""Signs in any trainer's log that the process ended: which kind, and the line itself."""
+
+from __future__ import annotations
+
+import re
+
+from stepwatch.run import Fault, FaultKind
+
+LONGEST_TEXT = 300
+
+# The first kind that fits counts: the specific ones before the general.
+_KINDS = (
+    (FaultKind.INTERRUPTED, r"^(?:Detected )?KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)"),
+    (
+        FaultKind.OUT_OF_MEMORY,
+        r"(?:CUDA|HIP|MPS|XPU)\b.{0,40}\bout of memory|^out of memory$|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|RESOURCE_EXHAUSTED|ResourceExhaustedError|OOM when allocating|kIOGPUCommandBufferCallbackErrorOutOfMemory",
+    ),
+    (FaultKind.DISK_FULL, r"No space left on device|Disk quota exceeded|\bErrno (?:28|122)\b"),
+    (
+        FaultKind.NCCL,
+        r"\bNCCL (?:\w+ )?(?:error|failure)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError"
+        r"|Watchdog caught collective operation timeout|DistBackendError|Timed out waiting \d+ms for (?:send|recv)",
+    ),
+    (
+        FaultKind.CUDA,
+        r"\b(?:CUDA|HIP|cuDNN) (?:driver |runtime )?error\b|CUDA_ERROR_|CUBLAS_STATUS_|CUDNN_STATUS_"
+        r"|device-side assert triggered|illegal memory access|^\[\w+ ERROR\] at file|\bNVRM: Xid|uncorrectable ECC",
+    ),
+    (
+        FaultKind.KILLED,
+        r"^(?:\S+: line \d+: +\d+ )?(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO (?:TIME LIMIT|PREEMPTION|NODE)"
+        r"|oom[-_]kill|\bSignalException\b|CANCELLED AT|killed by signal|exit(?: ?code|ed with)?:? -9\b"
+        r"|can't allocate memory|Cannot allocate memory|^MemoryError",
+    ),
+    (
+        FaultKind.ERROR,
+        r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)(?::|$)|^Error: |^Segmentation fault|^Bus error|\(core dumped\)"
+        r"|^terminate called after|^Fatal Python error|^Aborted\b",
+    ),
+    (FaultKind.TRACEBACK, r"^Traceback \(most recent call last\)"),
+)
+FAULT_LETTERS = (
+    b"KeyboardInterrupt", b"^C", b"stopped by ", b"out of memory", b"OutOfMemory", b"ALLOC_FAILED", b"EXHAUSTED",
+    b"Exhausted", b"OOM when", b"No space left", b"quota exceeded", b"Errno ", b"NCCL", b"nccl", b"Watchdog caught",
+    b"Timed out waiting", b"rror", b"ERROR", b"_STATUS_", b"device-side", b"illegal memory", b"NVRM", b"ECC",
+    b"Killed", b"killed by", b"Terminated", b"SIGKILL", b"SIGTERM", b"DUE TO", b"oom", b"Exception", b"CANCELLED",
+    b" -9", b"allocate memory", b"Segmentation", b"core dumped", b"terminate called", b"Aborted", b"Traceback (most",
+    b"DistBackend",
+)  # fmt: skip
+"""Letters of which every line has some that a fault is read from."""
+
+# What a launcher says when it ends the other processes, a warning, or an error that was caught: no reason by itself.
+_HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\w* ?\d{4} |WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
+
+
+def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
+    """The fault that a line speaks of; `prefix` is what a launcher or logger put in front of it."""
+    start = rest[:500]
+    for kind, pattern in _KINDS:
+        if re.search(pattern, start):
+            harmless = _HARMLESS.search((prefix + start)[:150])
+            return None if harmless else Fault(line=number, kind=kind, text=rest.strip()[:LONGEST_TEXT])
+    return None

@@ -1,0 +1,453 @@
+"""What is said first of a run: one status, from all that is known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepwatch.advice.memory import shortage_of, smaller_batch
+from stepwatch.analysis.costs import NOT_SEPARABLE
+from stepwatch.analysis.findings import WARNING, cause_of_end
+from stepwatch.analysis.phases import Phase
+from stepwatch.analysis.regimes import SMALLEST_CHANGE
+from stepwatch.messages import Message
+from stepwatch.run import FaultKind
+from stepwatch.settings import Origin
+from stepwatch.units import DAY_S, HOUR_S, Interval
+
+if TYPE_CHECKING:
+    from stepwatch.advice import Advice, AdviceList
+    from stepwatch.analysis import Analysis
+
+LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not clearly a drift
+LOST_SHARE = 0.03  # of the wall time, in stalls
+OVERHEAD_SHARE = 0.10  # of the time of steps, evaluations and checkpoints; of the whole run for its start
+FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
+SILENT_LINES = 20  # as long as this many lines take
+LONGEST_QUOTE = 200
+
+
+class Status(StrEnum):
+    """The gravest first."""
+
+    CRASHED = "crashed"
+    DIVERGED = "diverged"
+    STOPPED = "stopped"
+    ASLEEP = "asleep"
+    STALLING = "stalling"
+    SLOW = "slow"
+    SLOWING = "slowing"
+    UNSTEADY = "unsteady"
+    OVERHEAD = "overhead"
+    HEALTHY = "healthy"
+    BEGUN = "begun"
+    UNKNOWN = "unknown"
+
+
+ENDED = frozenset({Status.CRASHED, Status.DIVERGED, Status.STOPPED})
+"""There is no use in waiting for the end of such a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The one thing to say first."""
+
+    status: Status
+    text: Message
+    because: tuple[str, ...] = ()
+    """Codes of the findings that it rests on."""
+    remedy: Message | None = None
+    saves_s: Interval | None = None
+    line: int | None = None
+    """Of the log, from 1: the line that shows it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A run and what is known around it."""
+
+    analysis: Analysis
+    advice: AdviceList | None
+    now_s: float | None = None
+    followed: bool = False
+    """Another process starts after it in the same log."""
+
+    def noticed(self, *codes: str) -> tuple[str, ...]:
+        return tuple(finding.code for finding in self.analysis.findings if finding.code in codes)
+
+    def sentence(self, code: str) -> Message:
+        return next(finding.message for finding in self.analysis.findings if finding.code == code)
+
+    def advised(self, *rules: str) -> Advice | None:
+        """The first of these rules that has something to say; of all that can be made where none is named."""
+        found = self.advice.advice if self.advice is not None else ()
+        return next((one for one in found if (one.rule in rules if rules else one.remedy)), None)
+
+    @property
+    def last_saved(self) -> int | None:
+        return max((save.at for save in self.analysis.run.checkpoints if save.at is not None), default=None)
+
+
+def judge(
+    analysis: Analysis, advice: AdviceList | None = None, *, now_s: float | None = None, followed: bool = False
+) -> Verdict:
+    """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
+    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed)
+    return next(verdict for rule in _RULES for verdict in rule(case))
+
+
+# --- it ended ---------------------------------------------------------------------------------------------------
+
+_ENDINGS = {
+    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost each other after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.TRACEBACK: Message("The run crashed after iteration {last:n}; its traceback begins in line {line:n}."),
+}
+_ENDINGS_BEFORE = {
+    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:quote}”"),
+    FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:quote}”"),
+    FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost each other before the first iteration: “{quote:quote}”"),
+    FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:quote}”"),
+    FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:quote}”"),
+    FaultKind.TRACEBACK: Message("The run crashed before its first iteration; its traceback begins in line {line:n}."),
+}
+_REMEDIES = {
+    FaultKind.DISK_FULL: Message("Free space where the checkpoints are written."),
+    FaultKind.CUDA: Message(
+        "If it comes again, run with CUDA_LAUNCH_BLOCKING=1: the traceback then names the call that failed."
+    ),
+    FaultKind.NCCL: Message(
+        "Look for the rank that failed first: the others only lost it. NCCL_DEBUG=INFO shows more."
+    ),
+    FaultKind.KILLED: Message("See who ended it: a time limit, the host's memory (dmesg says so), or another user."),
+    FaultKind.ERROR: Message("The lines above it in the log name the place in the code."),
+    FaultKind.TRACEBACK: Message("The last line of the traceback says what went wrong."),
+}
+
+
+def _crashed(case: Case) -> Iterator[Verdict]:
+    fault, run = cause_of_end(case.analysis.run), case.analysis.run
+    if fault is None or fault.kind is FaultKind.INTERRUPTED:
+        return
+    quote = fault.text if len(fault.text) <= LONGEST_QUOTE else fault.text[:LONGEST_QUOTE].rstrip() + "…"
+    last = case.analysis.forecast.last_iteration
+    facts: dict[str, Any] = {"last": last, "quote": quote, "line": fault.line + 1}
+    text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
+    remedy = _REMEDIES.get(fault.kind)
+    if fault.kind is FaultKind.OUT_OF_MEMORY:
+        remedy = smaller_batch(run, case.analysis.throughput.gpu, fault.text)
+        shortage = shortage_of(fault.text)
+        if shortage.asked_bytes is not None and shortage.card_bytes is not None:
+            facts |= {"asked": shortage.asked_bytes, "has": shortage.card_bytes}
+            text = Message(
+                "The run ran out of GPU memory after iteration {last:n}: it asked for {asked:size} more, and the card has {has:size}. “{quote:quote}”"
+            )
+            if not len(run.iterations):
+                text = Message(
+                    "The run ran out of GPU memory before its first iteration: it asked for {asked:size} more, and the card has {has:size}. “{quote:quote}”"
+                )
+    yield Verdict(
+        status=Status.CRASHED,
+        text=text._replace(params=facts),
+        because=case.noticed("ended_early", "loss_nan"),
+        remedy=remedy,
+        line=fault.line + 1,
+    )
+
+
+def _diverged(case: Case) -> Iterator[Verdict]:
+    codes = case.noticed("loss_nan")
+    if not codes:
+        return
+    text = case.sentence("loss_nan")
+    row = int(np.flatnonzero(case.analysis.run.iterations.number == text.params["at"])[0])
+    saved = [save.at for save in case.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]]
+    remedy = Message("Start again with a lower learning rate or gradient clipping.")
+    if saved:
+        facts = {"at": max(saved)}
+        remedy = Message(
+            "Resume from the checkpoint of iteration {at:n}, with a lower learning rate or gradient clipping.", facts
+        )
+    line = int(case.analysis.run.iterations.line[row]) + 1
+    yield Verdict(status=Status.DIVERGED, text=text, because=codes, remedy=remedy, line=line)
+
+
+def _stopped(case: Case) -> Iterator[Verdict]:
+    a, fault = case.analysis, cause_of_end(case.analysis.run)
+    facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": case.last_saved}
+    end = a.run.settings.get("max_iters")
+    planned = end is not None and end.origin is not Origin.FORMAT_DEFAULT and not a.forecast.done
+    silent_s = _silent_s(case)
+    if fault is not None and len(a.run.iterations):
+        text = Message("The run was interrupted by hand after iteration {last:n}.")
+    elif fault is not None:
+        text = Message("The run was interrupted by hand before its first iteration.")
+    elif case.followed and planned:
+        text = Message(
+            "The run stopped after iteration {last:n} of {end:n}, and the log does not say why; another one follows."
+        )
+    elif silent_s is not None and planned:
+        facts["silent"] = silent_s
+        text = Message(
+            "The log ends at iteration {last:n} of {end:n} without a reason, and nothing was written for {silent:time}."
+        )
+    else:
+        return
+    remedy = (
+        Message("Resume from the checkpoint of iteration {saved:n}.", facts) if case.last_saved is not None else None
+    )
+    codes = case.noticed("ended_early")
+    line = None if fault is None else fault.line + 1
+    text = text._replace(params=facts)
+    yield Verdict(status=Status.STOPPED, text=text, because=codes, remedy=remedy, line=line)
+
+
+def _silent_s(case: Case) -> float | None:
+    """How long the log has not been written to, where that is far longer than its lines take."""
+    run = case.analysis.run
+    if case.now_s is None or not len(run.iterations):
+        return None
+    printed = run.iterations.time_s * case.analysis.phases.covers
+    usual_s = float(printed[case.analysis.phases.phase != Phase.STALL].max(initial=0.0))
+    if run.written_s is not None and case.now_s - run.written_s > max(SILENT_LINES * usual_s, HOUR_S):
+        return case.now_s - run.written_s
+    stamp_s = float(run.iterations.stamp_s[-1])
+    if stamp_s > FIRST_DATE_S and case.now_s - stamp_s > max(SILENT_LINES * usual_s, DAY_S):  # of any time zone
+        return case.now_s - stamp_s
+    return None
+
+
+# --- too little is known ----------------------------------------------------------------------------------------
+
+
+def _too_little(case: Case) -> Iterator[Verdict]:
+    a, rows = case.analysis, len(case.analysis.run.iterations)
+    evaluates = bool(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
+    if a.expected is not None and a.throughput.gpu is not None and rows < 2:
+        facts: dict[str, Any] = {"step": a.expected.step_s, "gpu": a.throughput.gpu.name}
+        text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", facts)
+        if rows:
+            text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
+        yield Verdict(status=Status.BEGUN, text=text, because=case.noticed("only_begun"))
+    elif a.costs.how.get("step_s") == NOT_SEPARABLE:
+        facts = {"most": a.costs.step_s}
+        status = Status.UNKNOWN
+        text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
+        if evaluates:
+            text = Message(
+                "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}.",
+                facts,
+            )
+        elif rows == 1:
+            status = Status.BEGUN if a.phases.of(Phase.FIRST).any() else Status.UNKNOWN
+            text = Message("The log has a single iteration: it does not show what a normal one takes.")
+        yield Verdict(status=status, text=text)
+
+
+def _doubtful(case: Case) -> Iterator[Verdict]:
+    """Figures that cannot be: another card, or lines that may all hold an evaluation."""
+    for code in case.noticed("impossible_figure", "few_iterations"):
+        remedy = Message("Name the card that it really ran on.") if code == "impossible_figure" else None
+        yield Verdict(status=Status.UNKNOWN, text=case.sentence(code), because=(code,), remedy=remedy)
+
+
+# --- it runs, but ----------------------------------------------------------------------------------------------
+
+
+def _with_advice(verdict: Verdict, advice: Advice | None) -> Verdict:
+    return verdict if advice is None else replace(verdict, remedy=advice.what, saves_s=advice.saves_s)
+
+
+def _asleep(case: Case) -> Iterator[Verdict]:
+    codes = case.noticed("sleep")
+    if codes:
+        slept = case.sentence("sleep").params
+        facts = {"step": case.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
+        message = Message(
+            "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
+            facts,
+            "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
+            len(slept["at"]),
+        )
+        remedy = Message(
+            "Keep the machine awake while it trains: systemd-inhibit on Linux, caffeinate on macOS, the energy settings on Windows."
+        )
+        yield Verdict(status=Status.ASLEEP, text=message, because=codes, remedy=remedy)
+
+
+def _stalling(case: Case) -> Iterator[Verdict]:
+    a, codes = case.analysis, case.noticed("stall", "periodic_slowness", "late_data", "late_ranks")
+    wall = a.goodput.wall_s
+    share = a.goodput.parts_s["stall"] / wall if wall > 0 else 0.0
+    if not codes or share <= LOST_SHARE:
+        return
+    facts: dict[str, Any] = {"step": a.costs.step_s.mid, "lost": a.goodput.parts_s["stall"], "share": share}
+    text = Message(
+        "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
+    )
+    advice = case.advised("find_stalls")
+    if not set(codes) & {"stall", "periodic_slowness"}:
+        text = Message(
+            "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in slow ones that waited for their data or for another rank."
+        )
+        advice = case.advised("feed_faster", "look_at_rank")
+    elif a.phases.periodic is not None:
+        rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
+        on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
+        if 2 * on_period_s > facts["lost"]:
+            facts |= {"share": on_period_s / wall, "period": a.phases.periodic}
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why."
+            )
+    text = text._replace(params=facts)
+    yield _with_advice(Verdict(status=Status.STALLING, text=text, because=codes), advice)
+
+
+def _slow(case: Case) -> Iterator[Verdict]:
+    for code in case.noticed("slower_than_expected", "low_mfu"):
+        advice = case.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile")
+        yield _with_advice(Verdict(status=Status.SLOW, text=case.sentence(code), because=(code,)), advice)
+
+
+def _slowing(case: Case) -> Iterator[Verdict]:
+    a = case.analysis
+    if a.run.traits.schedules:
+        return
+    advice = case.advised("slow_stretch", "heat")
+    levels = [regime.step_s for regime in a.regimes.regimes]
+    if len(levels) > 1 and levels[-1] >= (1 + SMALLEST_CHANGE) * min(levels):
+        facts: dict[str, Any] = {"fast": min(levels), "slow": levels[-1], "at": a.regimes.regimes[-1].from_iteration}
+        text = Message(
+            "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} before.",
+            facts,
+        )
+        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("regime_change")), advice)
+    elif a.regimes.drift is not None and a.regimes.drift >= LEAST_DRIFT:
+        facts = {"change": a.regimes.drift, "step": a.costs.step_s.mid}
+        text = Message(
+            "The run becomes slower little by little: the iterations are {change:pct} longer in the last fifth than in the first.",
+            facts,
+        )
+        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("drift")), advice)
+
+
+def _unsteady(case: Case) -> Iterator[Verdict]:
+    codes = case.noticed("uneven_steps")
+    levels = [regime.step_s for regime in case.analysis.regimes.regimes]
+    if codes:
+        text = case.sentence("uneven_steps")
+    elif len(levels) > 1 and levels[-1] > min(levels) and not case.analysis.run.traits.schedules:
+        text = Message(
+            "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.",
+            {"fast": min(levels), "slow": max(levels)},
+        )
+    else:
+        return
+    codes += case.noticed("regime_change")
+    yield _with_advice(
+        Verdict(status=Status.UNSTEADY, text=text, because=codes), case.advised("slow_stretch", "feed_faster")
+    )
+
+
+def _overhead(case: Case) -> Iterator[Verdict]:
+    a, parts = case.analysis, case.analysis.goodput.parts_s
+    between = parts["eval"] + parts["checkpoint"]
+    steady = parts["step"] + between
+    whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
+    facts: dict[str, Any] = {"step": a.costs.step_s.mid, "eval": a.costs.eval_s, "save": a.costs.checkpoint_s}
+    best = case.advised()
+    waiting = [finding for finding in a.findings if finding.code == "data_wait" and finding.severity == WARNING]
+    if waiting:
+        verdict = Verdict(status=Status.OVERHEAD, text=waiting[0].message, because=("data_wait",))
+        yield _with_advice(verdict, case.advised("feed_faster"))
+    elif steady > 0 and between / steady > OVERHEAD_SHARE:
+        facts["share"] = between / steady
+        text = Message(
+            "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
+        )
+        if parts["checkpoint"] < 0.1 * between:  # not worth a word
+            text = Message("A normal iteration takes {step:time}, but evaluations take {share:pct} of the time.")
+        elif parts["eval"] < 0.1 * between:
+            text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")
+        codes = case.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
+        text = text._replace(params=facts)
+        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), best)
+    elif (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
+        facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
+        text = Message(
+            "A normal iteration takes {step:time}, but compilation and warm-up take {compile:time}, {share:pct} of the whole run.",
+            facts,
+        )
+        yield Verdict(status=Status.OVERHEAD, text=text, because=case.noticed("first_iteration"))
+
+
+def _healthy(case: Case) -> Iterator[Verdict]:
+    a = case.analysis
+    alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    stalled = int(a.phases.of(Phase.STALL).sum())
+    facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
+    levels = [regime.step_s for regime in a.regimes.regimes]
+    if len(levels) > 1 and a.run.traits.schedules:
+        facts = {"fast": min(levels), "slow": max(levels)}
+        text = Message(
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended."
+        )
+    elif len(levels) > 1:
+        facts = {"fast": min(levels), "slow": max(levels)}
+        text = Message(
+            "The run has become faster: a normal iteration took {slow:time} at worst and takes {fast:time} now."
+        )
+    elif (alone or saving) and not a.run.evaluations:
+        text = Message("A normal iteration takes {step:time}. The slow ones look like evaluations.")
+        if a.phases.eval_interval is not None:
+            text = Message(
+                "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
+            )
+    elif saving and alone:
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation, some a checkpoint too; this is not a fault."
+        )
+    elif saving:
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault."
+        )
+    elif alone:
+        text = Message(
+            "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
+        )
+    elif a.phases.of(Phase.CHECKPOINT).any():
+        text = Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.")
+    elif a.phases.periodic is not None:
+        facts["period"] = a.phases.periodic
+        text = Message(
+            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
+        )
+    elif stalled:
+        text = Message(
+            "A normal iteration takes {step:time}. One was slow, and the log does not say why.",
+            facts,
+            "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
+            stalled,
+        )
+    elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
+        text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
+    else:
+        text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
+    text = text._replace(params=facts)
+    normal = case.noticed("speed_is_normal")
+    yield _with_advice(Verdict(status=Status.HEALTHY, text=text, because=normal), case.advised())
+
+
+_RULES = (
+    _crashed, _diverged, _stopped, _too_little, _asleep, _stalling, _slow, _slowing, _unsteady, _overhead, _doubtful,
+    _healthy,
+)  # fmt: skip

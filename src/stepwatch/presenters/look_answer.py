@@ -10,10 +10,13 @@ from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import ALWAYS, Bullets, Document, Headline, Labelled, Progress, Text, word
+from stepwatch.presenters.page_wording import on_page
 from stepwatch.presenters.run_sentences import forecast, slow_row, speed, step_known
 from stepwatch.presenters.screen import Line
 from stepwatch.presenters.terminal import TerminalWriter
+from stepwatch.presenters.verdict_sentences import BADGES
 from stepwatch.units import MEGA, Interval
+from stepwatch.verdict import ENDED, Verdict
 from stepwatch.watch import Ahead, Look, Occurrence
 
 MOST_EVENTS = 5
@@ -65,21 +68,27 @@ def progress_line(look: Look, language: str) -> str:
     return f"{_clock(look.now_s)} {' '.join(say(text, language) for text in texts)}"
 
 
-def monitor(look: Look, language: str) -> dict[str, Any]:
+def monitor(look: Look, verdict: Verdict | None, language: str) -> dict[str, Any]:
     """The same for the page, as data: it shows times of day by the reader's own clock."""
-    left = look.remaining_s if not look.done and look.last_iteration is not None else None
+    ended = verdict if verdict is not None and verdict.status in ENDED and not look.done else None
+    going = not look.done and look.last_iteration is not None and ended is None
+    left = look.remaining_s if going else None
     state = (
-        "waiting" if look.last_iteration is None
+        ended.status.value if ended is not None
+        else "waiting" if look.last_iteration is None
         else "done" if look.done
         else "silent" if look.late
         else "slow" if look.slow
         else "running"
     )  # fmt: skip
-    left_text = _left(look)
+    left_text = _left(look) if ended is None else None
+    badge = STATES[state] if ended is None else BADGES[ended.status].word
     return {
         "name": clean(look.name),
         "state": state,
-        "badge": say(STATES[state], language),
+        "badge": say(badge, language),
+        "verdict": say(on_page(ended.text), language) if ended is not None else None,
+        "remedy": say(on_page(ended.remedy), language) if ended is not None and ended.remedy is not None else None,
         "where": say(_where(look), language),
         "share": _share(look),
         "left": say(left_text, language) if left_text is not None else None,

@@ -44,6 +44,7 @@ addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   dropped(event);
 });
-stepwatchCharts.darkness.addEventListener("change", draw);
+byId("report").addEventListener("toggle", (event) => event.target.open && draw(event.target), true); // what was folded is drawn now
+stepwatchCharts.darkness.addEventListener("change", () => draw());
 remember(null);
 openView();

@@ -467,7 +467,7 @@ def test_a_log_gets_advice_and_an_empty_form_a_config(page: Page) -> None:
 
 @pytest.mark.parametrize("way", ["pasted", "chosen"])
 def test_two_logs_are_compared(page: Page, served_directory: Path, way: str) -> None:
-    page.click("text=Compare two logs")
+    page.click("nav a[href='#compare']")
     texts = {"before": iteration_lines(100, 100.0), "after": iteration_lines(100, 150.0)}
     for side, text in texts.items():
         if way == "pasted":
@@ -486,7 +486,7 @@ def test_two_logs_are_compared(page: Page, served_directory: Path, way: str) -> 
 
 
 def test_of_two_logs_the_missing_one_is_pointed_at(page: Page) -> None:
-    page.click("text=Compare two logs")
+    page.click("nav a[href='#compare']")
     page.fill("#compare-before", LOG)
     page.click("#compare .main")
     expect(page.locator("#compare-after-error")).to_have_text("Paste a log or choose a file first.")
@@ -522,13 +522,13 @@ def test_a_growing_log_is_watched(page: Page, served_directory: Path) -> None:
     expect(page.locator("#monitor .badge")).to_have_text("Running")
     expect(page.locator("#monitor .figures")).to_contain_text("100.0 ms per iteration, which is normal.")
     expect(page.locator("#report p.answer").first).to_contain_text("100 ms")
-    assert page.title().startswith("50 % growing.log")
+    expect(page).to_have_title(re.compile("^50 % – growing.log: "))
     page.locator("#report summary").first.press("Enter")
     with log.open("a", encoding="utf-8") as file:  # a stall, and on
         file.write("iter 61: loss 4.2000, time 9000.00ms, mfu 9.00%\n")
         file.write("".join(iteration_lines(75).splitlines(keepends=True)[62:]))
     expect(page.locator("#alarm")).to_contain_text("Iteration 61")
-    assert page.title().startswith("⚠ ")
+    expect(page).to_have_title(re.compile("^⚠ Running – growing.log: "))
     expect(page.locator("#monitor .events li")).to_have_class(["warned"])
     expect(page.locator("#report")).to_contain_text("9.00 s")
     expect(page.locator("#report details").first).to_have_attribute("open", "")  # kept as it was
@@ -540,6 +540,21 @@ def test_a_growing_log_is_watched(page: Page, served_directory: Path) -> None:
     expect(page.locator("#status")).to_have_text("Stopped.")
     expect(page.locator("#monitor")).to_be_hidden()
     assert page.title() == "stepwatch"
+
+
+def test_a_crash_is_said_as_it_happens(page: Page, served_directory: Path) -> None:
+    log = served_directory / "crashing.log"
+    log.write_text(iteration_lines(60), encoding="utf-8")
+    watch(page, "crashing.log", iterations=120)
+    expect(page.locator("#monitor .badge")).to_have_text("Running")
+    with log.open("a", encoding="utf-8") as file:
+        file.write("Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n")
+        file.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB.\n")
+    expect(page.locator("#monitor .badge")).to_have_text("Crashed")
+    expect(page.locator("#monitor .verdict")).to_contain_text("ran out of GPU memory after iteration 59")
+    expect(page.locator("#alarm")).to_contain_text("ran out of GPU memory")
+    expect(page.locator("#monitor .left")).to_be_empty()  # there is no end to wait for
+    expect(page).to_have_title(re.compile("^⚠ Crashed – crashing.log: "))
 
 
 def test_what_is_watched_survives_a_reload(page: Page, served_directory: Path) -> None:

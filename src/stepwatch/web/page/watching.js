@@ -75,10 +75,12 @@ class Watch {
     const grave = ["crashed", "diverged", "stopped", "silent", "slow"].includes(data.state);
     const due = event && (grave || Date.now() / 1000 - event.at_s < ALARM_S);
     const text = data.verdict ?? (due ? `${clock(event.at_s, true)} ${event.text}` : grave ? data.badge : "");
+    byId("alarm").classList.toggle("said", Boolean(data.verdict)); // stands in the line below
     if (text !== this.alarmed) byId("alarm").textContent = text;
     this.alarmed = text;
     const share = data.share === null ? data.badge : `${Math.floor(100 * data.share)} %`;
-    this.heading = `${text ? `⚠ ${data.badge}` : data.state === "done" ? `✓ ${data.badge}` : share} ${data.name}`;
+    this.heading = text ? `⚠ ${data.badge}` : data.state === "done" ? `✓ ${data.badge}` : share;
+    if (byId("answer").hidden) this.heading += ` ${data.name}`;
     title(this.heading);
   }
 

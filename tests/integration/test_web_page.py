@@ -548,7 +548,7 @@ def test_a_crash_is_said_as_it_happens(page: Page, served_directory: Path) -> No
     watch(page, "crashing.log", iterations=120)
     expect(page.locator("#monitor .badge")).to_have_text("Running")
     with log.open("a", encoding="utf-8") as file:
-        file.write("Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n")
+        file.write('Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n')
         file.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB.\n")
     expect(page.locator("#monitor .badge")).to_have_text("Crashed")
     expect(page.locator("#monitor .verdict")).to_contain_text("ran out of GPU memory after iteration 59")

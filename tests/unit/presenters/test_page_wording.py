@@ -16,7 +16,9 @@ from stepwatch.messages import Message
 from stepwatch.presenters import page_body
 from stepwatch.presenters.page_wording import ON_PAGE, on_page
 
-COMMAND_WORDS = re.compile(r"(?<![\w-])--[a-z]|`stepwatch|stepwatch (?:-|[a-z]+ [A-Z]|explain|calibrate|compare|serve|watch)")
+COMMAND_WORDS = re.compile(
+    r"(?<![\w-])--[a-z]|`stepwatch|stepwatch (?:-|[a-z]+ [A-Z]|explain|calibrate|compare|serve|watch)"
+)
 # What nobody meets on the page: other rooms, options that it does not have, a section that it leaves out.
 ELSEWHERE = {"cli", "trainer", "recorder", "next_command.py", "card_answer.py", "watch.py", "security.py"}
 NOT_OFFERED = ("--fail-over", "--like and --log-format", "--log-format names")
@@ -40,7 +42,9 @@ def test_the_sentences_for_the_page_name_none(text: Message) -> None:
 
 
 def test_the_values_stay_and_so_does_every_other_sentence() -> None:
-    said = on_page(Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", {"name": "a"}))
+    said = on_page(
+        Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", {"name": "a"})
+    )
     assert (said.key, said.params) == (
         "The log says {name:word} = {told:word}, you say {given:word}: yours is used.",
         {"name": "a"},

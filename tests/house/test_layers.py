@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "watch",
     },
     "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "verdict", "watch"},
-    "cli": {"answers", "gpus", "i18n", "options", "presenters", "trainer", "watch", "web"},
+    "cli": {"answers", "gpus", "i18n", "options", "presenters", "settings", "trainer", "watch", "web"},
 }
 FACADE = {"__init__", "__main__"}
 FILES = sorted(SOURCE.rglob("*.py"))

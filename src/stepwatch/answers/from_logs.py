@@ -62,7 +62,8 @@ def explain(request: ExplainRequest) -> Report:
         if request.run is not None:
             if request.run > len(runs):
                 raise NoSuchRun(request.run, len(runs))
-            runs = (sorted(runs, key=lambda run: not len(run.iterations))[request.run - 1],)  # as the report has them
+            in_order = sorted(runs, key=lambda run: not (len(run.iterations) or run.faults))  # as the report has them
+            runs = (in_order[request.run - 1],)
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
         report = explain_runs(runs, known, remarks=gaps, cards=cards)
@@ -112,10 +113,8 @@ class Known:
 def explain_runs(
     runs: Sequence[Run], known: Known, *, remarks: Sequence[Finding] = (), cards: int | None = None
 ) -> Report:
-    """Each run by itself; those of several that never came to an iteration are only named."""
-    alone = len(runs) == 1
-    started = [run for run in runs if len(run.iterations) or alone]
-    started = started or [run for run in runs if run.faults]
+    """Each run by itself; those of several that have neither an iteration nor an end are only named."""
+    started = [run for run in runs if len(run.iterations) or run.faults or len(runs) == 1]
     unstarted = [run for run in runs if not any(run is other for other in started)]
     if not started:
         raise NoIterations(
@@ -131,9 +130,6 @@ def explain_runs(
     for run in unstarted:
         name = run.source or "-"
         text = Message("“{name:word}” has a header but no iteration yet.", {"name": name})
-        if run.faults:
-            line = {"name": name, "line": run.faults[-1].line + 1}
-            text = Message("“{name:word}” ended before its first iteration; its line {line:n} says why.", line)
         remarks.append(Finding("unstarted", NOTICE, text))
     explained = []
     # Like other programs whose output should be reproducible, this one lets the environment say what time it is.

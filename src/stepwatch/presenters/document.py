@@ -138,8 +138,6 @@ class Table:
     marks: tuple[str, ...] = ()
     """For each row the letter of the text chart."""
     fit: Fit | None = None
-    rigid: bool = False
-    """Rows are never wrapped, heads are."""
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,16 @@ def svg(chart: Plot, name: str) -> str:
 
 
 def png(chart: Plot, headline: str, source: str = "") -> bytes:
-    """Titled by what is said first of the run, with the name of its log and of the chart below, on white."""
     import vl_convert
 
+    return vl_convert.vegalite_to_png(titled(chart, headline, source), scale=2.0)  # for screens of high density
+
+
+def titled(chart: Plot, headline: str, source: str) -> Spec:
+    """Under what is said first of the run, with the name of the chart and of the log, on white."""
     below = " · ".join(filter(None, (chart.title, source)))
     title = {"text": wrapped(headline, 78), "subtitle": wrapped(below, 100)}  # letters in its width
-    spec = {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
-    return vl_convert.vegalite_to_png(spec, scale=2.0)  # for screens of high density
+    return {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
 
 
 def _still(spec: Spec) -> Spec:

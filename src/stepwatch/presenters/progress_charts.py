@@ -89,6 +89,8 @@ def forecast(a: Analysis, language: str) -> Plot | None:
     whole = f.total_s  # what was taken so far is not known exactly either
     if whole is None or not past:
         whole = Interval(now + remaining.low, now + remaining.mid, now + remaining.high)
+    if not whole.high > 0:
+        return None
     band = [
         {"i": f.last_iteration, "low": now, "mid": now, "high": now},
         {"i": end, "low": rounded(whole.low), "mid": rounded(whole.mid), "high": rounded(whole.high)},

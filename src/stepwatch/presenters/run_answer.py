@@ -145,7 +145,7 @@ def _run(
         doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
         doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True),
         doc.Section("forecast", Message("How long it will take"), (ahead, chart("forecast")), folded=True),
-        doc.Section("more", Message("What else is known"), (noticed,), folded=True),
+        doc.Section("more", Message("What else is known"), (noticed, chart("parts")), folded=True),
         doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
     )
     return tuple(lead), parts
@@ -161,18 +161,19 @@ def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
     """The runs of one log, of which the longest is explained on the first screen."""
     rows = []
     for number, a in enumerate(report.analyses, start=1):
-        reached = {"first": int(a.run.iterations.number[0]), "last": a.forecast.last_iteration}
+        first = a.run.iterations.number[:1].tolist()
+        reached = {"first": first[0] if first else 0, "last": a.forecast.last_iteration}
         rows.append(
             (
                 count(number),
-                Message("{first:n}–{last:n}", reached),
+                Message("{first:n}–{last:n}", reached) if first else UNKNOWN,
                 sentences.step_time(a) or Message("unknown"),
                 time(a.goodput.wall_s),
                 sentences.run_state(a),
             )
         )
-    for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, _unstarted_state(bool(run.faults))))
+    for number in range(len(rows) + 1, report.count + 1):
+        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, Message("no iteration yet")))
     shown = tuple(range(len(rows)))
     if len(rows) > MOST_RUNS:
         shown = (*shown[: MOST_RUNS - 1], max(chosen, MOST_RUNS - 1))
@@ -325,7 +326,7 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
             )
         )
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        state = _unstarted_state(bool(run.faults))
+        state = Message("no iteration yet")
         rows.append((count(number), word(run.source), word(run.format), *[UNKNOWN] * 6, state))
     found = Message("One run was found.", {"count": report.count}, "{count:n} runs were found.", report.count)
     head = (
@@ -342,7 +343,3 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
             for finding in remarks
         ),
     )
-
-
-def _unstarted_state(failed: bool) -> Message:
-    return Message("ended before its first iteration") if failed else Message("no iteration yet")

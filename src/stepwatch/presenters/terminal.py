@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -21,10 +21,10 @@ from stepwatch.presenters.screen import (
     Side,
     fitted,
     labelled,
-    natural_widths,
-    rigid_widths,
     shown,
+    stacked,
     table_lines,
+    table_widths,
     width_of_output,
     wrapped,
 )
@@ -269,14 +269,26 @@ class TerminalWriter:
         if table.fit is not None:
             fit = table.fit
             lines, missing = fitted(columns, rows, self.wide, left_out=fit.left_out, name=fit.name, state=fit.state)
-            if missing:
-                left_out = Message("Left out for lack of space: {columns:word}.", {"columns": ", ".join(missing)})
-                lines += [Line(), *self._paragraph([left_out], "dim")]
-            return lines
-        if not table.rigid:
-            return table_lines(columns, rows, natural_widths(columns, rows, self.width))
-        lines = table_lines(columns, rows, rigid_widths(columns, rows))
-        return lines if table.head else [line.indented(2) for line in lines]
+            return [*lines, Line(), *self._left_out(missing)] if missing else lines
+        if not table.head:
+            return [line.indented(2) for line in self._columns(columns, rows, self.width - 2)]
+        return self._columns(columns, rows, self.width)
+
+    def _columns(self, columns: list[Column], rows: list[Row], width: int) -> list[Line]:
+        """Without what is less important where there is no room for it; below each other where even words are wider."""
+        everything = range(len(columns))
+        for kept in (list(everything), [place for place in everything if columns[place].style != "dim"]):
+            some = [columns[place] for place in kept]
+            found = [row._replace(cells=[row.cells[place] for place in kept]) for row in rows]
+            widths = table_widths(some, found, width)
+            if widths is not None:
+                missing = [columns[place].head for place in everything if place not in kept]
+                return [*table_lines(some, found, widths), *self._left_out(missing)]
+        return stacked(columns, rows, width)
+
+    def _left_out(self, heads: Sequence[str]) -> list[Line]:
+        left_out = Message("Left out for lack of space: {columns:word}.", {"columns": ", ".join(heads)})
+        return self._paragraph([left_out], "dim") if heads else []
 
     def _chart(self, points: doc.Points, height: int) -> list[Line]:
         from stepwatch.presenters.text_chart import text_chart  # and numpy: answers on plans and cards need none

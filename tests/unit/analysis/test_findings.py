@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from tests.unit.analysis.test_analysis import lines
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis import findings as module
+from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import say
 from stepwatch.readers import read
+from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 
 STEADY = lines(*np.random.default_rng(0).normal(100, 0.5, 120), first=10, mfu=", mfu 12.00%")
@@ -44,6 +47,7 @@ LOGS: dict[str, str] = {
     "sleep": with_slow({100: 4e6}),
     "periodic_slowness": with_slow(dict.fromkeys(range(36, 300, 37), 400.0)) + "step 5000: train loss 3, val loss 3\n",
     "regime_change": lines(*[100.0] * 200, *[240.0] * 150, first=10),
+    "uneven_steps": lines(*np.random.default_rng(0).uniform(100, 180, 120), first=10),
     "drift": lines(*(100 * (1 + 0.1 * np.arange(400) / 400)), first=10),
     "ddp_artefact": "torchrun --standalone train.py\n" + with_slow(dict.fromkeys(range(9, 300, 10), 300.0)),
     "unsynchronised": "tokens per iteration will be: 16,384\n" * 4 + FIRST + STEADY,
@@ -168,7 +172,7 @@ def test_the_peak_of_another_card_in_the_trainers_table_is_named() -> None:
 def test_every_code_in_the_module_is_tested_here() -> None:
     written = set(re.findall(r'Finding\(\s*"(\w+)"', Path(module.__file__).read_text(encoding="utf-8")))
     with_card = {"impossible_figure", "mfu_smoothed", "speed_is_normal", "slower_than_expected", "faster_than_expected"}
-    with_card |= {"mfu_other_peak"}
+    with_card |= {"mfu_other_peak", "low_mfu"}
     assert written == set(LOGS) | with_card | {"only_begun"}
 
 
@@ -230,3 +234,51 @@ def test_iterations_of_nanogpt_that_tell_no_time_are_named() -> None:
     (run,) = read(from_text(STEADY + "iter 2000: loss 3.2, time n/a\nnoise\niter 2010: loss 3.2, time n/a\n"))
     (finding,) = (each for each in analyse(run).findings if each.code == "lines_without_time")
     assert say(finding.message, "en").startswith("2 lines look like iterations but have no readable time")
+
+
+# --- steps that are uneven, cards that are hardly used --------------------------------------------------------------
+
+
+def uneven(times_ms: list[float]) -> bool:
+    run = read(from_text(lines(*times_ms, first=11, interval=1)))[0]
+    run = replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, {"eval_interval": 10**6})))
+    return "uneven_steps" in {finding.code for finding in analyse(run).findings}
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.45, False), (1.55, True)])
+def test_steps_are_uneven_where_the_slow_take_half_as_long_again_as_the_fast(ratio: float, told: bool) -> None:
+    spread = np.log(ratio) / 0.9  # from the fastest to the slowest; the ratio is of nine in ten
+    assert uneven((100 * np.exp(np.random.default_rng(0).uniform(0, spread, 1000))).tolist()) == told
+
+
+@pytest.mark.parametrize(("rows", "told"), [(19, False), (20, True)])
+def test_twenty_steps_show_that_they_are_uneven(rows: int, told: bool) -> None:
+    assert uneven(([100.0, 180.0, 130.0, 150.0, 110.0] * 4)[:rows]) == told
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "told"), [(55, 100, True), (45, 100, False), (100, 55, True), (100, 45, False)]
+)
+def test_a_twentieth_of_the_steps_on_either_side_does_not_count(fast: int, slow: int, told: bool) -> None:
+    times = [80.0] * fast + [100.0] * (1000 - fast - slow) + [125.0] * slow
+    assert uneven(np.random.default_rng(0).permutation(times).tolist()) == told
+
+
+@pytest.mark.parametrize(("millions", "share", "told"), [(110, 0.45, True), (110, 0.55, False), (90, 0.45, False)])
+@pytest.mark.parametrize("stated", ["n_params", "flops_per_token"])
+def test_half_of_the_usual_use_of_a_card_is_low_for_models_of_a_hundred_million(
+    millions: int, share: float, told: bool, stated: str
+) -> None:
+    gpu = find_gpu("4070")
+    usual, peak = normal_mfu(gpu), gpu.peak_flops().flops
+    assert usual is not None
+    assert peak is not None
+    per_token = 6e6 * millions
+    settings = {"tokens_per_iter": round(share * usual.low * peak * 0.1 / per_token)}
+    run = read(from_text(lines(*[100.0] * 60, first=11)))[0]
+    if stated == "n_params":
+        settings["n_params"] = millions * 10**6
+    else:
+        run = replace(run, flops_per_token=per_token)
+    a = analyse(replace(run, settings=Settings.of(Origin.USER, settings)), gpu)
+    assert ("low_mfu" in {finding.code for finding in a.findings}) == told

@@ -200,7 +200,8 @@ def first_use() -> FirstUse | None:
     from playwright.sync_api import sync_playwright
 
     with server() as (address, _), sync_playwright() as play:
-        urllib.request.urlopen(address + "/page/engine.js").read()  # the server is ready
+        for place in ("/", "/page/engine.js"):  # the server is ready
+            urllib.request.urlopen(address + place).read()
         page = play.chromium.launch(executable_path=browser, args=["--no-sandbox"]).new_page()
         network = page.context.new_cdp_session(page)
         names: dict[str, str] = {}

@@ -18,9 +18,9 @@ function show({ html, specs }) {
 }
 
 // The engine of the charts is large: it comes with the first chart that is in sight.
-async function draw(root = byId("report")) {
-  const due = [...root.querySelectorAll(".drawing[data-chart]")].some((place) => place.closest("figure").checkVisibility());
-  if (!due) return;
+async function draw() {
+  const places = [...byId("report").querySelectorAll(".drawing[data-chart]")];
+  if (!engine && !places.some((place) => place.closest("figure").checkVisibility())) return;
   try {
     await (engine ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");
@@ -29,7 +29,7 @@ async function draw(root = byId("report")) {
       script.onerror = reject;
       document.head.append(script);
     }));
-    await stepwatchCharts.draw(root, drawn);
+    await stepwatchCharts.draw(byId("report"), drawn);
   } catch {
     engine = null;
     byId("status").textContent = words.charts_missing;

@@ -44,7 +44,7 @@ addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   dropped(event);
 });
-byId("report").addEventListener("toggle", (event) => event.target.open && draw(event.target), true); // what was folded is drawn now
+byId("report").addEventListener("toggle", () => engine || draw(), true); // the first chart may be a folded one
 stepwatchCharts.darkness.addEventListener("change", () => draw());
 remember(null);
 openView();

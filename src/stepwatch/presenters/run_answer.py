@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,7 @@ from stepwatch.analysis.findings import INFO, NOTICE, WARNING
 from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
-from stepwatch.presenters import advice_answer, plan_sentences
+from stepwatch.presenters import advice_answer, overview_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
 
-MOST_RUNS = 8
 MOST_UNREAD = 20
 MOST_CHARTED_RUNS = 4
 """The longest get charts; a page with those of fifty runs would help nobody."""
@@ -43,7 +41,6 @@ _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "se
 # What the verdict says in its own words.
 _SAID_FIRST = {"ended_early", "loss_nan", "sleep"}
 _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
-_KINDS = {WARNING: "warning", NOTICE: "notice", INFO: "info"}
 
 UNKNOWN = sentences.UNKNOWN
 ORIGINS = {
@@ -89,7 +86,7 @@ def report_document(
         heading = Message("Run {number:n}", {"number": row + 1})
         below = report.directory or row != chosen
         runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
-    lead = _directory(report) if report.directory else _several(report, chosen)
+    lead = overview_answer.of_directory(report) if report.directory else overview_answer.of_log(report, chosen)
     return doc.Document(title, lead, (*runs, *end), about=about)
 
 
@@ -143,7 +140,9 @@ def _run(
         doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
         doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
         doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
-        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True),
+        doc.Section(
+            "speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True
+        ),
         doc.Section("forecast", Message("How long it will take"), (ahead, chart("forecast")), folded=True),
         doc.Section("more", Message("What else is known"), (noticed, chart("parts")), folded=True),
         doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
@@ -155,35 +154,6 @@ def _plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -
     from stepwatch.presenters import run_charts  # a terminal draws none of them
 
     return run_charts.plot(name, run, sharing, language, still)
-
-
-def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
-    """The runs of one log, of which the longest is explained on the first screen."""
-    rows = []
-    for number, a in enumerate(report.analyses, start=1):
-        first = a.run.iterations.number[:1].tolist()
-        reached = {"first": first[0] if first else 0, "last": a.forecast.last_iteration}
-        rows.append(
-            (
-                count(number),
-                Message("{first:n}–{last:n}", reached) if first else UNKNOWN,
-                sentences.step_time(a) or Message("unknown"),
-                time(a.goodput.wall_s),
-                sentences.run_state(a),
-            )
-        )
-    for number in range(len(rows) + 1, report.count + 1):
-        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, Message("no iteration yet")))
-    shown = tuple(range(len(rows)))
-    if len(rows) > MOST_RUNS:
-        shown = (*shown[: MOST_RUNS - 1], max(chosen, MOST_RUNS - 1))
-    below = {"number": chosen + 1}
-    head = (Message("Run"), Message("Iterations"), Message("Normal iteration"), Message("Time"), Message("State"))
-    return (
-        doc.Text((Message("The input holds {count:n} runs.", {"count": report.count}),), "lead", priority=doc.ALWAYS),
-        doc.Table(head, "rrrrl", cells(rows), doc.ALWAYS, strong=chosen, shown=shown),
-        doc.Text((), "aside", brief=(Message("Below: run {number:n}, the longest.", below),), priority=doc.ALWAYS),
-    )
 
 
 # --- parts of a run ---------------------------------------------------------------------------------------------
@@ -241,7 +211,9 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     a = run.analysis
     ranked = sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
     ranked = [finding for finding in ranked if finding.message != run.verdict.text]
-    ranked = [finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because]
+    ranked = [
+        finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because
+    ]
     candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
@@ -258,8 +230,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     for finding in ranked:
         other_card = finding.code == "mfu_other_card" and a.throughput.reported_mfu is not None
         brief = (against,) if other_card else ()  # the line on speed says the rest
-        kind, priority = _KINDS.get(finding.severity, "info"), priorities.get(id(finding))
-        texts.append((finding.code, doc.Text((finding.message,), kind, brief=brief, priority=priority)))
+        priority = priorities.get(id(finding))
+        texts.append((finding.code, doc.Text((finding.message,), finding.severity, brief=brief, priority=priority)))
     return texts
 
 
@@ -301,45 +273,3 @@ def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
     lines = [(unread.line + 1, clean(unread.text)) for a in analyses for unread in a.run.unread[:MOST_UNREAD]]
     found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
     return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)
-
-
-# --- the runs of a directory ------------------------------------------------------------------------------------
-
-
-def _directory(report: Report) -> tuple[doc.Block, ...]:
-    """All runs in one table, and what concerns more than one of them."""
-    rows: list[tuple[Message, ...]] = []
-    for number, a in enumerate(report.analyses, start=1):
-        t, rate, step = a.throughput, a.throughput.tokens_per_s, sentences.step_time(a)
-        known = rate is not None and math.isfinite(rate)
-        steps = {"share": sentences.share_of(a, "step")}
-        rows.append(
-            (
-                *(count(number), word(a.run.source), word(a.run.format)),
-                word(t.gpu.name) if t.gpu is not None else UNKNOWN,
-                count(a.goodput.iterations),
-                step or UNKNOWN,
-                Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
-                Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
-                Message("{share:pct}", steps) if step is not None else UNKNOWN,
-                sentences.run_state(a),
-            )
-        )
-    for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        state = Message("no iteration yet")
-        rows.append((count(number), word(run.source), word(run.format), *[UNKNOWN] * 6, state))
-    found = Message("One run was found.", {"count": report.count}, "{count:n} runs were found.", report.count)
-    head = (
-        *(Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step")),
-        *(Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State")),
-    )
-    fit = doc.Fit(left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
-    remarks = [finding for finding in report.remarks if finding.code not in {*_SAID_ABOVE, "unstarted"}]
-    return (
-        doc.Headline(((found,),)),
-        doc.Table(head, "rlllrrrrrl", cells(rows), doc.ALWAYS, fit=fit),
-        *(
-            doc.Text((), _KINDS.get(finding.severity, "info"), brief=(finding.message,), priority=doc.ALWAYS)
-            for finding in remarks
-        ),
-    )

@@ -18,7 +18,7 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
 from stepwatch.presenters.next_command import next_commands
-from stepwatch.presenters.verdict_sentences import verdict_headline
+from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from stepwatch.report import Report, RunReport
 
 MOST_UNREAD = 20
-MOST_CHARTED_RUNS = 4
-"""The longest get charts; a page with those of fifty runs would help nobody."""
+MOST_OPEN_RUNS = 4
+"""The longest and the worst are open and get charts; a page with those of fifty runs would help nobody."""
 
 # Findings that have a place of their own, by the section that they belong to.
 _ABOUT_SLOW = {"evaluation_spikes", "silent_evaluations"}
@@ -78,24 +78,37 @@ def report_document(
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
         return doc.Document(title, blocks, (*parts, *end), about=about)
-    walls = [a.goodput.wall_s for a in report.analyses]
-    places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
+    order = report.worst_first
+    opened = list(dict.fromkeys((chosen, *order)))[:MOST_OPEN_RUNS]
     runs = []
-    for row, run in enumerate(report.runs):
-        blocks, parts = _run(report, run, row + 1, full=full, place=places[row])
+    for row in order:
+        run = report.runs[row]
+        blocks, parts = _run(report, run, row + 1, full=full, drawn=row in opened)
         heading = Message("Run {number:n}", {"number": row + 1})
-        below = report.directory or row != chosen
-        runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
+        if report.directory or len(names) > 1:
+            heading = Message("Run {number:n}: {source:word}", {"number": row + 1, "source": run.analysis.run.source})
+        runs.append(
+            doc.Section(
+                "run",
+                heading,
+                blocks,
+                parts,
+                below=report.directory or row != chosen,
+                folded=row not in opened,
+                anchor=overview_answer.anchor(row),
+                badge=BADGES[run.verdict.status],
+            )
+        )
     lead = overview_answer.of_directory(report) if report.directory else overview_answer.of_log(report, chosen)
     return doc.Document(title, lead, (*runs, *end), about=about)
 
 
 def _run(
-    report: Report, run: RunReport, number: int = 0, *, full: bool, place: int = 0
+    report: Report, run: RunReport, number: int = 0, *, full: bool, drawn: bool = True
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Section, ...]]:
-    """What is said of one run, in order; `number` is 0 for the only one, `place` counts from the longest."""
+    """What is said of one run, in order; `number` is 0 for the only one."""
     a = run.analysis
-    sharing = 1 if not number else MOST_CHARTED_RUNS if place < MOST_CHARTED_RUNS else 0
+    sharing = 1 if not number else MOST_OPEN_RUNS if drawn else 0
     found = _findings(report, run)
     rows, left_out = sentences.slow_rows(a, 30 if full else 12)  # rows
     said = _ABOUT_FIRST | _ABOUT_SPEED | (_ABOUT_SLOW if rows else set()) | (_ABOUT_RANKS if a.ranks else set())

@@ -47,16 +47,20 @@ def of_directory(report: Report) -> tuple[doc.Block, ...]:
         *(Message("Run"), Message("Log"), Message("Status"), Message("Format"), Message("Card")),
         *(Message("Iterations"), Message("Step"), Message("tokens/s"), Message("MFU"), Message("Steps’ share")),
     )
-    fit = doc.Fit(left_out=(8, 4, 3, 5, 7, 9), name=1, state=2)
+    kept = [column for column in range(len(head)) if any(row[column] is not UNKNOWN for row in rows)]
+    left_out = tuple(kept.index(column) for column in (8, 4, 3, 5, 7, 9) if column in kept)
+    table = doc.Table(
+        tuple(head[column] for column in kept),
+        "".join("rllllrrrrr"[column] for column in kept),
+        cells([row[column] for column in kept] for row in rows),
+        doc.ALWAYS,
+        fit=doc.Fit(left_out=left_out, name=1, state=2),
+        links=_links(report),
+        judged=2,
+    )
     remarks = [finding for finding in report.remarks if finding.code not in {"several_runs", "unstarted"}]
-    return (
-        _headline(report),
-        doc.Table(head, "rllllrrrrr", cells(rows), doc.ALWAYS, fit=fit, links=_links(report), judged=2),
-        *(
-            doc.Text((), finding.severity, brief=(finding.message,), priority=doc.ALWAYS)
-            for finding in remarks
-        ),
-    )  # fmt: skip
+    told = (doc.Text((), finding.severity, brief=(finding.message,), priority=doc.ALWAYS) for finding in remarks)
+    return (_headline(report), table, *told)
 
 
 def of_log(report: Report, chosen: int) -> tuple[doc.Block, ...]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_UNREAD = 20
 MOST_OPEN_RUNS = 4
-"""The longest and the worst are open and get charts; a page with those of fifty runs would help nobody."""
+"""These are open and get charts; of more only the worst and the longest, since charts of fifty would help nobody."""
 
 # Findings that have a place of their own, by the section that they belong to.
 _ABOUT_SLOW = {"evaluation_spikes", "silent_evaluations"}
@@ -78,10 +78,11 @@ def report_document(
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
         return doc.Document(title, blocks, (*parts, *end), about=about)
+    title = Message("Which runs have a problem")
     order = report.worst_first
-    opened = list(dict.fromkeys((chosen, *order)))[:MOST_OPEN_RUNS]
+    opened = set(order) if len(order) <= MOST_OPEN_RUNS else {order[0], chosen}
     runs = []
-    for row in order:
+    for row in sorted(order, key=lambda row: row not in opened):
         run = report.runs[row]
         blocks, parts = _run(report, run, row + 1, full=full, drawn=row in opened)
         heading = Message("Run {number:n}", {"number": row + 1})

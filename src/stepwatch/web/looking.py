@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.errors import NoIterations, StepwatchError
@@ -15,8 +15,6 @@ from stepwatch.presenters.look_answer import monitor
 from stepwatch.watch import Live
 from stepwatch.web.questions import refused, values_of
 from stepwatch.web.wire import JSON, UNKNOWN_VIEW, Asked, Glance, Reply
-
-if TYPE_CHECKING:
 
 _watched: dict[str, _Watched] = {}  # by the name of the view
 

@@ -29,9 +29,12 @@ class Notice(NamedTuple):
 
 class StepwatchError(Exception):
     exit_code = 1
+    about: str | None = None
+    """The option or input that is wrong, by its name in `stepwatch.options`, so that a form can point at it."""
 
-    def __init__(self, what: Message, remedy: Message | None = None) -> None:
+    def __init__(self, what: Message, remedy: Message | None = None, *, about: str | None = None) -> None:
         super().__init__(what.in_english())
+        self.about = about or self.about
         self.what = what
         self.remedy = remedy
         self.language: str | None = None  # the reader's, where the command knows it
@@ -45,6 +48,8 @@ class InputError(StepwatchError):
 class UnreadableInput(InputError):
     """A file that is missing, a directory, forbidden or binary."""
 
+    about = "log"
+
 
 class TooLarge(UnreadableInput):
     """Larger than the limit, before or after expansion."""
@@ -53,6 +58,8 @@ class TooLarge(UnreadableInput):
 class NoIterations(InputError):
     """Text was read, yet nothing in it is a timed iteration."""
 
+    about = "log"
+
 
 class NothingRead(NoIterations):
     """None of several logs could be read: the notices say why, and nothing else is to be said."""
@@ -60,6 +67,8 @@ class NothingRead(NoIterations):
 
 class UnknownGpu(InputError):
     """No card of that name in the catalogue."""
+
+    about = "gpu"
 
 
 class UsageError(StepwatchError):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepwatch.estimator.workload import MODELS
 from stepwatch.i18n import LANGUAGES
 from stepwatch.sources import LARGEST_EXPANSION_BYTES
 
 SIDES = ("A", "B")
+COMPARED = ("before", "after")
+"""The same two as the API calls them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,12 @@ _ALL = (
         name="format", choices=("json", "md", "html", "page"), api="Form of the answer; `page` is what the page shows."
     ),
     Option(name="name", api="Name of the log, as it may be shown."),
+    Option(
+        name="before_bytes",
+        kind=int,
+        api_most=999_999_999,
+        api="Of a plain body, which is both logs one after the other: how many bytes the first one has.",
+    ),
     Option(
         name="gpus",
         kind=int,
@@ -147,8 +155,8 @@ _ALL = (
         metavar="LINE",
         for_each_run=True,
         help={
-            "explain": "Read lines like this one, of an unknown format: 'it 12 | 0.34 s'.",
-            "compare": "Read lines like this one: 'it 12 | 0.34 s'.",
+            "explain": "Read lines like this one, of an unknown format: \"it 12 | 0.34 s\".",
+            "compare": "Read lines like this one: \"it 12 | 0.34 s\".",
         },
     ),
     Option(
@@ -172,7 +180,15 @@ _ALL = (
         api="With the terms behind the step time, in Markdown.",
     ),
 )
-OPTIONS: Mapping[str, Option] = {option.name: option for option in _ALL}
+# `compare` takes over the API what belongs to one of the logs under a name of its own.
+_OF_EACH = ("gpu", "name", "log_format", "run")
+_ASIDE = tuple(
+    replace(option, name=f"{side}_{option.name}", api=f"Of the log “{side}”: {option.api[0].lower()}{option.api[1:]}")
+    for side in COMPARED
+    for option in _ALL
+    if option.name in _OF_EACH
+)
+OPTIONS: Mapping[str, Option] = {option.name: option for option in (*_ALL, *_ASIDE)}
 
 # Which command takes which, in the order of its help; what only one command has, that command declares itself.
 COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
@@ -191,5 +207,6 @@ API: Mapping[str, tuple[str, ...]] = {
     "explain": ("gpu", "lang", "format", "name", "config", "log_format", "run", "iterations"),
     "estimate": ("gpu", "lang", "format", "gpus", "link", "claim", "model", "depth", "why"),
     "advise": ("gpu", "lang", "format", "name", "config", "log_format", "run", "gpus", "link", "model", "depth"),
+    "compare": ("lang", "format", "before_bytes", *(option.name for option in _ASIDE)),
 }
-API_INPUT = {"explain": "log", "estimate": "config", "advise": "log"}
+API_INPUT = {"explain": ("log",), "estimate": ("config",), "advise": ("log",), "compare": COMPARED}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
@@ -15,7 +16,19 @@ if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
     from stepwatch.messages import Message
     from stepwatch.run import Run
+    from stepwatch.units import Interval
     from stepwatch.verdict import Verdict
+
+
+class LogLine(NamedTuple):
+    """A line as the log has it, cut where it is very long; numbers count from 1."""
+
+    number: int
+    text: str
+
+
+Excerpts = Mapping[int, tuple[LogLine, ...]]
+"""What the log says around some of the iterations, by their rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +39,12 @@ class RunReport:
     advice: AdviceList | None
     """None where the log does not even show what a normal iteration takes."""
     verdict: Verdict
+    fine: tuple[Message, ...] = ()
+    """What was checked and needs no attention."""
+    ends_s: Interval | None = None
+    """When a run that goes on reaches its last iteration, by the clock (seconds since 1970)."""
+    excerpts: Excerpts = field(default_factory=dict)
+    """Around the slow iterations and the end of a run that broke off; empty where the log is no text."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -296,6 +296,7 @@ def parse_assignment(text: str) -> tuple[str, Value]:
         raise UsageError(
             Message("--set needs key=value, not “{text:word}”", {"text": text}),
             Message("for example: --set max_iters=6000"),
+            about="settings",
         )
     if name not in KINDS:
         raise unknown_setting(name)
@@ -304,6 +305,7 @@ def parse_assignment(text: str) -> tuple[str, Value]:
         raise UsageError(
             Message("“{value:word}” is not a value for {name:word}", {"value": raw, "name": name}),
             _what_fits(name),
+            about="settings",
         )
     return name, value
 
@@ -326,6 +328,7 @@ def unknown_setting(name: str) -> UsageError:
     return UsageError(
         Message("there is no setting “{name:word}”", {"name": name}),
         Message("did you mean {names:word}?", {"names": ", ".join(near)}),
+        about="settings",
     )
 
 
@@ -358,13 +361,17 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
 def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[str]]:
     """All that a config assigns, known or not; what is not a plain value; the names that its lines compute with."""
     if len(text) > 1_000_000:  # configs have a few kB
-        raise InputError(Message("the config is too long"), Message("give nanoGPT's config, a few kB"))
+        raise InputError(
+            Message("the config is too long"), Message("give nanoGPT's config, a few kB"), about="config"
+        )
     try:
         tree = _parse(text, "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 1
         raise InputError(
-            Message("the config is not Python: see line {line:n}", {"line": line}), Message("fix it, or leave it out")
+            Message("the config is not Python: see line {line:n}", {"line": line}),
+            Message("fix it, or leave it out"),
+            about="config",
         ) from error
     assert isinstance(tree, ast.Module)
     values: dict[str, Value] = {}

@@ -47,6 +47,10 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
+ENDED = frozenset({Status.CRASHED, Status.DIVERGED, Status.STOPPED})
+"""There is no use in waiting for the end of such a run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The one thing to say first."""
@@ -70,6 +74,8 @@ class Case:
     now_s: float | None = None
     followed: bool = False
     """Another process starts after it in the same log."""
+    ended: bool = False
+    """No line will come any more."""
 
     def noticed(self, *codes: str) -> tuple[str, ...]:
         return tuple(finding.code for finding in self.analysis.findings if finding.code in codes)
@@ -88,31 +94,36 @@ class Case:
 
 
 def judge(
-    analysis: Analysis, advice: AdviceList | None = None, *, now_s: float | None = None, followed: bool = False
+    analysis: Analysis,
+    advice: AdviceList | None = None,
+    *,
+    now_s: float | None = None,
+    followed: bool = False,
+    ended: bool = False,
 ) -> Verdict:
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
-    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed)
+    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
     return next(verdict for rule in _RULES for verdict in rule(case))
 
 
 # --- it ended ---------------------------------------------------------------------------------------------------
 
 _ENDINGS = {
-    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:word}”"),
-    FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:word}”"),
-    FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:word}”"),
-    FaultKind.NCCL: Message("The ranks lost each other after iteration {last:n}: “{quote:word}”"),
-    FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:word}”"),
-    FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:word}”"),
+    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost each other after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed after iteration {last:n}; its traceback begins in line {line:n}."),
 }
 _ENDINGS_BEFORE = {
-    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:word}”"),
-    FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:word}”"),
-    FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:word}”"),
-    FaultKind.NCCL: Message("The ranks lost each other before the first iteration: “{quote:word}”"),
-    FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:word}”"),
-    FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:word}”"),
+    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:quote}”"),
+    FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:quote}”"),
+    FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost each other before the first iteration: “{quote:quote}”"),
+    FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:quote}”"),
+    FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed before its first iteration; its traceback begins in line {line:n}."),
 }
 _REMEDIES = {
@@ -143,11 +154,11 @@ def _crashed(case: Case) -> Iterator[Verdict]:
         if shortage.asked_bytes is not None and shortage.card_bytes is not None:
             facts |= {"asked": shortage.asked_bytes, "has": shortage.card_bytes}
             text = Message(
-                "The run ran out of GPU memory after iteration {last:n}: it asked for {asked:size} more, and the card has {has:size}. “{quote:word}”"
+                "The run ran out of GPU memory after iteration {last:n}: it asked for {asked:size} more, and the card has {has:size}. “{quote:quote}”"
             )
             if not len(run.iterations):
                 text = Message(
-                    "The run ran out of GPU memory before its first iteration: it asked for {asked:size} more, and the card has {has:size}. “{quote:word}”"
+                    "The run ran out of GPU memory before its first iteration: it asked for {asked:size} more, and the card has {has:size}. “{quote:quote}”"
                 )
     yield Verdict(
         status=Status.CRASHED,
@@ -194,6 +205,8 @@ def _stopped(case: Case) -> Iterator[Verdict]:
         text = Message(
             "The log ends at iteration {last:n} of {end:n} without a reason, and nothing was written for {silent:time}."
         )
+    elif case.ended and planned:
+        text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return
     remedy = (

@@ -17,10 +17,13 @@ def ask(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["gpus", *arguments], prog_name="stepwatch")
 
 
-def test_the_table_has_a_line_per_card() -> None:
-    lines = ask("--lang", "en").stdout.splitlines()
-    named = [line for line in lines if line.startswith(tuple(gpu.name for gpu in gpus()))]
-    assert len(named) == len(gpus())
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_table_has_the_figures_of_each_card_on_a_line_and_fits_80_columns(language: str) -> None:
+    lines = ask("--lang", language).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line for line in lines if line.endswith(("  A", "  B", "  C"))]
+    assert len(rows) == len(gpus())
+    assert all(gpu.name.startswith(row.split("  ")[0]) for gpu, row in zip(gpus(), rows, strict=True))
 
 
 def test_figures_carry_no_idle_zeros() -> None:

@@ -27,7 +27,7 @@ NO_TORCH = (
 def test_without_torch_it_names_the_pip_command() -> None:
     done = subprocess.run([sys.executable, "-c", NO_TORCH], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[1].strip() == "pip install 'stepwatch[train]'"
+    assert done.stderr.splitlines()[1].strip() == 'pip install "stepwatch[train]"'
     assert len(done.stderr.splitlines()) == 2
 
 

@@ -109,7 +109,8 @@ def test_one_row_in_each_passes_and_says_why(tmp_path: Path) -> None:
     done = run(str(tmp_path / "a"), str(tmp_path / "b"), "--fail-over", "5%")
     assert done.exit_code == 0
     assert "only one normal iteration" in " ".join(done.stdout.split())
-    assert json.loads(run(str(tmp_path / "a"), str(tmp_path / "b"), "--json").stdout)["verdict"]["status"] == "not_comparable"
+    found = json.loads(run(str(tmp_path / "a"), str(tmp_path / "b"), "--json").stdout)
+    assert found["verdict"]["status"] == "not_comparable"
 
 
 def test_one_of_the_logs_may_be_a_pipe(logs: tuple[str, str]) -> None:

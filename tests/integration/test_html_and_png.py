@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.commands import stepwatch
 
-from stepwatch.presenters import CHARTS
+from stepwatch.presenters import CHARTS, COMPARISON_CHARTS
 
 ROOT = Path(__file__).parents[2]
 LOG = ROOT / "examples" / "gpt2-124m-4070.log"
@@ -30,10 +31,59 @@ def told(done: subprocess.CompletedProcess[bytes], code: int) -> str:
 def test_explain_writes_a_page(tmp_path: Path) -> None:
     target = tmp_path / "run.html"
     done = stepwatch("explain", LOG, "--gpu", "4070", "--html", "-o", target, "--lang", "fr")
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.decode().splitlines() == [f"écrit dans {target}"]
     text = target.read_text(encoding="utf-8")
     assert text.startswith('<!DOCTYPE html>\n<html lang="fr">')
     assert text.rstrip().endswith("</html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["explain", LOG, "--html"], "run.html"), (["explain", LOG, "--png"], "run.png"),
+        (["explain", LOG, "--md"], "run.md"),
+        (["explain", LOG, "--json"], "run.json"), (["estimate", CONFIG, "--gpu", "4070", "--html"], "plan.html"),
+        (["advise", CONFIG, "--gpu", "4070", "--md"], "advice.md"), (["compare", LOG, LOG, "--png"], "both.png"),
+    ],
+)  # fmt: skip
+def test_a_file_behind_the_form_is_written_and_named(arguments: list[str | Path], name: str, tmp_path: Path) -> None:
+    target = tmp_path / name
+    for _ in range(1 if name.endswith("json") else 2):  # the second time it is there already
+        done = stepwatch(*arguments, target)
+        assert (done.returncode, done.stdout) == (0, b""), done.stderr
+        assert done.stderr.decode().splitlines() == [f"written to {target}"]
+        assert target.stat().st_size > 0
+
+
+def test_json_that_is_there_is_never_written_over_unasked(tmp_path: Path) -> None:
+    state = tmp_path / "trainer_state.json"
+    state.write_text('{"log_history": []}')
+    stepwatch("explain", LOG, state, "--json")
+    assert state.read_text() == '{"log_history": []}'
+
+
+def test_a_dash_is_standard_output_and_nothing_is_said_of_it() -> None:
+    done = stepwatch("explain", LOG, "--json", "-o", "-")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b'{"schema"')
+
+
+def test_compare_writes_a_page_with_both_logs_and_their_charts(tmp_path: Path) -> None:
+    target = tmp_path / "both.html"
+    other = ROOT / "examples" / "short.log"
+    assert stepwatch("compare", LOG, other, "--html", "-o", target).returncode == 0
+    text = target.read_text(encoding="utf-8")
+    assert {LOG.name, other.name} <= set(re.findall(r"[\w-]+\.log", text))
+    assert '"step"' in text
+    assert '"parts"' in text
+
+
+@pytest.mark.parametrize("chart", COMPARISON_CHARTS)
+def test_compare_draws_each_chart_as_a_picture(chart: str, tmp_path: Path) -> None:
+    target = tmp_path / "both.png"
+    assert stepwatch("compare", LOG, LOG, "--png", "--chart", chart, "-o", target).returncode == 0
+    assert target.read_bytes().startswith(PNG)
 
 
 def test_a_page_may_go_into_a_pipe_and_is_utf_8_whatever_the_locale() -> None:

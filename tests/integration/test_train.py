@@ -315,4 +315,4 @@ def test_without_torch_the_command_to_install_it_is_named(place: Path) -> None:
         [sys.executable, "-m", "stepwatch", "train"], capture_output=True, text=True, env=environment, timeout=60
     )
     assert done.returncode == 1
-    assert "pip install 'stepwatch[train]'" in done.stderr
+    assert 'pip install "stepwatch[train]"' in done.stderr

@@ -58,7 +58,7 @@ def explained(response: Any) -> dict[str, Any]:
 def refused(response: Any, status: int) -> str:
     assert response.status_code == status, response.text
     found = response.json()
-    assert set(found) == {"error", "hint"}
+    assert set(found) == {"error", "hint", "field"}
     assert "Traceback" not in response.text
     error: str = found["error"]
     return error
@@ -208,7 +208,8 @@ def test_the_cards_are_listed(client: TestClient) -> None:
 
 def test_the_document_names_what_there_is(client: TestClient) -> None:
     paths = client.get("/api/openapi.json").json()["paths"]
-    assert set(paths) == {"/api/explain", "/api/estimate", "/api/advise", "/api/gpus", "/api/openapi.json"}
+    questions = {f"/api/{question}" for question in ("explain", "estimate", "advise", "compare")}
+    assert set(paths) == questions | {"/api/gpus", "/api/openapi.json"}
 
 
 @pytest.mark.parametrize(

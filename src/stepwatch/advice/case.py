@@ -65,7 +65,7 @@ class Case:
     workload: Workload | None = None
     lost_s: Interval = NOTHING
     """In stalls."""
-    cards: int = 1
+    cards: int
     """Available, whether they are used or not."""
     n_params: float | None = None
     link: str | float | None = None

@@ -18,8 +18,8 @@ PUBLISHED_GAINS = {
     "dtype": Interval(1.11, 1.4, 1.71),
 }
 TINY_PARAMS, TINY_COMPILE_GAINS = 15e6, Interval(0.9, 1.2, 1.85)
-# Of a gain that only the estimator computes, as powers of it.
-SHARE_OF_GAIN = Interval(0.4, 1.0, 1.6)
+# The least and the most of a gain that only the estimator computes, as powers of it.
+SHARE_OF_GAIN = (0.4, 1.6)
 SHOULDER = 0.05  # how far, as a standard deviation, a gain may lie beyond all published ones
 
 
@@ -32,7 +32,7 @@ def modelled_factor(ratio: float) -> Interval:
     """A modelled ratio of two times as an interval that never crosses 1: its direction is sure, its size is not."""
     if ratio <= 0:
         return UNCHANGED
-    ends = sorted(math.exp(power * math.log(ratio)) for power in (SHARE_OF_GAIN.low, SHARE_OF_GAIN.high))
+    ends = sorted(math.exp(power * math.log(ratio)) for power in SHARE_OF_GAIN)
     return Interval(min(ends[0], ratio), ratio, max(ends[1], ratio))
 
 

@@ -20,7 +20,7 @@ from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import Z90, Interval
 
-SAVES_AHEAD = Interval(0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
+SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
 
 
 def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
@@ -89,7 +89,7 @@ def _loop(a: Analysis) -> Loop:
     ahead = max((f.max_iters or 0) - f.last_iteration, 0) if not f.done else 0
     evaluations = done + f.evals_ahead
     later = evaluations - first
-    saves = [a.checkpoints_done + f.saves_ahead * doubt for doubt in (SAVES_AHEAD.low, 1.0, SAVES_AHEAD.high)]
+    saves = [a.checkpoints_done + f.saves_ahead * share for share in SAVES_AHEAD]
     if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
         saves = [saves[1]] * 3
     share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING

@@ -15,6 +15,7 @@ from stepwatch.analysis.outside import with_outside
 from stepwatch.analysis.phases import Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
+from stepwatch.analysis.statistics import quantile
 from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run
 
@@ -42,6 +43,14 @@ class Analysis:
     ranks: Ranks | None = None
     """The processes of the run beside each other, where several left a record."""
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def step_spread_s(self) -> tuple[float, float] | None:
+        """Nine of ten normal iterations take between these; None where they are too few to say."""
+        times = self.run.iterations.time_s[self.phases.normal]
+        if len(times) < findings.LEAST_SPREAD_ROWS:
+            return None
+        return quantile(times, 0.05), quantile(times, 0.95)
 
     @property
     def evaluations_done(self) -> int:

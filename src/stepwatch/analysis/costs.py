@@ -183,7 +183,8 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         most = median((run.iterations.time_s * phases.covers)[phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)])
         evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
         if len(both):
-            checkpoint, pair_s = _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE), Interval(0.0, 0.625 * most, most)
+            checkpoint = _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE)
+            pair_s = Interval(0.0, evaluation.seconds.mid + checkpoint.seconds.mid, most)
     elif len(saving):
         pair = _typical(saving, noise)
         pair_s = pair.interval
@@ -343,10 +344,10 @@ def _divided(pair: _Typical, beliefs: _Beliefs, longest: float | None) -> tuple[
         high = longest * (1 + cool_card)
         checkpoint = Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
         return _Cost(Interval(low, mid, high), COMBINED), _Cost(checkpoint, COMBINED)
-    whole = max(total + slack, 1e-9)
+    whole, saved = max(total + slack, 1e-9), 0.15 * total
     return (
-        _Cost(Interval(0.0, 0.85 * total, whole), NOT_SEPARABLE),
-        _Cost(Interval(0.0, 0.15 * total, whole), NOT_SEPARABLE),
+        _Cost(Interval(0.0, total - saved, whole), NOT_SEPARABLE),
+        _Cost(Interval(0.0, saved, whole), NOT_SEPARABLE),
     )
 
 

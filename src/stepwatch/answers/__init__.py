@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from stepwatch.errors import Notice, StepwatchError, UnknownGpu, UsageError
+from stepwatch.errors import InputError, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted, quoted_path
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, expanded, from_bytes, from_file, from_text
 
@@ -97,6 +98,7 @@ class NoSuchRun(UsageError):
                 count,
             ),
             Message("runs are numbered from 1"),
+            about="run",
         )
 
 
@@ -164,4 +166,22 @@ def assigned(settings: Sequence[str]) -> Settings:
 
 
 def of_config(config: str | Source | None) -> tuple[Settings, tuple[Message, ...]]:
-    return config_settings(text_of(config)) if config is not None else (Settings({}), ())
+    if config is None:
+        return Settings({}), ()
+    source = from_file(config) if isinstance(config, str) else config
+    try:
+        return config_settings(source.text.decode("utf-8", "replace"))
+    except InputError as error:
+        if is_log(source):
+            named = {"name": source.name, "command": f"stepwatch explain {quoted_path(str(config))}"}
+            raise InputError(
+                Message("“{name:word}” is a log, not a config", named),
+                Message("to explain it: {command:list}", named) if isinstance(config, str) else None,
+            ) from error
+        from stepwatch.readers.configs import config_given
+
+        given = config_given(source)
+        if given is not None and given.settings:
+            settings = " ".join(f"--set {quoted(f'{name}={value}')}" for name, value in given.settings.items())
+            error.remedy = Message("give its settings instead: {settings:list}", {"settings": settings})
+        raise

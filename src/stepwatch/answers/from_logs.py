@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import shlex
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,19 +14,24 @@ from typing import TYPE_CHECKING
 
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.checks import passed
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
-from stepwatch.errors import NoIterations, NothingRead, Notice, UnknownGpu, UsageError
+from stepwatch.answers.excerpts import excerpts_of
+from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu_in_text
 from stepwatch.gpus.choice import count_in, named_card
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted
 from stepwatch.readers import read_all
+from stepwatch.readers.configs import ConfigGiven
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
 from stepwatch.sources.directories import is_collection
-from stepwatch.verdict import judge
+from stepwatch.units import Interval
+from stepwatch.verdict import ENDED, judge
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
@@ -45,19 +50,27 @@ def explain(request: ExplainRequest) -> Report:
             Message("--like and --log-format cannot be combined"),
             Message("--log-format names a known format, --like gives a line of an unknown one"),
         )
-    found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    try:
+        found = read_all(request.logs, log_format=request.log_format, like=request.like, limit=request.max_size)
+    except ConfigGiven as error:
+        card = [f"--gpu {quoted(request.gpu)}"] if request.gpu else []
+        path = request.logs[0] if isinstance(request.logs[0], str) else None
+        error.remedy = error.estimate(*card, path=path)
+        raise
     runs = found.runs
     with saying_first(found.notices):
         if request.run is not None:
             if request.run > len(runs):
                 raise NoSuchRun(request.run, len(runs))
-            runs = (sorted(runs, key=lambda run: not len(run.iterations))[request.run - 1],)  # as the report has them
+            in_order = sorted(runs, key=lambda run: not (len(run.iterations) or run.faults))  # as the report has them
+            runs = (in_order[request.run - 1],)
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
         report = explain_runs(runs, known, remarks=gaps, cards=cards)
-    command = "stepwatch explain" + (f" --like {shlex.quote(request.like)}" if request.like is not None else "")
+    command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
+        runs=tuple(replace(run, excerpts=excerpts_of(run.analysis, found.text)) for run in report.runs),
         inputs=tuple(map(shown, request.logs)),
         directory=request.run is None and any(isinstance(log, str) and is_collection(log) for log in request.logs),
         command=command + (f" --run {request.run}" if request.run is not None else ""),
@@ -100,10 +113,8 @@ class Known:
 def explain_runs(
     runs: Sequence[Run], known: Known, *, remarks: Sequence[Finding] = (), cards: int | None = None
 ) -> Report:
-    """Each run by itself; those of several that never came to an iteration are only named."""
-    alone = len(runs) == 1
-    started = [run for run in runs if len(run.iterations) or alone]
-    started = started or [run for run in runs if run.faults]
+    """Each run by itself; those of several that have neither an iteration nor an end are only named."""
+    started = [run for run in runs if len(run.iterations) or run.faults or len(runs) == 1]
     unstarted = [run for run in runs if not any(run is other for other in started)]
     if not started:
         raise NoIterations(
@@ -119,17 +130,21 @@ def explain_runs(
     for run in unstarted:
         name = run.source or "-"
         text = Message("“{name:word}” has a header but no iteration yet.", {"name": name})
-        if run.faults:
-            line = {"name": name, "line": run.faults[-1].line + 1}
-            text = Message("“{name:word}” ended before its first iteration; its line {line:n} says why.", line)
         remarks.append(Finding("unstarted", NOTICE, text))
     explained = []
+    # Like other programs whose output should be reproducible, this one lets the environment say what time it is.
+    now_s = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     for run, later in zip(started, (*started[1:], None), strict=True):
         analysis = known.analyse(run)
         advice = advice_on_log(analysis, cards=cards, windows=ON_WINDOWS)
         followed = later is not None and later.source == run.source
-        verdict = judge(analysis, advice, now_s=time.time(), followed=followed)
-        explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict))
+        verdict = judge(analysis, advice, now_s=now_s, followed=followed)
+        left_s, ends_s = analysis.forecast.remaining_s, None
+        if left_s is not None and not analysis.forecast.done and verdict.status not in ENDED:
+            written_s = run.written_s or now_s  # a log that is pasted was copied just now
+            ends_s = Interval(*(written_s + end for end in (left_s.low, left_s.mid, left_s.high)))
+        fine = tuple(passed(analysis)) if len(run.iterations) else ()
+        explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict, fine=fine, ends_s=ends_s))
     return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))
 
 
@@ -182,18 +197,21 @@ def compare(request: CompareRequest) -> Comparison:
     runs: list[Analysis] = []
     notes: list[Message] = []
     notices: list[Notice] = []
-    for side, asked in zip(SIDES, (request.before, request.after), strict=True):
+    for side, field, asked in zip(SIDES, ("before", "after"), (request.before, request.after), strict=True):
         (name,) = map(shown, asked.logs)
         with saying_first(notices):
             try:
                 report = explain(asked)
-            except NothingRead:
+            except (NothingRead, ConfigGiven):
                 raise
             except NoIterations as error:  # of two logs it must be said which
                 what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})
-                named = NoIterations(what, error.remedy)
+                named = NoIterations(what, error.remedy, about=field)
                 named.notices = error.notices
                 raise named from error
+            except StepwatchError as error:
+                error.about = field if error.about == "log" else f"{field}_{error.about}"
+                raise
         place = report.longest
         runs.append(report.analyses[place])
         notices += report.notices

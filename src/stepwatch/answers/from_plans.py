@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from stepwatch.advice import advice_on_plan
 from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, assigned, is_log, of_config, saying_first
+from stepwatch.errors import InputError
 from stepwatch.estimator.plan import Plan, named_shape, plan
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.choice import card_of_config, count_in, named_card
 from stepwatch.gpus.links import checked_link
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted, quoted_path
 from stepwatch.report import AdviceReport, PlanReport
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source, from_file
@@ -96,8 +98,20 @@ def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message,
         log = config
     if log is not None:
         from stepwatch.readers import settings_of
+        from stepwatch.readers.configs import ConfigGiven
 
-        settings = settings_of(log)
+        try:
+            settings = settings_of(log)
+        except ConfigGiven as error:
+            error.what = Message("“{name:word}” is neither a log nor a config named .py", {"name": log.name})
+            error.remedy = error.estimate(*([f"--gpu {quoted(request.gpu)}"] if request.gpu else []))
+            raise
+        shown = any(setting.origin is Origin.LOG for setting in settings.values())
+        if not shown and not user and not shape and isinstance(config, str):
+            raise InputError(
+                Message("“{name:word}” is a log that shows no settings", {"name": log.name}),
+                Message("to explain it: {command:list}", {"command": f"stepwatch explain {quoted_path(config)}"}),
+            )
     else:
         settings, remarks = of_config(config)
     settings = settings.beneath(shape).beneath(user)

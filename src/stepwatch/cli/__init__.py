@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
-from stepwatch.errors import NothingRead, Notice, StepwatchError
-from stepwatch.i18n import language_from_environment, say
+from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
+from stepwatch.i18n import LANGUAGES, language_from_environment, say
+from stepwatch.messages import Message
+from stepwatch.quoting import quoted
 
 COMMANDS = {
     "explain": "Why some iterations are slow, what each part costs, how fast the run is, when it ends.",
@@ -38,6 +40,30 @@ def complain(problems: Iterable[Notice], language: str | None = None) -> None:
             click.echo("  " + say(problem.remedy, language), err=True)
 
 
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    import difflib  # only a slip needs it
+
+    return difflib.get_close_matches(name.lower(), known, n=3)
+
+
+def no_such_option(name: str, command: click.Context, settings: Iterable[str] = ()) -> UsageError:
+    """With the options whose names are near, or where to find them all."""
+    flags = [flag for option in command.command.params for flag in option.opts if flag.startswith("--")]
+    known = {flag.lstrip("-"): flag for flag in (*(f"--{setting}" for setting in settings), *flags)}
+    near = [known[found] for found in nearest(name.lstrip("-"), known)]
+    remedy = Message("all options: {command:list}", {"command": f"{command.command_path} --help"})
+    if near:
+        remedy = Message("did you mean {names:word}?", {"names": ", ".join(near)})
+    return UsageError(Message("there is no option “{name:word}”", {"name": name}), remedy)
+
+
+def _language_among(arguments: list[str]) -> str | None:
+    """That of the answer, where a slip keeps the options from being read."""
+    spoken = " ".join(arguments).replace("--lang=", "--lang ").split(" ")
+    asked = spoken[spoken.index("--lang") + 1 :][:1] if "--lang" in spoken else []
+    return asked[0] if asked and asked[0] in LANGUAGES else None
+
+
 class _Commands(click.Group):
     """Loads a command when it is named; `stepwatch train.log` means `stepwatch explain train.log`."""
 
@@ -51,9 +77,26 @@ class _Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["help"] and not os.path.lexists("help"):
+            args = [word for word in args[1:2] if word in COMMANDS or nearest(word, COMMANDS)] + ["--help"]
         if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
+            self._check_slip(args)
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def _check_slip(self, args: list[str]) -> None:
+        """A word that is no file but nearly a command. What has a suffix or a directory was meant as a file."""
+        word = args[0] if args else "-"
+        if word.startswith("-") or set(word) & {".", "/", os.sep} or os.path.lexists(word):
+            return
+        for command in nearest(word, COMMANDS)[:1]:
+            meant = {"command": " ".join(map(quoted, ("stepwatch", command, *args[1:])))}
+            error = UsageError(
+                Message("there is neither a command nor a file “{name:word}”", {"name": word}),
+                Message("did you mean: {command:list}", meant),
+            )
+            error.language = _language_among(args)
+            raise error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # The summaries are kept here so that --help imports no command.
@@ -72,6 +115,10 @@ class _Commands(click.Group):
             sys.exit(error.exit_code)
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
+        except click.NoSuchOption as error:
+            slip = no_such_option(error.option_name, error.ctx or click.Context(self))
+            complain((Notice(slip.what, slip.remedy),), _language_among(list(kwargs.get("args") or sys.argv[1:])))
+            sys.exit(slip.exit_code)
         except click.ClickException as error:
             click.echo("stepwatch: " + error.format_message(), err=True)
             place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "stepwatch"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from stepwatch.answers import AdviseRequest
 from stepwatch.answers.from_plans import advise
-from stepwatch.cli.commands import ask_for_paste, check_output, deliver, format_options, options_of, speaking
+from stepwatch.cli.commands import (
+    ask_for_paste,
+    check_count,
+    check_output,
+    deliver,
+    format_options,
+    options_of,
+    settings_among,
+    speaking,
+    without_output,
+)
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -35,8 +46,11 @@ def command(
     --set mtbf_hours=24 says how often the machine fails.
     """
     with speaking(lang) as language:
+        check_count(asked["gpus"])
+        own = settings_among([argument for argument in arguments if argument != "-"])
+        files: Sequence[str] = [name for name in arguments if name == "-" or not name.startswith("-")]
+        files, output = without_output(files, form, output)
         check_output(form, output)
-        files = [name for name in arguments if name == "-" or not name.startswith("-")]
         if len(files) > 1:
             raise UsageError(
                 Message("one log or config at a time, not {count:n}", {"count": len(files)}),
@@ -44,7 +58,6 @@ def command(
             )
         logs = [name for name in files if not name.lower().endswith(".py")]
         ask_for_paste(logs, language)
-        own = [argument for argument in arguments if argument not in files]
         configs = [config] if config is not None and not files else [name for name in files if name not in logs]
         request = AdviseRequest(
             log=logs[0] if logs else None,

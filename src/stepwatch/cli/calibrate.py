@@ -41,7 +41,7 @@ def command(
             from stepwatch.trainer.measuring import calibrate
         except ImportError as error:
             raise InputError(
-                Message("to measure this machine, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+                Message("to measure this machine, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
             ) from error
 
         def report(part: Message) -> None:
@@ -50,4 +50,4 @@ def command(
 
         found = calibrate(device, directory, compiles=not no_compile, told=report)
         save_calibration(found)
-        write(render(found, form, language, View(colour=False if output is not None else None)), output)
+        write(render(found, form, language, View(colour=False if output is not None else None)), output, language)

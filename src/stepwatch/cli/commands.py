@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from stepwatch.cli import complain
-from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
+from stepwatch.cli import complain, no_such_option
+from stepwatch.errors import StepwatchError, UnknownGpu, UnreadableInput, UsageError
+from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
 from stepwatch.options import COMMAND_LINE, OPTIONS, Option
-from stepwatch.presenters import View, render
+from stepwatch.presenters import Typed, View, render
+from stepwatch.quoting import quoted
+from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
     from stepwatch.answers import Answer
@@ -55,8 +59,8 @@ def _option(option: Option, command: str) -> Decorator:
 
 
 def format_options(*names: str) -> Decorator:
-    """--format with its short forms --json, --md, --html, and -o."""
-    shorts = [name for name in names if name not in ("terminal", "png")]
+    """--format with its short forms --json, --md, --html, --png, and -o."""
+    shorts = [name for name in names if name != "terminal"]
     options = [
         click.option(
             "--format",
@@ -67,7 +71,13 @@ def format_options(*names: str) -> Decorator:
             help="Form of the answer.",
         ),
         *(click.option(f"--{name}", "form", flag_value=name, help=f"Short for --format {name}.") for name in shorts),
-        click.option("-o", "--output", metavar="FILE", help="Write to a file instead of the screen."),
+        click.option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            callback=lambda context, option, value: None if value == "-" else value,
+            help="Write to a file instead of the screen.",
+        ),
     ]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,11 +105,59 @@ def speaking(language: str | None) -> Iterator[str]:
         raise
 
 
+def typed(logs: Sequence[str]) -> Typed:
+    """The logs, and the options that make the next answer what this one is, as they were typed."""
+    context = click.get_current_context()
+    options = []
+    for name, value in context.params.items():
+        option = OPTIONS.get(name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if option is not None and given and option.kind is not bool:
+            flag = option.flag or "--" + name.replace("_", "-")
+            options += [f"{flag} {quoted(str(each))}" for each in (value if option.repeated else (value,))]
+    return Typed(tuple(logs), tuple(options))
+
+
+def settings_among(arguments: Sequence[str]) -> list[str]:
+    """Settings as train.py takes them, --batch_size=8; what is neither setting nor option is pointed out."""
+    found = [argument for argument in arguments if argument.startswith("-")]
+    for argument in found:
+        name, equals, _ = argument.partition("=")
+        if name.lstrip("-") not in KINDS:
+            raise no_such_option(name, click.get_current_context(), KINDS)
+        if not equals:
+            text = {"name": name}
+            raise UsageError(Message("{name:word} needs a value", text), Message("as in {name:word}=8", text))
+    return found
+
+
+def check_count(gpus: int | None) -> None:
+    """`--gpus 4070` means the card, not so many of them."""
+    try:
+        card = find_gpu(str(gpus)) if gpus is not None else None
+    except UnknownGpu:
+        return
+    if card is not None:
+        facts = {"number": str(gpus), "name": card.name}
+        raise UsageError(
+            Message("--gpus is the number of cards, and {number:word} is the name of one: {name:word}", facts),
+            Message("did you mean {names:word}?", {"names": f"--gpu {gpus}"}),
+        )
+
+
 def ask_for_paste(logs: Sequence[str], language: str) -> None:
     """Whoever names no log, alone at a terminal, should know that it is waited for."""
     if "-" in logs and sys.stdin is not None and sys.stdin.isatty():
         end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
         click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
+
+
+def without_output(files: Sequence[str], form: str, output: str | None) -> tuple[tuple[str, ...], str | None]:
+    """`train.log --html run.html` means `-o run.html`: beside a log, what ends in the form asked for is no input."""
+    named = [name for name in files if name.lower().endswith(f".{form}")]
+    if output is not None or len(named) != 1 or len(files) < 2 or (form == "json" and os.path.lexists(named[0])):
+        return tuple(files), output
+    return tuple(name for name in files if name != named[0]), named[0]
 
 
 def check_output(form: str, output: str | None, chart: str | None = None) -> None:
@@ -117,11 +175,11 @@ def deliver(answer: Answer, language: str, form: str, output: str | None, **show
     """The answer in its form, after what should be said beside it."""
     complain(answer.notices, language)
     view = View(colour=None if output is None else False, **shown)
-    write(render(answer, form, language, view), output, form)
+    write(render(answer, form, language, view), output, language, form)
 
 
-def write(answer: str | bytes, output: str | None, form: str = "terminal") -> None:
-    """To the file that was asked for, or to standard output, which carries the answer alone."""
+def write(answer: str | bytes, output: str | None, language: str, form: str = "terminal") -> None:
+    """To the file that was asked for, which is named then, or to standard output, which carries the answer alone."""
     if form == "html" and isinstance(answer, str):
         answer = answer.encode("utf-8")  # a page says itself that it is UTF-8
     if output is None:
@@ -138,3 +196,5 @@ def write(answer: str | bytes, output: str | None, form: str = "terminal") -> No
         raise UnreadableInput(
             Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another file with -o")
         ) from error
+    if os.path.isfile(output):  # and no device
+        click.echo(say(Message("written to {file:list}", {"file": output}), language), err=True)

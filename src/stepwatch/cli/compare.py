@@ -8,20 +8,32 @@ import click
 
 from stepwatch.answers import CompareRequest, ExplainRequest
 from stepwatch.answers.from_logs import compare
-from stepwatch.cli.commands import ask_for_paste, deliver, format_options, options_of, speaking
+from stepwatch.cli.commands import (
+    ask_for_paste,
+    chart_option,
+    check_output,
+    deliver,
+    format_options,
+    options_of,
+    speaking,
+    without_output,
+)
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.options import SIDES
+from stepwatch.presenters import COMPARISON_CHARTS
 
 
 @click.command(name="compare")
 @click.argument("logs", nargs=-1, metavar="A B")
 @options_of("compare")
-@format_options("terminal", "md", "json")
+@chart_option(*COMPARISON_CHARTS)
+@format_options("terminal", "md", "json", "html", "png")
 def command(
     logs: tuple[str, ...],
     fail_over: str | None,
     lang: str | None,
+    chart: str | None,
     form: str,
     output: str | None,
     **for_runs: tuple[str, ...],
@@ -35,6 +47,7 @@ def command(
     The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2.
     """
     with speaking(lang) as language:
+        logs, output = without_output(logs, form, output)
         if len(logs) != len(SIDES):
             raise UsageError(
                 Message(
@@ -49,10 +62,11 @@ def command(
             raise UsageError(
                 Message("standard input can be one of the two logs, not both"), Message("name a file for the other")
             )
+        check_output(form, output, chart)
         ask_for_paste(logs, language)
         before, after = (_request(log, side, for_runs) for log, side in zip(logs, SIDES, strict=True))
         found = compare(CompareRequest(before=before, after=after, fail_over=fail_over))
-        deliver(found, language, form, output)
+        deliver(found, language, form, output, chart=chart)
     if found.failed:
         sys.exit(3)  # a regression: neither success nor an error
 

@@ -11,7 +11,17 @@ import click
 
 from stepwatch.answers import EstimateRequest
 from stepwatch.answers.from_plans import estimate
-from stepwatch.cli.commands import chart_option, check_output, deliver, format_options, options_of, speaking
+from stepwatch.cli.commands import (
+    chart_option,
+    check_count,
+    check_output,
+    deliver,
+    format_options,
+    options_of,
+    settings_among,
+    speaking,
+    without_output,
+)
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.presenters import PLAN_CHARTS
@@ -41,14 +51,16 @@ def command(
     --batch_size=8. --claim checks whether a promised figure is possible; exit code 3 if it is not.
     """
     with speaking(lang) as language:
+        check_count(asked["gpus"])
+        own = settings_among(arguments)
+        files: Sequence[str] = [argument for argument in arguments if not argument.startswith("-")]
+        files, output = without_output(files, form, output)
         check_output(form, output, chart)
-        files = [argument for argument in arguments if not argument.startswith("-")]
         if len(files) > 1:
             raise UsageError(
                 Message("one config at a time, not {count:n}", {"count": len(files)}),
                 Message("name a single CONFIG.py; pass further settings as --key=value"),
             )
-        own = [argument for argument in arguments if argument.startswith("-")]
         request = EstimateRequest(
             config=files[0] if files else None, settings=(*own, *settings), vocabulary=vocabulary_near(files), **asked
         )

@@ -17,6 +17,8 @@ from stepwatch.cli.commands import (
     format_options,
     options_of,
     speaking,
+    typed,
+    without_output,
 )
 from stepwatch.presenters import CHARTS
 
@@ -45,8 +47,8 @@ def command(
     directories, `-` or a pipe; alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
+        logs, output = without_output(logs or ("-",), form, output)
         check_output(form, output, chart)
-        logs = logs or ("-",)
         ask_for_paste(logs, language)
         report = explain(ExplainRequest(logs=logs, **asked))
         deliver(
@@ -59,6 +61,7 @@ def command(
             with_lines=with_lines,
             front_matter=front_matter,
             chart=chart,
+            typed=typed(logs) if output is None else None,
         )
     if report.is_incomplete:
         sys.exit(1)

@@ -22,4 +22,4 @@ def command(name: str | None, lang: str | None, form: str, output: str | None) -
     with speaking(lang) as language:
         found = cards(name)
         answer = found if name is None else found[0]
-        write(render(answer, form, language, View(colour=False if output is not None else None)), output)
+        write(render(answer, form, language, View(colour=False if output is not None else None)), output, language)

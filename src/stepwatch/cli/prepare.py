@@ -10,6 +10,7 @@ import click
 from stepwatch.cli.commands import options_of, speaking, write
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted
 from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 
@@ -36,7 +37,7 @@ def command(text: str, out: str | None, tokens: str, val: float, lang: str | Non
             Message("vocabulary: {vocab_size:n}", facts),
             Message("next: {command:list}", {"command": _next(prepared)}),
         )
-        write("".join(say(message, language) + "\n" for message in messages), None)
+        write("".join(say(message, language) + "\n" for message in messages), None, language)
 
 
 def _next(prepared: Prepared) -> str:
@@ -45,6 +46,6 @@ def _next(prepared: Prepared) -> str:
     directory = prepared.directory  # nanoGPT looks in data/
     dataset = os.path.relpath(directory, "data") if directory.parts[:1] == ("data",) else str(directory)
     return (
-        f"stepwatch train --dataset={dataset} --n_layer=4 --n_head=4 --n_embd=128 "
+        f"stepwatch train --dataset={quoted(dataset)} --n_layer=4 --n_head=4 --n_embd=128 "
         f"--block_size={block} --batch_size=12 --gradient_accumulation_steps=1 --max_iters=2000 --dropout=0.0"
     )

@@ -38,7 +38,7 @@ def command(arguments: tuple[str, ...], lang: str | None) -> None:
             import torch  # noqa: F401
         except ImportError as error:
             raise InputError(
-                Message("to train, stepwatch needs PyTorch"), Message("pip install 'stepwatch[train]'")
+                Message("to train, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
             ) from error
         from stepwatch.trainer.distributed import ranks_from_environment
         from stepwatch.trainer.log import Log

@@ -146,9 +146,6 @@ MEMORY = MemoryBytes()
 
 # --- a machine that was measured (measured.py) ----------------------------------------------------------------------
 
-SEQUENCES = 8  # that `stepwatch calibrate` measures the attention over
-COMPILED_LAYERS = 2  # of the model that it compiles
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDoubt:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from stepwatch.estimator.constants import (
     COMPILE,
-    COMPILED_LAYERS,
     DOUBT,
     EAGER_START,
     FASTEST_SAVE,
@@ -154,6 +153,8 @@ def _compilation(workload: Workload, known: Calibration | None) -> Interval:
     mid = COMPILE.base_s + COMPILE.per_layer_s * workload.n_layer
     timed = None if known is None else known.figures.get("compile")
     if timed is not None:
+        from stepwatch.gpus.calibration import COMPILED_LAYERS
+
         mid *= timed.value / (COMPILE.base_s + COMPILE.per_layer_s * COMPILED_LAYERS)
         return Interval(mid * COMPILE.warm_measured, mid, mid * COMPILE.cold_measured)
     return Interval(mid * COMPILE.warm, mid, mid * COMPILE.cold)

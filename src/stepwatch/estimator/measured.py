@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Literal
 
-from stepwatch.estimator.constants import DOUBT, FORWARD_AND_BACKWARD, LAYER_WEIGHTS, MATRICES, SEQUENCES
+from stepwatch.estimator.constants import DOUBT, FORWARD_AND_BACKWARD, LAYER_WEIGHTS, MATRICES
 from stepwatch.estimator.step import Term
 from stepwatch.estimator.workload import Workload
-from stepwatch.gpus.calibration import Calibration, Curve
+from stepwatch.gpus.calibration import SEQUENCES, Calibration, Curve
 
 Passes = Literal["forward", "both"]
 # Above the last point: what grows in proportion there, and what matters no more, since a row left the cache long ago.

@@ -126,7 +126,7 @@ def plan(
         if gpu.segment == "cpu":
             remedy = Message("name a graphics card with --gpu, or measure this machine: stepwatch calibrate")
         unknown = Message("the speed of “{name:word}” is unknown", {"name": gpu.name})
-        raise InputError(gpu.remark or unknown, remedy)
+        raise InputError(gpu.remark or unknown, remedy, about="gpu")
     flops, least = flops_per_iteration(workload), least_flops_per_iteration(workload)
     if guessed:  # without a shape only what the parameters need, attention left out
         flops = flops_per_token(workload.n_params) * workload.tokens_per_iteration
@@ -222,9 +222,12 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
             raise UsageError(
                 Message("n_embd = {width:n} cannot be divided among n_head = {heads:n} heads", facts),
                 Message("choose n_embd as a multiple of n_head, for example 64 times it"),
+                about="settings",
             ) from error
         raise UsageError(
-            Message("these settings are not valid: {reason:word}", {"reason": error}), Message("check the config")
+            Message("these settings are not valid: {reason:word}", {"reason": error}),
+            Message("check the config"),
+            about="settings",
         ) from error
 
     # Figures that say the same thing twice, and differently. Only what was given by hand is refused for it.
@@ -237,6 +240,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
                 {"stated": stated, "counted": counted},
             ),
             Message("give n_params, or n_layer, n_head and n_embd, not both"),
+            about="settings",
         )
     tokens = settings.number("tokens_per_iter")
     if tokens and settings["tokens_per_iter"].origin is not Origin.LOG and tokens != workload.tokens_per_iteration:
@@ -246,6 +250,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
                 {"tokens": tokens, "counted": workload.tokens_per_iteration},
             ),
             Message("give tokens_per_iter alone, as a multiple of block_size"),
+            about="settings",
         )
     return workload, Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(settings)
 
@@ -257,18 +262,21 @@ def _check(settings: Settings) -> None:
             raise UsageError(
                 Message("{name:word} = {value:word} is not valid", {"name": name, "value": settings[name].value}),
                 Message("{name:word} is between 1 and {largest:n}", {"name": name, "largest": largest}),
+                about="settings",
             )
     dropout = settings.number("dropout")
     if dropout is not None and not 0 <= dropout < 1:
         raise UsageError(
             Message("{name:word} = {value:word} is not valid", {"name": "dropout", "value": dropout}),
             Message("{name:word} is between 0 and 1", {"name": "dropout"}),
+            about="settings",
         )
     dtype = settings.text("dtype")
     if dtype is not None and dtype.removeprefix("torch.") not in DTYPES:
         raise UsageError(
             Message("“{value:word}” is not a value for {name:word}", {"value": dtype, "name": "dtype"}),
             Message("dtype is one of {names:word}", {"names": "bfloat16, float16, float32"}),
+            about="settings",
         )
 
 
@@ -363,6 +371,7 @@ def _unreadable(text: str) -> UsageError:
     return UsageError(
         Message("the claim “{text:word}” cannot be read", {"text": text}),
         Message("for example: --claim 100ms (an iteration), 2M-tokens/s, 20min (the whole run)"),
+        about="claim",
     )
 
 

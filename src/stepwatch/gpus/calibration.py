@@ -18,6 +18,8 @@ from stepwatch.messages import Message
 SCHEMA = "stepwatch.calibration/1"
 FILE_NAME = "calibration.json"
 AGAIN = Message("measure again: stepwatch calibrate")
+SEQUENCES = 8  # that the attention is measured over
+COMPILED_LAYERS = 2  # of the model that is compiled
 
 
 class Figure(NamedTuple):

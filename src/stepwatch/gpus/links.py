@@ -50,10 +50,12 @@ def checked_link(name: str | None, card: Gpu) -> str | None:
         raise UsageError(
             Message("there is no link “{name:word}”", {"name": name}),
             Message("links: {names:word}", {"names": ", ".join(known)}),
+            about="link",
         )
     if name.lower() == "nvlink" and not card.link_bytes_per_s:
         raise UsageError(
             Message("a {gpu:word} has no NVLink", {"gpu": card.name}),
             Message("leave --link out, or name pcie4 or pcie5"),
+            about="link",
         )
     return name.lower()

@@ -6,6 +6,7 @@ import gettext
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
+from time import localtime, strftime
 from typing import Any, NamedTuple
 
 from stepwatch.i18n import numbers
@@ -76,6 +77,9 @@ def _ints(values: Sequence[int], language: str) -> str:
 _KINDS: dict[str, Callable[[Any, str], str]] = {
     "word": lambda value, language: clean(say(value, language) if isinstance(value, Message) else value),
     "list": lambda value, _: _CONTROL.sub("", str(value)),  # words of our own, as long as they are
+    "quote": lambda value, _: _CONTROL.sub("", str(value)),  # a line of the log, cut by who quotes it
+    "clock": lambda value, _: strftime("%Y-%m-%d %H:%M", localtime(value)),
+    "said": lambda value, language: "; ".join(say(message, language) for message in value),
     "ints": _ints,
     "n": numbers.integer,
     "x": numbers.factor,

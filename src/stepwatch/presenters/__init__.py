@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.errors import InputError
 from stepwatch.gpus import Gpu
@@ -22,11 +22,20 @@ if TYPE_CHECKING:
 
     Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
 
-__all__ = ["CHARTS", "PLAN_CHARTS", "View", "document_of", "page_body", "render"]
+__all__ = ["CHARTS", "COMPARISON_CHARTS", "PLAN_CHARTS", "Typed", "View", "document_of", "page_body", "render"]
 
-CHARTS = ("times", "anatomy", "throughput", "parts", "forecast")
+CHARTS = ("times", "anatomy", "throughput", "forecast", "parts")
 """What can be drawn of a run, by the names that `--chart` takes."""
 PLAN_CHARTS = ("parts", "memory")
+COMPARISON_CHARTS = ("step", "parts")
+
+
+class Typed(NamedTuple):
+    """What the reader typed, where the answer is for nobody else: a report to be passed on keeps paths to itself."""
+
+    logs: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """Each with its value, quoted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,8 @@ class View:
     with_lines: bool = False
     front_matter: bool = False
     chart: str | None = None
+    typed: Typed | None = None
+    """For the command to ask next; None: as the answer knows it."""
     colour: bool | None = None
     """None: as standard output can take it. False for an answer that goes into a file."""
 
@@ -49,7 +60,7 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
     if isinstance(answer, Report):
         from stepwatch.presenters.run_answer import report_document
 
-        return report_document(answer, full=view.full, with_lines=view.with_lines)
+        return report_document(answer, full=view.full, with_lines=view.with_lines, typed=view.typed)
     if isinstance(answer, PlanReport):
         from stepwatch.presenters.plan_answer import plan_document
 
@@ -98,18 +109,20 @@ def render(answer: Answer, form: str, language: str, view: View | None = None) -
 
 def page_body(answer: Answer, language: str) -> Body:
     """The answer as a part of the page: its HTML, and the charts that the page draws."""
+    from stepwatch.presenters.document import without_commands
     from stepwatch.presenters.html import body_of
+    from stepwatch.presenters.page_wording import on_page
 
-    return body_of(document_of(answer), language, static=False)
+    return body_of(without_commands(document_of(answer)), language, static=False, reword=on_page)
 
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:
     """One chart with the headline above it; of several runs that of the longest, as on the first screen."""
-    from stepwatch.i18n import say
+    from stepwatch.i18n import clean, say
     from stepwatch.presenters.document import Headline
     from stepwatch.presenters.pictures import png
 
-    known: tuple[str, ...] = PLAN_CHARTS
+    known: tuple[str, ...] = PLAN_CHARTS if isinstance(answer, PlanReport) else COMPARISON_CHARTS
     if isinstance(answer, Report):
         known = CHARTS
         answer = replace(answer, runs=(answer.runs[answer.longest],), unstarted=(), directory=False)
@@ -124,4 +137,5 @@ def _picture(answer: Answer, name: str | None, language: str) -> bytes:
             Message("charts that can be drawn: {names:word}", {"names": ", ".join(drawn) or "–"}),
         )
     headline = next(block for block in document.blocks if isinstance(block, Headline))
-    return png(chosen, say(headline.paragraphs[-1][0], language))
+    source = answer.analyses[0].run.source if isinstance(answer, Report) else ""
+    return png(chosen, say(headline.paragraphs[0][0], language), clean(source) if source != "-" else "")

@@ -10,6 +10,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
+from stepwatch.quoting import quoted_path
 from stepwatch.settings import Value
 from stepwatch.units import Interval
 
@@ -58,7 +59,9 @@ def advice_document(answer: AdviceReport) -> doc.Document:
         ]
     told = doc.Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
     parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
-    return doc.Document(Message("What to change"), tuple(lead), sections(*parts))
+    source = advised.case.analysis.run.source if advised is not None and advised.case.analysis is not None else ""
+    about = source if source not in ("", "-") else None
+    return doc.Document(Message("What to change"), tuple(lead), sections(*parts), about)
 
 
 def _plot(advised: AdviceList, language: str, still: bool) -> Plot | None:
@@ -224,7 +227,7 @@ def train_command(new: Mapping[str, Value], config: str | None, cards: int) -> t
     if not taken and "world_size" not in new:
         return ()
     start = f"torchrun --standalone --nproc_per_node={cards} train.py" if cards > 1 else "python train.py"
-    return (start, *([config] if config else []), *taken)
+    return (start, *([quoted_path(config)] if config else []), *taken)
 
 
 def config_diff(change: Mapping[str, tuple[Value | None, Value]]) -> list[str]:

@@ -1,18 +1,27 @@
-"""Charts of a plan and of advice, bars with ranges, as Vega-Lite specifications."""
+"""Bars with ranges, as Vega-Lite: of a plan, of advice, of a comparison; all the time of a run, as plain markup."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from typing import NamedTuple
 
 from stepwatch.advice import AdviceList
+from stepwatch.analysis.comparison import Comparison
+from stepwatch.analysis.statistics import quantile
 from stepwatch.estimator.plan import Plan
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
-from stepwatch.presenters.document import Table, cells, time_range, word
+from stepwatch.presenters.document import Table, cells, time, time_range, word
 from stepwatch.presenters.plan_sentences import parts
+from stepwatch.presenters.run_sentences import PART_NAMES, PartRow, part_rows, share_text
+from stepwatch.presenters.screen import held
+from stepwatch.presenters.text_chart import shared_out
 from stepwatch.presenters.vega import Plot, rounded
 from stepwatch.units import Interval
+
+SPREAD = (0.05, 0.5, 0.95)
 
 
 class Bar(NamedTuple):
@@ -62,6 +71,64 @@ def changes(advised: AdviceList | None, language: str, still: bool = False) -> P
     return _bar_chart("changes", title, about, bars, Message("Change"), Message("Whole run"), language)
 
 
+# --- two runs side by side --------------------------------------------------------------------------------------
+
+
+def compared_steps(c: Comparison, language: str, still: bool) -> Plot:
+    """The step of both runs. The spread is of the iterations themselves, not of their mean."""
+    bars = []
+    for code, (name, a), colour in zip(("before", "after"), c.named, (vega.SLATE, vega.BLUE), strict=True):
+        times = a.run.iterations.time_s[a.phases.normal]
+        spread = Interval(*(quantile(times, share) for share in SPREAD)) if len(times) else a.costs.step_s
+        figure = Message("{middle:time}, spread {spread:range}", {"middle": spread.mid, "spread": spread})
+        bars.append(Bar(code, word(name), spread, figure, colour))
+    about = Message(
+        "The median of the normal iterations of each run. A thin line marks their spread: nine of ten lie within."
+    )
+    title = Message("The training step in both runs")
+    return _bar_chart("step", title, about, bars, Message("Log"), Message("Training step"), language)
+
+
+def compared_parts(c: Comparison, language: str, still: bool) -> Plot:
+    """Where the time of each run went, as shares of its own."""
+    found = {code: part_rows(a) for code, (_, a) in zip(("before", "after"), c.named, strict=True)}
+    used = [part for part in vega.PART_COLOURS if any(row.part == part for rows in found.values() for row in rows)]
+    titles = {row.part: say(row.name, language) for rows in found.values() for row in rows}
+    names = {code: say(word(name), language) for code, (name, _) in zip(found, c.named, strict=True)}
+    walls = {code: say(time(a.goodput.wall_s), language) for code, (_, a) in zip(found, c.named, strict=True)}
+    data = [
+        {"k": code, "part": row.part, "s": rounded(row.seconds), "order": used.index(row.part)}
+        for code, rows in found.items()
+        for row in rows
+    ]
+    scale = {"domain": used, "range": [vega.PART_COLOURS[part] for part in used]}
+    tips = [
+        (say(Message("Part"), language), vega.one_of(titles, "datum.part")),
+        (say(Message("Time"), language), vega.duration("datum.s", language)),
+    ]
+    bar = {
+        "mark": {"tooltip": vega.tooltip(vega.one_of(names, "datum.k"), tips)},
+        "encoding": {
+            "x": {"field": "s", "type": "quantitative", "stack": "normalize", "axis": None},
+            "order": {"field": "order", "type": "quantitative"},
+            "color": {
+                "field": "part",
+                "type": "nominal",
+                "scale": scale,
+                "legend": vega.legend({part: titles[part] for part in used}, symbolType="square"),
+            },
+        },
+    }
+    spec = vega.spec_of(language, {"parts": data}, **vega.bars(names, walls, bar))
+    rows = []
+    for part in used:
+        shares = ({row.part: share_text(row.share) for row in rows}.get(part) for rows in found.values())
+        rows.append((PART_NAMES[part], *shares))
+    table = Table((Message("Part"), Message("Before"), Message("After")), "lrr", cells(rows))
+    about = (Message("The whole bar is the time of the log; its pieces are the shares of the parts."),)
+    return vega.plot("parts", Message("Where the time went"), about, spec, table, language)
+
+
 def _bar_chart(
     name: str, title: Message, about: Message, bars: list[Bar], label: Message, amount: Message, language: str
 ) -> Plot:
@@ -80,3 +147,43 @@ def _bar_chart(
     spec = vega.spec_of(language, {name: data}, **vega.bars(names, figures, drawn, [ranges]))
     table = Table((label, amount), "lr", cells((bar.name, bar.figure) for bar in bars))
     return vega.plot(name, title, (about,), spec, table, language)
+
+
+# --- where the time went ----------------------------------------------------------------------------------------
+
+_HATCHES = {
+    "step": "", "data": "M4 0V8", "eval": "M-2 10L10 -2M-2 2L2 -2M6 10L10 6", "checkpoint": "M0 4H8",
+    "stall": "M-2 -2L10 10", "pair": "M-2 10L10 -2M-2 -2L10 10", "compile": "M3 4H5", "warm-up": "M3 4H5",
+    "unexplained": "M4 0V8M0 4H8",
+}  # fmt: skip
+"""What is drawn over the colour of a part in squares of 8 pixels, for those who see no difference between colours."""
+_FINEST = 250  # of the width: two pixels on a phone
+
+
+def stacked_bar(found: Sequence[PartRow], name: str, language: str) -> str:
+    """One bar of all the time as SVG, and its parts with their time and share in words; needs no script.
+
+    The texts are escaped; `name` keeps the names of its hatches apart from those of other bars on the page.
+    """
+    known = [part for part in found if part.share > 0]
+    hatches, rects, items = [], [], []
+    begin = 0
+    for part, length in zip(known, shared_out([part.share for part in known], _FINEST), strict=True):
+        own, colour = f"{name}-{part.part}", vega.PART_COLOURS[part.part]
+        hatches.append(
+            f'<pattern id="{own}" width="8" height="8" patternUnits="userSpaceOnUse">'
+            f'<rect width="8" height="8" fill="{colour}"/><path class="hatch" d="{_HATCHES[part.part]}"/></pattern>'
+        )
+        place = f'x="{100 * begin / _FINEST:g}%" width="{100 * length / _FINEST:g}%"'
+        rects.append(f'<rect {place} height="28" fill="url(#{own})"/>')
+        begin += length
+        texts = (escape(held(say(text, language))) for text in (part.name, time(part.seconds), share_text(part.share)))
+        label, seconds, share = texts
+        swatch = (
+            f'<svg aria-hidden="true" width="16" height="16"><rect width="16" height="16" fill="url(#{own})"/></svg>'
+        )
+        items.append(f"<li>{swatch} {label} <strong>{seconds}</strong> {share}</li>")
+    if not known:
+        return ""
+    bar = f'<svg aria-hidden="true" width="100%" height="28"><defs>{"".join(hatches)}</defs>{"".join(rects)}</svg>'
+    return f'<div class="spent">{bar}<ul>{"".join(items)}</ul></div>'

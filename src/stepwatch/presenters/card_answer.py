@@ -26,7 +26,7 @@ def card_list_document(cards: Sequence[Gpu]) -> Document:
     """One line each. Heads carry the unit, so that the cells are bare figures."""
     head = (
         *(Message("card"), Message("memory GiB"), Message("GB/s"), Message("bf16 TFLOPS"), Message("fp16 TFLOPS")),
-        *(Message("fp32 TFLOPS"), Message("watts"), Message("confidence")),
+        *(Message("fp32 TFLOPS"), Message("watts"), Message("conf.")),
     )
     rows = (
         (
@@ -41,7 +41,7 @@ def card_list_document(cards: Sequence[Gpu]) -> Document:
         )
         for gpu in cards
     )
-    return Document(None, (Table(head, "lrrrrrrr", cells(rows), rigid=True), Text((LEGEND,))))
+    return Document(None, (Table(head, "lrrrrrrr", cells(rows)), Text((LEGEND,))))
 
 
 def card_document(gpu: Gpu) -> Document:
@@ -62,7 +62,7 @@ def card_document(gpu: Gpu) -> Document:
         (Message("confidence"), word(gpu.confidence)),
         (Message("sources"), _text(gpu.sources)),
     )
-    return Document(word(gpu.name), (Table((), "ll", cells(rows), rigid=True), Text((LEGEND,))))
+    return Document(word(gpu.name), (Table((), "ll", cells(rows)), Text((LEGEND,))))
 
 
 def _figure(value: float | None, unit: float = 1.0) -> Message:
@@ -88,7 +88,7 @@ def calibration_document(found: Calibration) -> Document:
     remarks = (busy,) if found.noise > 0.1 else ()  # unsteady
     ask = Message("Next: stepwatch estimate CONFIG.py --gpu this")
     texts = (Text((message,)) for message in (*remarks, ask))
-    return Document(title, (Table((), "ll", cells(_measured(found)), rigid=True), *texts))
+    return Document(title, (Table((), "ll", cells(_measured(found))), *texts))
 
 
 def _measured(found: Calibration) -> Iterator[tuple[Message, Message]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from stepwatch.analysis.comparison import Comparison
 from stepwatch.i18n import clean
@@ -10,6 +12,9 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.document import cells, sections, time_range, word
 from stepwatch.presenters.run_sentences import PART_NAMES
+
+if TYPE_CHECKING:
+    from stepwatch.presenters.vega import Plot
 
 
 def comparison_document(c: Comparison) -> doc.Document:
@@ -29,6 +34,7 @@ def comparison_document(c: Comparison) -> doc.Document:
                     _bullets(c.doubts),
                     doc.Text(certainty(c), priority=doc.ALWAYS),
                     doc.Table(head, "lrrr", cells(rows(c)), doc.ALWAYS),
+                    *(doc.Chart(name=name, draw=partial(_plot, c, name)) for name in ("step", "parts")),
                 ),
             ),
             doc.Section("settings", Message("Settings"), (changed,)),
@@ -36,6 +42,12 @@ def comparison_document(c: Comparison) -> doc.Document:
             doc.Section("noticed", Message("What else was noticed"), (_bullets(c.notes),)),
         ),
     )
+
+
+def _plot(c: Comparison, name: str, language: str, still: bool) -> Plot:
+    from stepwatch.presenters import bar_charts  # a terminal draws none of them
+
+    return {"step": bar_charts.compared_steps, "parts": bar_charts.compared_parts}[name](c, language, still)
 
 
 def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:

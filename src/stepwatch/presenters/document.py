@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.messages import Message
 from stepwatch.settings import KINDS
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
+    from stepwatch.presenters.run_sentences import PartRow
     from stepwatch.presenters.vega import Plot
     from stepwatch.run import Floats, Ints
 
@@ -83,11 +84,29 @@ class Bullets:
     items: tuple[Text, ...]
 
 
+class Figure(NamedTuple):
+    """One figure, and what it is to be read against."""
+
+    label: Message
+    value: Message
+    note: Message | None = None
+
+
 @dataclass(frozen=True)
 class Figures:
-    """The few figures that most readers came for. They repeat what the sections say: only a page shows them."""
+    """The few figures that most readers came for."""
 
-    items: tuple[tuple[Message, Message], ...]
+    items: tuple[Figure, ...]
+    priority: int | None = None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """All the time of a run as one bar of its parts."""
+
+    name: str
+    parts: tuple[PartRow, ...]
+    priority: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +138,6 @@ class Table:
     marks: tuple[str, ...] = ()
     """For each row the letter of the text chart."""
     fit: Fit | None = None
-    rigid: bool = False
-    """Rows are never wrapped, heads are."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +209,7 @@ class Progress:
     priority: int | None = ALWAYS
 
 
-Block = Headline | Text | Bullets | Figures | Table | Labelled | Code | Command | Quoted | Chart | Progress
+Block = Headline | Text | Bullets | Figures | Shares | Table | Labelled | Code | Command | Quoted | Chart | Progress
 
 
 @dataclass(frozen=True)
@@ -212,6 +229,8 @@ class Section:
     """Below the first screen, whatever priorities its blocks have."""
     prompt: bool = False
     """For a reader at a prompt alone: what to type next."""
+    folded: bool = False
+    """Of interest to few: a page shows its heading until it is opened."""
     asked: bool = False
     """Asked for by an option: shown whole, below the first screen too."""
 
@@ -223,6 +242,8 @@ class Document:
     title: Message | None
     blocks: tuple[Block, ...]
     sections: tuple[Section, ...] = ()
+    about: str | None = None
+    """The name of the log, for titles; None where it has none."""
 
     def charts(self) -> dict[str, Chart]:
         return {block.name: block for block in all_blocks(self) if isinstance(block, Chart)}
@@ -240,6 +261,16 @@ def sections(*found: Section) -> tuple[Section, ...]:
     return tuple(section for section in kept if section.blocks or section.sections)
 
 
+def without_commands(document: Document) -> Document:
+    """For a reader who has no prompt."""
+    return replace(document, sections=sections(*map(_without_commands, document.sections)))
+
+
+def _without_commands(section: Section) -> Section:
+    blocks = tuple(block for block in section.blocks if not isinstance(block, Command))
+    return replace(section, blocks=blocks, sections=tuple(map(_without_commands, section.sections)))
+
+
 def _holds_anything(block: Block) -> bool:
     match block:
         case Text():
@@ -248,6 +279,8 @@ def _holds_anything(block: Block) -> bool:
             return bool(block.rows)
         case Bullets() | Labelled() | Figures():
             return bool(block.items)
+        case Shares():
+            return any(part.share > 0 for part in block.parts)
         case Code(text=content) | Command(arguments=content):
             return bool(content)
     return True

@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwatch.i18n import LANGUAGES, say
+from stepwatch.i18n import LANGUAGES, clean, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
-from stepwatch.presenters.document import text_and_code
+from stepwatch.presenters.document import all_blocks, text_and_code
 from stepwatch.presenters.screen import held, printable
 from stepwatch.presenters.vega import Spec
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_SECTIONS_ALIKE = 20
 """Of many runs the longest are written out."""
+LONGEST_TITLE = 70  # letters; a tab shows fewer, a list of files about as many
 LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _STYLES = {"warning": "alert", "aside": "source"}
 _TEXTS = {
@@ -33,7 +35,7 @@ _TEXTS = {
     "zoom_in": Message("Zoom in"),
     "zoom_out": Message("Zoom out"),
     "zoom_all": Message("Whole run"),
-    "zoom_hint": Message("Drag to move; Ctrl and the wheel zoom."),
+    "zoom_hint": Message("Drag to move; pinch, or Ctrl and the wheel, to zoom."),
 }
 
 
@@ -44,15 +46,25 @@ class Body(NamedTuple):
     specs: dict[str, Spec]
 
 
-def body_of(document: doc.Document, language: str, *, static: bool = True) -> Body:
+def body_of(
+    document: doc.Document,
+    language: str,
+    *,
+    static: bool = True,
+    reword: Callable[[Message], Message] = lambda message: message,
+) -> Body:
     """`static` False leaves the drawings for paper out: a page with the engine may do without."""
+    from markupsafe import Markup
+
+    from stepwatch.presenters.bar_charts import stacked_bar
+
     specs: dict[str, Spec] = {}
 
     def said(found: str | Message | Iterable[Message], between: str = " ") -> str:
         if isinstance(found, str):
             return found
         messages = (found,) if isinstance(found, Message) else found
-        return between.join(held(say(message, language)) for message in messages)
+        return between.join(held(say(reword(message), language)) for message in messages)
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
         """What the template shows of a chart; None where there is nothing to draw."""
@@ -60,10 +72,9 @@ def body_of(document: doc.Document, language: str, *, static: bool = True) -> Bo
         if plot is None:
             return None
         specs[chart.name] = plot.spec
-        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": "params" in plot.spec}
+        zooms = any(param["name"] == "zoom_i" for param in plot.spec.get("params", ()))
+        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
         if static and chart.draw is not None:
-            from markupsafe import Markup
-
             from stepwatch.presenters.pictures import svg
 
             shown["still"] = Markup(svg(chart.draw(language, True) or plot, f"{language}-{chart.name}"))
@@ -74,12 +85,24 @@ def body_of(document: doc.Document, language: str, *, static: bool = True) -> Bo
     html = template.render(
         document=document,
         language=language,
+        title=title_of(document, language),
         said=said,
         drawn=drawn,
+        shares=lambda block: Markup(stacked_bar(block.parts, f"{language}-{block.name}", language)),
         most=MOST_SECTIONS_ALIKE,
         more=Message("… and {count:n} more.", {"count": left_out}) if left_out else None,
     )
     return Body(printable(html), specs)
+
+
+def title_of(document: doc.Document, language: str) -> str:
+    """What a tab or a saved file is about: the log, and the first words of the headline."""
+    headlines = (block.paragraphs[0][0] for block in all_blocks(document) if isinstance(block, doc.Headline))
+    answer = next(headlines, None) or document.title
+    text = say(answer, language) if answer is not None else ""
+    first = re.split(r"(?<=[.!?])\s|;\s", text, maxsplit=1)[0].rstrip(".")
+    said = first if len(first) <= LONGEST_TITLE else first[:LONGEST_TITLE].rpartition(" ")[0] + " …"
+    return ": ".join(part for part in (clean(document.about or ""), said) if part)
 
 
 # --- what a page needs beside the body --------------------------------------------------------------------------
@@ -88,7 +111,7 @@ def body_of(document: doc.Document, language: str, *, static: bool = True) -> Bo
 def style() -> str:
     """The stylesheet of a body, and of the whole page around it."""
     swaps = "\n".join(
-        f'  .still [fill="{light}"] {{ fill: {dark}; }} .still [stroke="{light}"] {{ stroke: {dark}; }}'
+        f'  .report svg [fill="{light}"] {{ fill: {dark}; }} .report svg [stroke="{light}"] {{ stroke: {dark}; }}'
         for light, dark in vega.DARK.items()
     )
     return f"{_file('report.css')}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"
@@ -132,7 +155,7 @@ def as_page(document: doc.Document, language: str) -> str:
             texts={"skip": say(Message("To the content"), language), "language": say(Message("Language"), language)},
             version=version("stepwatch"),
             languages=list(LANGUAGE_NAMES.items()),
-            title=say(document.title, language) if document.title is not None else "stepwatch",
+            title=title_of(document, language),
             bodies={spoken: Markup(found.html) for spoken, found in bodies.items()},
             policy=policy,
             style=Markup(sheet),

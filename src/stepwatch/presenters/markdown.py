@@ -70,7 +70,10 @@ class _Writer:
                 return self.table(block.table) if block.table is not None else ""
             case doc.Progress():
                 return f"**{escaped(block.name)}:** {self.said([block.where])}"
-            case doc.Figures():
+            case doc.Figures() if block.priority is not None:
+                rows = (f"- **{self.said([item.label])}:** {self.said(filter(None, item[1:]))}" for item in block.items)
+                return "\n".join(rows)
+            case doc.Figures() | doc.Shares():  # a table says the same
                 return ""
 
     def text(self, text: doc.Text) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
+from stepwatch.presenters.screen import wrapped
 from stepwatch.presenters.vega import FONT, UNSEEN, Plot, Spec
 
 WIDTH = 720
@@ -32,13 +32,17 @@ def svg(chart: Plot, name: str) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}>{short}'
 
 
-def png(chart: Plot, answer: str) -> bytes:
-    """With its title and the answer that it belongs to, on white."""
+def png(chart: Plot, headline: str, source: str = "") -> bytes:
     import vl_convert
 
-    title = {"text": chart.title, "subtitle": textwrap.wrap(answer, 95)}  # characters in the width of a picture
-    spec = {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
-    return vl_convert.vegalite_to_png(spec, scale=2.0)  # for screens of high density
+    return vl_convert.vegalite_to_png(titled(chart, headline, source), scale=2.0)  # for screens of high density
+
+
+def titled(chart: Plot, headline: str, source: str) -> Spec:
+    """Under what is said first of the run, with the name of the chart and of the log, on white."""
+    below = " · ".join(filter(None, (chart.title, source)))
+    title = {"text": wrapped(headline, 78), "subtitle": wrapped(below, 100)}  # letters in its width
+    return {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
 
 
 def _still(spec: Spec) -> Spec:

@@ -51,9 +51,9 @@ def throughput(a: Analysis, language: str) -> Plot | None:
 
     unit = "tokens/s" if tokens else say(_PER_SECOND, language)
     top = _ROOM * max(row["high"] for row in rates)
-    axis = {**vega.count_axis(vega.linear_counts(top), language), "title": unit}
+    axis = {**vega.count_axis(top), "title": unit}
     y: Spec = {"type": "quantitative", "scale": {"domain": [0, rounded(top)], "nice": False}, "axis": axis}
-    x = {"field": "i", **vega.iteration_axis(language)}
+    x = {"field": "i", **vega.iteration_axis(rates[0]["from"], rates[-1]["i"], language)}
     middle = {"x": x, "y": {"field": "mid", **y}}
     band = {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}}
     level = {"x": {"field": "from", "type": "quantitative"}, "x2": {"field": "to"}, "y": {"field": "rate", **y}}
@@ -89,13 +89,15 @@ def forecast(a: Analysis, language: str) -> Plot | None:
     whole = f.total_s  # what was taken so far is not known exactly either
     if whole is None or not past:
         whole = Interval(now + remaining.low, now + remaining.mid, now + remaining.high)
+    if not whole.high > 0:
+        return None
     band = [
         {"i": f.last_iteration, "low": now, "mid": now, "high": now},
         {"i": end, "low": rounded(whole.low), "mid": rounded(whole.mid), "high": rounded(whole.high)},
     ]
     top = _ROOM * whole.high
-    x = {"field": "i", **vega.iteration_axis(language)}
-    axis = vega.time_axis(vega.linear_times(top), language)
+    x = {"field": "i", **vega.iteration_axis(past[0]["i"] if past else f.last_iteration, end, language)}
+    signals, axis = vega.time_axis("y", language)
     y: Spec = {"type": "quantitative", "scale": {"domain": [0, rounded(top)], "nice": False}, "axis": axis}
     name, title = say(Message("Time"), language), vega.iteration_title(language)
     hover = vega.tooltip(title, [(name, vega.duration("datum.s", language))])
@@ -111,7 +113,7 @@ def forecast(a: Analysis, language: str) -> Plot | None:
         {"mark": {**_TOUCHED, "tooltip": hover}, "encoding": passed},
         {**ahead, "transform": [{"filter": f"datum.i === {end}"}], "encoding": middle, "mark": last},
     ]
-    spec = vega.spec_of(language, {"elapsed": past, "ahead": band}, height=240, layer=layers)
+    spec = vega.spec_of(language, {"elapsed": past, "ahead": band}, height=240, params=signals, layer=layers)
     about = (Message("The line is the time so far; the band is where it leads in nine of ten cases."),)
     rows = cells(((count(f.last_iteration), time(now)), (count(end), time_range(whole))))
     since = Message("Time since the start")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -12,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING
-from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.presenters import advice_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.document import bullets, cells, count, sections, time, time_range, word
+from stepwatch.presenters.document import bullets, cells, count, sections, time, word
+from stepwatch.presenters.next_command import next_commands
 from stepwatch.presenters.verdict_sentences import verdict_headline
-from stepwatch.settings import Origin
+from stepwatch.verdict import Status
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
     from stepwatch.analysis import Analysis
+    from stepwatch.presenters import Typed
     from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
 
@@ -41,6 +40,8 @@ _ABOUT_SPEED = {"mfu_other_card", "mfu_smoothed", "impossible_figure", "unsynchr
 _ABOUT_RANKS = {"slow_rank", "rank_hiccup", "ranks_even", "rank_missing", "rank_ended"}
 # What the table, the headline and the legend of the first screen say already.
 _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"}
+# What the verdict says in its own words.
+_SAID_FIRST = {"ended_early", "loss_nan", "sleep"}
 _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
 _KINDS = {WARNING: "warning", NOTICE: "notice", INFO: "info"}
 
@@ -57,26 +58,27 @@ LEGEND = {
     "0": Message("first iteration"),
     "!": Message("stall"),
 }
-_PLAIN_ARGUMENT = Pattern(r"[\w.+-]+(?: [\w.+-]+)*")
 
 
 # --- the document -----------------------------------------------------------------------------------------------
 
 
-def report_document(report: Report, *, full: bool = False, with_lines: bool = False) -> doc.Document:
+def report_document(
+    report: Report, *, full: bool = False, with_lines: bool = False, typed: Typed | None = None
+) -> doc.Document:
     """One run is the document; of several each is a section, after a table of them."""
     chosen = report.longest
-    title = Message("Why some iterations are slow")
-    if report.analyses[chosen].phases.of(Phase.STEP).all():
-        title = Message("What an iteration takes")
-    ask = tuple(_next(report, report.runs[chosen], full=full))
+    title = Message("Report on a training run")
+    names = report.inputs or tuple(dict.fromkeys(a.run.source for a in report.analyses))
+    about = names[0] if len(names) == 1 and names[0] not in ("", "-") else None
+    ask = tuple(next_commands(report, report.runs[chosen], full=full, typed=typed))
     end = (
         *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
         *(_unread(report.analyses) if with_lines else ()),
     )
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
-        return doc.Document(title, blocks, (*parts, *end))
+        return doc.Document(title, blocks, (*parts, *end), about=about)
     walls = [a.goodput.wall_s for a in report.analyses]
     places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
     runs = []
@@ -86,7 +88,7 @@ def report_document(report: Report, *, full: bool = False, with_lines: bool = Fa
         below = report.directory or row != chosen
         runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
     lead = _directory(report) if report.directory else _several(report, chosen)
-    return doc.Document(title, lead, (*runs, *end))
+    return doc.Document(title, lead, (*runs, *end), about=about)
 
 
 def _run(
@@ -112,7 +114,12 @@ def _run(
     lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
-    lead.append(doc.Figures(tuple(_figures(a))))
+    lead.append(doc.Figures(tuple(sentences.figures(run)), doc.ALWAYS))
+    spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.ALWAYS)
+    warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
+    fine = doc.Text((sentences.all_fine(run.fine),), priority=doc.EXTRA) if run.fine else doc.Text(())
+    applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
+    changes = doc.Bullets(tuple(_changes(run.advice)) if applies else ())
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
@@ -121,26 +128,23 @@ def _run(
     )
     more = (doc.Text((Message("… and {count:n} more.", {"count": left_out}),)),) if left_out else ()
     slow = (*about(_ABOUT_SLOW), slow_table, *more, chart("anatomy")) if rows else ()
-    in_short = sentences.speed(a, short=True)
-    fast = doc.Text(sentences.speed(a), label=Message("Speed"), brief=in_short, priority=doc.ALWAYS)
-    spent = doc.Text((sentences.time_spent(a),), label=Message("Time"), priority=doc.ALWAYS)
-    ahead = (sentences.forecast(a), *sentences.forecast_notes(a))
-    future = doc.Text(ahead, label=Message("Forecast"), brief=ahead[:1], priority=doc.ALWAYS)
-    times, by_part = chart("times", points=_points(a), priority=doc.MAIN), sentences.time_by_part(a)
+    fast = doc.Text(sentences.speed(a))
+    ahead = doc.Text((sentences.forecast(a), *sentences.forecast_notes(a)))
+    noticed = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind == "info"))
     ranks: tuple[doc.Block, ...] = (*about(_ABOUT_RANKS), _ranks(a)) if a.ranks is not None else ()
-    noticed = doc.Bullets(tuple(text for code, text in found if code not in said))
-    changes = doc.Bullets(tuple(_changes(run.advice)))
     parts = sections(
-        doc.Section("normal", Message("What a training step takes"), (*_normal(a), times)),
-        doc.Section("slow", Message("Which iterations are slow, and why"), slow),
-        doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST))),
-        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput"))),
-        doc.Section("time", Message("Where the time went"), (spent, chart("parts", table=by_part))),
+        doc.Section("time", Message("Where the time went"), (spent,)),
+        doc.Section("parts", Message("What each part costs"), tuple(_normal(a)), folded=True),
+        doc.Section("changes", Message("What to change"), (changes,)),
+        doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
-        doc.Section("forecast", Message("How long it will take"), (future, chart("forecast"))),
-        doc.Section("noticed", Message("What else was noticed"), (noticed,)),
-        doc.Section("changes", Message("What to change"), (changes, chart("changes"))),
-        doc.Section("settings", Message("Settings"), (_settings(a),) if full else ()),
+        doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
+        doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
+        doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
+        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True),
+        doc.Section("forecast", Message("How long it will take"), (ahead, chart("forecast")), folded=True),
+        doc.Section("more", Message("What else is known"), (noticed, chart("changes"), chart("parts")), folded=True),
+        doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
     )
     return tuple(lead), parts
 
@@ -155,18 +159,19 @@ def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
     """The runs of one log, of which the longest is explained on the first screen."""
     rows = []
     for number, a in enumerate(report.analyses, start=1):
-        reached = {"first": int(a.run.iterations.number[0]), "last": a.forecast.last_iteration}
+        first = a.run.iterations.number[:1].tolist()
+        reached = {"first": first[0] if first else 0, "last": a.forecast.last_iteration}
         rows.append(
             (
                 count(number),
-                Message("{first:n}–{last:n}", reached),
+                Message("{first:n}–{last:n}", reached) if first else UNKNOWN,
                 sentences.step_time(a) or Message("unknown"),
                 time(a.goodput.wall_s),
                 sentences.run_state(a),
             )
         )
-    for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, _unstarted_state(bool(run.faults))))
+    for number in range(len(rows) + 1, report.count + 1):
+        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, Message("no iteration yet")))
     shown = tuple(range(len(rows)))
     if len(rows) > MOST_RUNS:
         shown = (*shown[: MOST_RUNS - 1], max(chosen, MOST_RUNS - 1))
@@ -182,25 +187,7 @@ def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
 # --- parts of a run ---------------------------------------------------------------------------------------------
 
 
-def _figures(a: Analysis) -> Iterator[tuple[Message, Message]]:
-    step = sentences.step_time(a)
-    if step is not None:
-        yield Message("Normal iteration"), step
-    if a.throughput.tokens_per_s is not None:
-        yield Message("Speed"), Message("{rate:rate}", {"rate": a.throughput.tokens_per_s})
-    if a.goodput.iterations:
-        yield Message("Time so far"), time(a.goodput.wall_s)
-    if a.forecast.done:
-        yield Message("State"), sentences.run_state(a)
-    elif a.forecast.remaining_s is not None:
-        yield Message("Time left"), time_range(a.forecast.remaining_s)
-
-
 def _normal(a: Analysis) -> Iterator[doc.Block]:
-    if sentences.step_known(a) and len(a.run.iterations):
-        facts = {"step": a.costs.step_s, "normal": int(a.phases.normal.sum()), "rows": len(a.run.iterations)}
-        said = Message("{normal:n} of {rows:n} logged iterations did nothing but a training step, in {step:range}.")
-        yield doc.Text((said._replace(params=facts),))
     if len(a.regimes.regimes) > 1:
         yield bullets(
             Message(
@@ -209,12 +196,14 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
             )
             for regime in a.regimes.regimes
         )
+    found = sentences.part_rows(a)
     rows = (
         (row.name, row.cost, row.how, count(row.count) if row.count else None, sentences.share_text(row.share))
-        for row in sentences.part_rows(a)
+        for row in found
     )
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
-    yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS)
+    marks = tuple(sentences.PART_MARKS[row.part] for row in found)
+    yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS, marks=marks)
     if a.costs.pair_s is not None and sentences.separable(a):
         pair = {"pair": a.costs.pair_s}
         yield doc.Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))
@@ -249,6 +238,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     """All of them with their codes: warnings, then notices, then the rest; those that matter most with a priority."""
     a = run.analysis
     ranked = sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
+    ranked = [finding for finding in ranked if finding.message != run.verdict.text]
+    ranked = [finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because]
     candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
@@ -256,8 +247,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < 0.005 else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
     spare = 4 - len(warnings) - (_first_change(run.advice) is not None) - bool(others)  # findings on the first screen
-    priorities = {id(finding): doc.PRESSING for finding in warnings}
-    priorities |= {id(finding): doc.REMARK for finding in others[:1]}
+    priorities = {id(finding): doc.ALWAYS for finding in warnings}
+    priorities |= {id(finding): doc.REMARK for finding in others[:1] if finding.severity == NOTICE}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
     printed = {"printed": a.throughput.reported_mfu}
     against = Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", printed)
@@ -333,7 +324,7 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
             )
         )
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        state = _unstarted_state(bool(run.faults))
+        state = Message("no iteration yet")
         rows.append((count(number), word(run.source), word(run.format), *[UNKNOWN] * 6, state))
     found = Message("One run was found.", {"count": report.count}, "{count:n} runs were found.", report.count)
     head = (
@@ -350,57 +341,3 @@ def _directory(report: Report) -> tuple[doc.Block, ...]:
             for finding in remarks
         ),
     )
-
-
-def _unstarted_state(failed: bool) -> Message:
-    return Message("ended before its first iteration") if failed else Message("no iteration yet")
-
-
-# --- what to ask next -------------------------------------------------------------------------------------------
-
-
-def _next(report: Report, run: RunReport, *, full: bool) -> Iterator[doc.Command]:
-    """The one command that would tell most more; nothing where there is nothing left to ask."""
-    a = run.analysis
-    names = list(report.inputs or dict.fromkeys(a.run.source or "-" for a in report.analyses))
-    odd = len(names) > 3 or any(len(name) > 60 or clean(name) != name for name in names)
-    start = (report.command, "LOG" if odd else " ".join(map(_quoted, names)), *_given(a))
-    if report.directory and not full:
-        why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
-        yield doc.Command((*start, f"--run {report.longest + 1}"), why)
-    elif len(report.analyses) > 1 and not full:
-        yield doc.Command((*start, f"--run {1 if report.longest else 2}"), Message("To see another run:"))
-    elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
-        why = Message("To see how much of your card is used, name it, for example:")
-        peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured
-        card = next((name for name, peak in peaks.items() if a.throughput.achieved_flops < peak), "b200")
-        if (a.run.settings.text("device") or "").startswith("cpu"):
-            card = "cpu"
-        yield doc.Command((*start, f"--gpu {card}"), why)
-    elif a.forecast.max_iters is None and sentences.step_known(a):
-        why = Message("To see when the run ends, give its length, for example:")
-        length = max(int(float(f"{2 * a.forecast.last_iteration:.0e}")), 1000)  # one digit: it is an example
-        yield doc.Command((*start, f"--set max_iters={length}"), why)
-    elif not full:
-        yield doc.Command((*start, "--full"), Message("To see everything:"))
-    elif run.advice is not None:
-        why = Message("To see what to change, with the lines to paste:")
-        yield doc.Command((report.command.replace("explain", "advise", 1), *start[1:]), why)
-
-
-def _given(a: Analysis) -> Iterator[str]:
-    """What the reader had given already, so that the next answer does not forget it."""
-    if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
-        yield f"--gpu {_quoted(clean(a.throughput.gpu.name))}"
-    for name, setting in a.run.settings.items():
-        if setting.origin is Origin.USER:
-            value = setting.value
-            whole = isinstance(value, float) and value == int(value)
-            yield f"--set {_quoted(f'{name}={int(value) if whole else value}')}"
-
-
-def _quoted(text: str) -> str:
-    # Double quotes where they are enough: they work in every shell, single ones do not in cmd.exe.
-    if " " in text and _PLAIN_ARGUMENT.fullmatch(text):
-        return f'"{text}"'
-    return text if text == "-" or _PLAIN_ARGUMENT.fullmatch(text) else shlex.quote(text)

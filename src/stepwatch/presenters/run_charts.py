@@ -8,14 +8,16 @@ import numpy as np
 
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
-from stepwatch.i18n import numbers, say
+from stepwatch.analysis.statistics import median
+from stepwatch.i18n import clean, numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.bar_charts import changes
-from stepwatch.presenters.document import Table, cells, count, time
+from stepwatch.presenters.document import Cell, Table, cells, count, time
 from stepwatch.presenters.progress_charts import forecast, throughput
 from stepwatch.presenters.run_sentences import (
     PART_NAMES,
+    SMALLEST_SHOWN,
     part_rows,
     rows_between,
     share_text,
@@ -26,9 +28,8 @@ from stepwatch.presenters.run_sentences import (
 )
 from stepwatch.presenters.thinning import MOST_POINTS, STILL_POINTS, drawn_rows, stretches
 from stepwatch.presenters.vega import Plot, one_of, rounded
-from stepwatch.report import RunReport
-
-_ROOM = 1.25  # above the slowest iteration and below the fastest
+from stepwatch.report import Excerpts, RunReport
+from stepwatch.run import Ints
 
 PHASE_TITLES = {
     Phase.STEP: PART_NAMES["step"],
@@ -46,21 +47,23 @@ _PHASE_MARKS = {
     "first": (vega.OCHRE, "triangle-right"),
     "stall": (vega.SLATE, "cross"),
 }
-_TOOLTIP_PARTS = ("step", "eval", "checkpoint", "pair", "compile", "stall", "unexplained")
+_NAMES = {**PART_NAMES, "data": Message("Waiting for data")}
+_TOOLTIP_PARTS = ("step", "data", "eval", "checkpoint", "pair", "compile", "stall", "unexplained")
 
 
 def plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -> Plot | None:
     """One of the charts, None where the run cannot fill it; the runs of a page share the points that it may have."""
     if name == "times":
-        return times(run.analysis, language, (STILL_POINTS if still else MOST_POINTS) // sharing)
+        return times(run.analysis, language, (STILL_POINTS if still else MOST_POINTS) // sharing, run.excerpts)
     if name == "changes":
         return changes(run.advice, language)
     drawn = {"anatomy": anatomy, "throughput": throughput, "parts": parts, "forecast": forecast}
     return drawn[name](run.analysis, language)
 
 
-def times(a: Analysis, language: str, most: int) -> Plot | None:
+def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = None) -> Plot | None:
     """The time of every iteration on a logarithmic scale; `most` is the number of points."""
+    excerpts = excerpts or {}
     drawn = drawn_rows(a, most)
     if not len(drawn.rows):
         return None
@@ -79,38 +82,52 @@ def times(a: Analysis, language: str, most: int) -> Plot | None:
     colours, shapes = zip(*(_PHASE_MARKS[code] for code in titles), strict=True)
     legend = vega.legend(titles, symbolSize=70, symbolOpacity=1)
     phase_field = {"field": "p", "type": "nominal", "legend": legend}
-    step = "datum.p === 'step'"
+    step, chosen = "datum.p === 'step'", "datum.i === chosen"
     small = 40 if len(drawn.rows) < 300 else 22  # larger dots where there are few
-    low, high = float(taken[drawn.rows].min()) / _ROOM, float(taken[drawn.rows].max()) * _ROOM
-    scale = {"type": "log", "domain": [rounded(low), rounded(high)], "nice": False}
-    axis = vega.time_axis(vega.log_times(low, high), language)
-    encoding = {
-        "x": {"field": "i", **vega.iteration_axis(language)},
-        "y": {"field": "t", "type": "quantitative", "axis": axis, "scale": scale},
-        "color": {**phase_field, "scale": {"domain": list(titles), "range": list(colours)}},
-        "shape": {**phase_field, "scale": {"domain": list(titles), "range": list(shapes)}},
-        "size": {"condition": {"test": step, "value": small}, "value": 80},
-        "opacity": {"condition": {"test": step, "value": 0.6}, "value": 0.95},
-    }
     tips = [(say(Message("Time"), language), vega.duration("datum.t", language))]
     for part in _TOOLTIP_PARTS:
         field = f"datum[{part!r}]"
         tips.append((_part_name(a, part, language), f"{field} ? {vega.duration(field, language)} : datum.none"))
     tip = vega.tooltip(f"{vega.iteration_title(language)} + ' · ' + {one_of(titles, 'datum.p')}", tips)
-    wheel = "wheel![event.ctrlKey || event.shiftKey]"  # the wheel alone moves the page
-    select = {"type": "interval", "encodings": ["x"], "zoom": wheel}
+    signals, axis = vega.time_axis("y", language, log=True)
+    y = {"type": "quantitative", "axis": axis, "scale": {"type": "log", "nice": False}}
+    # What is seen, with some room: the scale goes as far. A layer of its own, since a scale goes by what is drawn.
+    room = "max(pow(datum.high / datum.low, 0.06), 1.01)"
+    reach = {
+        "transform": [
+            {"aggregate": [{"op": "min", "field": "t", "as": "low"}, {"op": "max", "field": "t", "as": "high"}]},
+            {"calculate": f"datum.low / {room}", "as": "from"},
+            {"calculate": f"datum.high * {room}", "as": "to"},
+        ],
+        "mark": {"type": "rule", "opacity": 0},
+        "encoding": {"x": {"value": 0}, "y": {"field": "from", **y}, "y2": {"field": "to"}},
+    }
+    marks = {
+        "mark": {"type": "point", "filled": True, "aria": False, "tooltip": {"expr": "datum.tip"}},
+        "encoding": {
+            "y": {"field": "t", **y},
+            "color": {**phase_field, "scale": {"domain": list(titles), "range": list(colours)}},
+            "shape": {**phase_field, "scale": {"domain": list(titles), "range": list(shapes)}},
+            "size": {"condition": [{"test": chosen, "value": 220}, {"test": step, "value": small}], "value": 80},
+            "stroke": {"condition": {"test": chosen, "value": vega.INK}, "value": "transparent"},
+            "opacity": {"condition": {"test": step, "value": 0.6}, "value": 0.95},
+        },
+    }
     spec = vega.spec_of(
         language,
-        {"times": points},
+        {"times": points, "lines": _quoted(a, excerpts)},
         height=320,
-        params=[{"name": "zoom", "bind": "scales", "select": select}],
+        params=[{"name": "zoom_i", "value": None}, {"name": "chosen", "value": None}, *signals],
         # Made once for each point: an expression of the mark would be made anew for all of them while the reader zooms.
-        transform=[{"calculate": tip["expr"], "as": "tip"}],
-        mark={"type": "point", "filled": True, "clip": True, "aria": False, "tooltip": {"expr": "datum.tip"}},
-        encoding=encoding,
+        transform=[{"calculate": tip["expr"], "as": "tip"}, {"filter": "!zoom_i || inrange(datum.i, zoom_i)"}],
+        encoding={"x": {"field": "i", **vega.iteration_axis(int(number[0]), int(number[-1]), language, zooms=True)}},
+        layer=[reach, marks],
     )
+    spec["usermeta"] |= {"phases": titles, "lines": say(Message("The log around iteration"), language)}
 
     about = [Message("Each mark is a logged iteration; the scale is logarithmic.")]
+    if excerpts:
+        about.append(Message("Click a slow one to see what the log says around it."))
     facts = {"rows": len(number), "shown": len(drawn.rows)}
     if drawn.slow_left_out:
         text = Message(
@@ -134,49 +151,112 @@ def times(a: Analysis, language: str, most: int) -> Plot | None:
     return vega.plot("times", title, about, spec, Table(head, "lrrr", cells(rows)), language)
 
 
+def _quoted(a: Analysis, excerpts: Excerpts) -> list[dict[str, Any]]:
+    """What a click on a mark shows: the log's own lines, each with its number."""
+    rows = a.run.iterations
+    return [
+        {
+            "i": int(rows.number[row]),
+            "t": rounded(float(rows.time_s[row])),
+            "p": PHASE_NAMES[int(a.phases.phase[row])],
+            "lines": [f"{line.number}: {clean(line.text)}" for line in lines],
+        }
+        for row, lines in sorted(excerpts.items())
+    ]
+
+
 def _part_name(a: Analysis, part: str, language: str) -> str:
     warm_up = part == "compile" and a.run.settings.flag("compile") is False
-    return say(PART_NAMES["warm-up" if warm_up else part], language)
+    return say(_NAMES["warm-up" if warm_up else part], language)
+
+
+def _with_data(a: Analysis, found: dict[str, float], rows: Ints) -> dict[str, float]:
+    """The parts of an iteration with the time that such rows waited for data, where a recorder measured it."""
+    waits = a.run.inside.data_s[rows] if a.run.inside is not None else np.empty(0)
+    waits = waits[np.isfinite(waits)]
+    waited = median(waits) if len(waits) else 0.0
+    parts = dict(found)
+    for part in ("stall", "unexplained", "step"):  # late data are why a step stalled
+        taken = min(parts.get(part, 0.0), waited - parts.get("data", 0.0))
+        if taken > SMALLEST_SHOWN * sum(found.values()):
+            parts |= {part: parts[part] - taken, "data": parts.get("data", 0.0) + taken}
+    return {part: seconds for part, seconds in parts.items() if seconds > 0}
 
 
 def anatomy(a: Analysis, language: str) -> Plot | None:
-    """What the middle one of each kind of slow iteration is made of."""
-    names: dict[str, str] = {}
-    figures: dict[str, str] = {}
-    data: list[dict[str, Any]] = []
-    rows = []
+    """What a normal iteration and the middle one of each kind of slow iteration are made of, on one scale."""
     taken = a.run.iterations.time_s
-    for phase in (Phase.FIRST, Phase.EVAL, Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT, Phase.STALL):
+    typical: dict[Phase, int] = {}
+    for phase in (Phase.CHECKPOINT, Phase.EVAL, Phase.EVAL_CHECKPOINT, Phase.FIRST, Phase.STALL):
         found = np.flatnonzero((a.phases.phase == phase) & (taken > 0))
-        if not len(found) or not step_known(a):
-            continue
-        row = int(found[np.argsort(taken[found], kind="stable")[len(found) // 2]])
+        if len(found):
+            typical[phase] = int(found[np.argsort(taken[found], kind="stable")[len(found) // 2]])
+    if not typical or not step_known(a):
+        return None
+    step_s = a.costs.step_s.mid
+    names = {"step": say(Message("Normal iteration"), language)}
+    figures = {"step": numbers.duration(step_s, language)}
+    pieces = {"step": _with_data(a, {"step": step_s}, np.flatnonzero(a.phases.normal))}
+    rows: list[tuple[Cell, ...]] = [((Message("Normal iteration"),), (time(step_s),), (PART_NAMES["step"],))]
+    for phase, row in typical.items():
         slow, code = slow_row(a, row), PHASE_NAMES[phase]
         names[code] = f"{say(PHASE_TITLES[phase], language)} ({numbers.integer(slow.iteration, language)})"
         figures[code] = numbers.duration(slow.time_s, language)
-        data += [{"k": code, "part": part, "s": rounded(seconds)} for part, seconds in slow_parts(a, row).items()]
+        pieces[code] = _with_data(a, slow_parts(a, row), np.array([row]))
         rows.append(((count(slow.iteration),), (time(slow.time_s),), slow.holds))
-    if not rows:
-        return None
+    data: list[dict[str, Any]] = []
+    for code, found_parts in pieces.items():
+        end = 0.0
+        for part in vega.PART_COLOURS:
+            if part in found_parts:
+                begin, end = end, end + found_parts[part]
+                ends = {"from": rounded(begin), "to": rounded(end)}
+                data.append({"k": code, "part": part, "s": rounded(found_parts[part]), **ends})
     used = [part for part in vega.PART_COLOURS if any(piece["part"] == part for piece in data)]
-    data = [{**piece, "order": used.index(piece["part"])} for piece in data]
     titles = {part: _part_name(a, part, language) for part in used}
     tips = [
         (say(Message("Part"), language), one_of(titles, "datum.part")),
         (say(Message("Time"), language), vega.duration("datum.s", language)),
     ]
     scale = {"domain": used, "range": [vega.PART_COLOURS[part] for part in used]}
-    legend = vega.legend(titles, symbolType="square")
+    signals, axis = vega.time_axis("x", language, grid=True)
+    top = max(piece["to"] for piece in data)
+    x: dict[str, Any] = {"type": "quantitative", "scale": {"domain": [0, top], "nice": False}, "axis": axis}
+    color = {"field": "part", "type": "nominal", "scale": scale, "legend": vega.legend(titles, symbolType="square")}
     bar = {
-        "mark": {"tooltip": vega.tooltip(one_of(names, "datum.k"), tips)},
+        "mark": {
+            "tooltip": vega.tooltip(one_of(names, "datum.k"), tips),
+            "cornerRadius": 0,
+            "stroke": {"expr": one_of(vega.PART_COLOURS, "datum.part")},  # a step beside a minute is a line, not nothing
+        },
+        "encoding": {"x": {"field": "from", **x}, "x2": {"field": "to"}, "color": color},
+    }
+    # Under each bar its parts with their times, on a phone the times alone.
+    amounts = {code: [numbers.duration(p["s"], language) for p in data if p["k"] == code] for code in names}
+    named = {code: [titles[p["part"]] for p in data if p["k"] == code] for code in names}
+    short = {code: " + ".join(of) for code, of in amounts.items()}
+    long = {code: " + ".join(map(" ".join, zip(named[code], amounts[code], strict=True))) for code in names}
+    fits = f"width > {7 * max(map(len, long.values()))}"  # pixels of a letter
+    under = {
+        "transform": [{"aggregate": [], "groupby": ["k"]}],
+        "mark": {
+            "type": "text",
+            "align": "left",
+            "baseline": "top",
+            "yOffset": vega.BAR_OFFSET + 10,
+            "fontSize": 12,
+            "color": vega.MUTED,
+        },
         "encoding": {
-            "x": {"field": "s", "type": "quantitative", "stack": "normalize", "axis": None},
-            "order": {"field": "order", "type": "quantitative"},
-            "color": {"field": "part", "type": "nominal", "scale": scale, "legend": legend},
+            "x": {"value": 0},
+            "text": {"value": {"expr": f"{fits} ? {one_of(long, 'datum.k')} : {one_of(short, 'datum.k')}"}},
         },
     }
-    spec = vega.spec_of(language, {"anatomy": data}, **vega.bars(names, figures, bar))
-    about = (Message("A typical one of each kind, with its number; the whole bar is its time."),)
+    drawn = vega.bars(names, figures, bar, [under], row=68)
+    spec = vega.spec_of(language, {"anatomy": data}, params=signals, **drawn)
+    about = (
+        Message("A typical one of each kind, with its number, beside a normal one; all bars have the same scale."),
+    )
     table = Table((Message("Iteration"), Message("Time"), Message("What it includes")), "rrl", tuple(rows))
     return vega.plot("anatomy", Message("What a slow iteration is made of"), about, spec, table, language)
 

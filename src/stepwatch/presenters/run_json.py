@@ -71,6 +71,7 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
             "checkpoint_s": interval_json(costs.checkpoint_s),
             "compile_s": interval_json(costs.compile_s),
             "eval_and_checkpoint_s": interval_json(costs.pair_s),
+            "step_spread_s": analysis.step_spread_s and dict(zip(("p5", "p95"), analysis.step_spread_s, strict=True)),
             "how": dict(costs.how),
         },
         "throughput": _throughput_json(analysis),

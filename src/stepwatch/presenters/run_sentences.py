@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,8 +13,11 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, Table, cells, time, time_range
+from stepwatch.presenters.document import STEP, Figure, Table, cells, time, time_range
 from stepwatch.units import Interval
+
+if TYPE_CHECKING:
+    from stepwatch.report import RunReport
 
 SMALLEST_SHOWN = 0.0005
 
@@ -41,6 +45,11 @@ MARKS = {
     "c": (Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT),
     "0": (Phase.FIRST,),
 }
+PART_MARKS = {
+    "step": "█", "data": "d", "eval": "e", "checkpoint": "c", "pair": "c", "compile": "0", "warm-up": "0",
+    "stall": "!", "unexplained": "?",
+}  # fmt: skip
+"""The characters of a bar: those of the chart, so that one legend is learned."""
 UNKNOWN = Message("–")
 
 
@@ -151,6 +160,54 @@ def time_by_part(a: Analysis) -> Table:
     return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", cells(rows))
 
 
+# --- the strip of figures ---------------------------------------------------------------------------------------
+
+
+def figures(run: RunReport) -> Iterator[Figure]:
+    """Step with its spread, MFU with what is usual, overhead, and when it ends or how long it took."""
+    a, t = run.analysis, run.analysis.throughput
+    if step_known(a) and len(a.run.iterations):
+        note = None
+        if a.step_spread_s is not None:
+            low, high = a.step_spread_s
+            note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
+        yield Figure(Message("Step"), time(a.costs.step_s.mid), note)
+    if t.mfu is not None and t.possible and t.gpu is not None:
+        facts: dict[str, Any] = {"gpu": t.gpu.name, "normal": t.normal_mfu}
+        note = Message("of the {gpu:word}", facts)
+        if t.normal_mfu is not None:
+            facts |= {"low": t.normal_mfu.low, "high": t.normal_mfu.high}
+            note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct})", facts)
+        yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
+    if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
+        yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
+    elif t.achieved_flops is not None and math.isfinite(t.achieved_flops):
+        yield Figure(Message("Speed"), Message("{achieved:tflops}", {"achieved": t.achieved_flops}))
+    if step_known(a) and a.goodput.wall_s > 0:
+        share = {"share": 1 - share_of(a, "step")}
+        yield Figure(Message("Overhead"), Message("{share:pct}", share), Message("of the time is no training step"))
+    if a.goodput.iterations:
+        facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
+        note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)
+        yield Figure(Message("Took"), time(a.goodput.wall_s), note)
+    left = a.forecast.remaining_s
+    if left is None or a.forecast.done:
+        thousand = a.forecast.per_thousand_s
+        if not a.forecast.done and thousand is not None and step_known(a):
+            more = {"thousand": thousand, "count": 1000}
+            yield Figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
+    elif run.ends_s is None:
+        yield Figure(Message("Left"), time_range(left), Message("once it runs again"))
+    else:
+        clock = {"ends": run.ends_s.mid}
+        yield Figure(Message("Left"), time_range(left), Message("ends about {ends:clock}", clock))
+
+
+def all_fine(checked: Sequence[Message]) -> Message:
+    """In one line."""
+    return Message("Checked and fine: {all:said}.", {"all": tuple(checked)})
+
+
 # --- speed, time, forecast --------------------------------------------------------------------------------------
 
 
@@ -215,18 +272,6 @@ def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
     else:
         text = Message("The normal iterations compute at {achieved:tflops}.")
     yield text._replace(params=facts)
-
-
-def time_spent(a: Analysis) -> Message:
-    iterations = a.goodput.iterations
-    if not iterations:
-        return Message("No iteration has finished yet.")
-    facts = {"wall": a.goodput.wall_s, "count": iterations, "share": share_of(a, "step")}
-    if not step_known(a):
-        return Message(
-            "{wall:time} for {count:n} iteration.", facts, "{wall:time} for {count:n} iterations.", iterations
-        )
-    return Message("{wall:time} for {count:n} iteration; the training step took {share:pct} of it.", facts, "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", iterations)
 
 
 def forecast(a: Analysis) -> Message:

@@ -10,7 +10,7 @@ import os
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from stepwatch.patterns import Pattern
@@ -78,11 +78,11 @@ class Row(NamedTuple):
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int]) -> list[Line]:
-    """A head and rows, without lines around them; what is too long for its column is wrapped."""
+    """A head and rows, without lines around them; what is too long for its column is wrapped, between words."""
     head = Row([column.head for column in columns], "dim")
     lines = []
     for row in [head, *rows] if any(head.cells) else rows:
-        parts = [textwrap.wrap(text, max(width, 1)) or [""] for text, width in zip(row.cells, widths, strict=True)]
+        parts = [_cell_lines(text, width) for text, width in zip(row.cells, widths, strict=True)]
         for number in range(max(map(len, parts))):
             line = Line()
             for place, (column, pieces, width) in enumerate(zip(columns, parts, widths, strict=True)):
@@ -95,23 +95,55 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence
     return lines
 
 
-def natural_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
-    """As wide as the texts; where the width is short, names are wrapped before figures, then the widest column is."""
-    widths = [max(len(column.head), *(len(row.cells[i]) for row in rows)) for i, column in enumerate(columns)]
+def _cell_lines(text: str, width: int) -> list[str]:
+    """A figure leaves its unit only where they do not fit on one line."""
+    whole = held(text) if _longest_word(held(text)) <= width else text
+    lines = textwrap.wrap(whole, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split(" ")))
+
+
+def table_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int] | None:
+    """As wide as the texts; without room heads are wrapped, then names, then figures. None where words are wider."""
+
+    def least(words: Callable[[str], int], sides: set[Side]) -> list[int]:
+        """Of each column, where the cells on these sides may be wrapped."""
+        return [
+            max(
+                _longest_word(column.head),
+                *((words if column.side in sides else len)(row.cells[place]) for row in rows),
+            )
+            for place, column in enumerate(columns)
+        ]
+
+    widths = [max(len(column.head), *(len(row.cells[place]) for row in rows)) for place, column in enumerate(columns)]
     room = width - len(GAP) * (len(widths) - 1)
-    sides = [column.side for column in columns]
-    if sides[0] == "left" and "right" in sides and room - sum(widths[1:]) >= 12:  # enough of a name to know it by
-        widths[0] = min(widths[0], room - sum(widths[1:]))
-    while sum(widths) > room and max(widths) > 6:  # narrower columns cannot be read
-        widths[widths.index(max(widths))] -= 1
-    return widths
+    for floors in (
+        least(len, set()),
+        least(lambda text: _longest_word(held(text)), {"left"}),
+        least(lambda text: _longest_word(held(text)), {"left", "right"}),
+        least(_longest_word, {"left", "right"}),
+    ):
+        while sum(widths) > room and any(wide > floor for wide, floor in zip(widths, floors, strict=True)):
+            shrinking = [wide if wide > floor else 0 for wide, floor in zip(widths, floors, strict=True)]
+            widths[shrinking.index(max(shrinking))] -= 1
+    return widths if sum(widths) <= room else None
 
 
-def rigid_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
-    """As wide as the rows, whatever there is room for; heads are wrapped."""
-    return [
-        max(*map(len, column.head.split()), *(len(row.cells[i]) for row in rows), 0) for i, column in enumerate(columns)
-    ]
+def stacked(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Line]:
+    """A table whose words are too wide for it: the name of each row, and below it its cells with their heads."""
+    lines: list[Line] = []
+    for row in rows:
+        name, *cells = row.cells
+        lines += [Line(line, style=row.style or "bold") for line in wrapped(name, width)]
+        said = [f"{column.head} {text}".strip() for column, text in zip(columns[1:], cells, strict=True) if text]
+        most = width - len(GAP) - len(" ·")
+        whole = (text.replace(" ", "\u00a0") if len(text) <= most else text for text in said)
+        lines += [Line(GAP + line) for line in wrapped("\u00a0· ".join(whole), width - len(GAP))]
+    return lines
 
 
 def fitted(
@@ -141,6 +173,12 @@ def fitted(
             break
         kept.remove(column)
     widths = {column: least(column) for column in kept}
+    for column, narrowest in (
+        (name, 8),
+        (state, max(_longest_word(row.cells[state]) for row in rows)),
+    ):  # a name's ends
+        excess = sum(widths.values()) + len(GAP) * (len(kept) - 1) - width
+        widths[column] = max(widths[column] - max(excess, 0), min(narrowest, widths[column]))
     for column, longest in (
         (name, max(len(columns[name].head), *(len(row.cells[name]) for row in rows))),
         (state, max(len(row.cells[state]) for row in rows)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -20,10 +21,10 @@ from stepwatch.presenters.screen import (
     Side,
     fitted,
     labelled,
-    natural_widths,
-    rigid_widths,
     shown,
+    stacked,
     table_lines,
+    table_widths,
     width_of_output,
     wrapped,
 )
@@ -102,8 +103,8 @@ class TerminalWriter:
         for place, item in enumerate(items):
             lines += [Line()] if place in gaps else []
             if isinstance(item.block, doc.Chart) and item.block.points is not None:
-                lines += self._chart(item.block.points, height)
-                lines += item.lines[LEAST_CHART_HEIGHT + 2 :]
+                least = len(self._chart(item.block.points, LEAST_CHART_HEIGHT))
+                lines += [*self._chart(item.block.points, height), *item.lines[least:]]
             else:
                 lines += item.lines
         asked = (section for section in document.sections if section.asked)
@@ -128,8 +129,8 @@ class TerminalWriter:
                 item.lines = self._text(block, block.brief or block.messages, marked=item.group == "remark")
             elif isinstance(block, doc.Table):
                 item.lines = self._table(block, block.shown)
-            elif isinstance(block, doc.Chart):
-                item.lines = [Line()] * (LEAST_CHART_HEIGHT + 2)  # drawn when its height is known
+            elif isinstance(block, doc.Chart) and block.points is not None:
+                item.lines = self._chart(block.points, LEAST_CHART_HEIGHT)  # drawn anew when its height is known
             else:
                 item.lines = self._block(block)
             following = items[place + 1].group if place + 1 < len(items) else None
@@ -213,7 +214,12 @@ class TerminalWriter:
             case doc.Progress():
                 return list(self._progress(block))
             case doc.Figures():
-                return []
+                labelled_rows = ((item.label, tuple(filter(None, item[1:])), False) for item in block.items)
+                return self._block(doc.Labelled(tuple(labelled_rows))) if block.priority is not None else []
+            case doc.Shares():
+                from stepwatch.presenters.text_chart import stacked_bar  # and numpy: other answers need none
+
+                return stacked_bar(block.parts, self.language, self.width)[:1]  # the table below it is its legend
 
     # --- lines ----------------------------------------------------------------------------------------------
 
@@ -238,7 +244,7 @@ class TerminalWriter:
         """On one line where it fits; else continued as a shell reads it."""
         lines = [arguments[0]]
         for argument in arguments[1:]:
-            if len(lines[-1]) + len(argument) + 6 > self.width:
+            if len(lines[-1]) + len(argument) + 6 > self.width and sys.platform != "win32":  # cmd.exe has no such sign
                 lines[-1] += " \\"
                 lines.append("  " + argument)
             else:
@@ -258,19 +264,31 @@ class TerminalWriter:
             cells = [self._said(cell, " + ") for cell in table.rows[place]]
             if table.marks:
                 cells.insert(-1, table.marks[place])
-            mark_style = MARK_STYLES[table.marks[place]] if table.marks else ""
+            mark_style = MARK_STYLES.get(table.marks[place], "") if table.marks else ""
             rows.append(Row(cells, "bold" if place == table.strong else "", mark_style))
         if table.fit is not None:
             fit = table.fit
             lines, missing = fitted(columns, rows, self.wide, left_out=fit.left_out, name=fit.name, state=fit.state)
-            if missing:
-                left_out = Message("Left out for lack of space: {columns:word}.", {"columns": ", ".join(missing)})
-                lines += [Line(), *self._paragraph([left_out], "dim")]
-            return lines
-        if not table.rigid:
-            return table_lines(columns, rows, natural_widths(columns, rows, self.width))
-        lines = table_lines(columns, rows, rigid_widths(columns, rows))
-        return lines if table.head else [line.indented(2) for line in lines]
+            return [*lines, Line(), *self._left_out(missing)] if missing else lines
+        if not table.head:
+            return [line.indented(2) for line in self._columns(columns, rows, self.width - 2)]
+        return self._columns(columns, rows, self.width)
+
+    def _columns(self, columns: list[Column], rows: list[Row], width: int) -> list[Line]:
+        """Without what is less important where there is no room for it; below each other where even words are wider."""
+        everything = range(len(columns))
+        for kept in (list(everything), [place for place in everything if columns[place].style != "dim"]):
+            some = [columns[place] for place in kept]
+            found = [row._replace(cells=[row.cells[place] for place in kept]) for row in rows]
+            widths = table_widths(some, found, width)
+            if widths is not None:
+                missing = [columns[place].head for place in everything if place not in kept]
+                return [*table_lines(some, found, widths), *self._left_out(missing)]
+        return stacked(columns, rows, width)
+
+    def _left_out(self, heads: Sequence[str]) -> list[Line]:
+        left_out = Message("Left out for lack of space: {columns:word}.", {"columns": ", ".join(heads)})
+        return self._paragraph([left_out], "dim") if heads else []
 
     def _chart(self, points: doc.Points, height: int) -> list[Line]:
         from stepwatch.presenters.text_chart import text_chart  # and numpy: answers on plans and cards need none
@@ -297,7 +315,7 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
             case doc.Bullets():
                 items = (replace(item, kind=item.kind or "info") for item in block.items)
                 yield from (_Item("remark", name, item, item.priority) for item in items if item.priority is not None)
-            case doc.Chart(points=None) | doc.Figures() | doc.Code() | doc.Quoted():
+            case doc.Chart(points=None) | doc.Code() | doc.Quoted():
                 pass
             case _ if block.priority is not None:
                 yield _Item(_group(block), name, block, block.priority)
@@ -310,7 +328,7 @@ def _group(block: doc.Block) -> str:
     match block:
         case doc.Headline() | doc.Progress():
             return "answer"
-        case doc.Labelled():
+        case doc.Labelled() | doc.Figures():
             return "row"
         case doc.Text():
             if block.kind in _MARKS:
@@ -320,13 +338,15 @@ def _group(block: doc.Block) -> str:
 
 
 def _in_screen_order(candidates: Iterable[_Item]) -> list[_Item]:
-    """As in the document, but for remarks: they follow the labelled rows, the most pressing first."""
+    """As in the document, but for remarks: together, behind the labelled rows, the most pressing first."""
     items = list(candidates)
     last = max((place for place, item in enumerate(items) if item.group == "row"), default=None)
     if last is None:
         return items
+    first = next((place for place, item in enumerate(items) if item.group == "remark"), 0)
+    begin = max(first, last + 1)
     remarks = sorted((item for item in items if item.group == "remark"), key=lambda item: item.priority)
-    before, after = ([i for i in part if i.group != "remark"] for part in (items[: last + 1], items[last + 1 :]))
+    before, after = ([i for i in part if i.group != "remark"] for part in (items[:begin], items[begin:]))
     return [*before, *remarks, *after]
 
 

@@ -1,68 +1,159 @@
-"""The times of a run drawn with characters: a logarithmic scale, slow iterations by the letter of what they include."""
+"""Pictures made of characters: the times of a run, slow iterations by the letter of what they include, and a bar."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.analysis.statistics import median, quantile
+from stepwatch.analysis.statistics import median
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
-from stepwatch.presenters.screen import MARK_STYLES, Line
+from stepwatch.presenters.run_sentences import PART_MARKS, PartRow, share_text
+from stepwatch.presenters.screen import MARK_STYLES, Line, wrapped
 
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
+_APART = math.log(2.0)  # noise stays below it, and no row holds steps and what takes longer than twice as long
+
+
+# --- the times of a run -----------------------------------------------------------------------------------------
+
+
+class _Cell(NamedTuple):
+    mark: str
+    column: int
+    time: float
+    """Its logarithm."""
+
+
+class _Row(NamedTuple):
+    """What is drawn in one line: the logarithms of times from `low` up to the next row."""
+
+    low: float
+    high: float
 
 
 def text_chart(points: Points, language: str, width: int, height: int) -> list[Line]:
-    """So many lines, the axis and the legend below them."""
-    numbers, times = points.number, points.time_s
-    # From the fastest to the slowest, at least a factor of two: noise should not look like much.
-    low = max(quantile(times, 0.01), 1e-6)
-    high = max(float(times.max()), 2 * low)
-    ticks = {height - 1: low, height // 2: math.sqrt(low * high), 0: high}
-    longest = float(times.max()) * 1.001  # the scale may go further, but no label says what no iteration took
-    labels = {row: say(time(at), language) for row, at in ticks.items() if at <= longest}
-    margin = max(map(len, labels.values())) + 1
-    columns = width - margin - 2
-    cells = _plot(points, columns, height, low, high)
+    """At most so many lines, each with the time of what is in it; the axis and the legend below them."""
+    margin = 0
+    for _ in range(2):  # the labels need room, and which labels there are depends a little on the room
+        columns = max(width - margin - 2, 1)
+        cells = _cells(points, columns)
+        rows = _rows(cells, height)
+        inside: list[list[_Cell]] = [[] for _ in rows]
+        for cell in cells:
+            inside[sum(cell.time >= row.low for row in rows[1:])].append(cell)
+        middles = (math.exp(median(np.array([cell.time for cell in row]))) if row else None for row in inside)
+        labels = [say(time(middle), language) if middle is not None else "" for middle in middles]
+        margin = max(map(len, labels)) + 1
     lines = []
-    for row, marks in enumerate(cells):
-        line = Line(labels.get(row, "").rjust(margin - 1) + " │", style="dim")
+    for label, row, found in reversed(list(zip(labels, rows, inside, strict=True))):
+        marks = [" "] * columns
+        for cell in found:  # the later ones over the others
+            level = (cell.time - row.low) / (row.high - row.low)
+            dot = _DOTS[min(max(int(level * len(_DOTS)), 0), len(_DOTS) - 1)]
+            marks[cell.column] = dot if cell.mark == STEP else cell.mark
+        line = Line(label.rjust(margin - 1) + " │", style="dim")
         for mark in marks:
             line.append(mark, style=MARK_STYLES.get(mark, ""))
-        lines.append(line)
-    ends = [say(count(int(value)), language) for value in (numbers[0], numbers[-1])]
-    middle = say(Message("iteration"), language)
-    free = columns - len("".join(ends) + middle) - 6
+        lines.append(line.cut(width))
+    ends = [say(count(int(value)), language) for value in (points.number[0], points.number[-1])]
+    name = say(Message("iteration"), language)
+    free = columns - len("".join(ends) + name) - 6
     left, right = max(free // 2, 1), max(free - free // 2, 1)
-    axis = Line(f"{'':{margin}}└ {ends[0]} {'─' * left} {middle} {'─' * right} {ends[1]}", style="dim")
-    legend = Line(" ")
-    present = {STEP, *(mark for row in cells for mark in row)}
-    for place, (mark, meaning) in enumerate((mark, text) for mark, text in points.legend.items() if mark in present):
-        legend.append("   " if place else " ").append(mark, style=MARK_STYLES.get(mark, ""))
-        legend.append(" " + say(meaning, language), style="dim")
-    return [*lines, axis, legend.cut(width)]
+    axis = Line(f"{'':{margin}}└ {ends[0]} {'─' * left} {name} {'─' * right} {ends[1]}", style="dim")
+    present = {STEP, *(cell.mark for cell in cells)}
+    legend = ((mark, say(meaning, language)) for mark, meaning in points.legend.items() if mark in present)
+    return [*lines, axis.cut(width), *_legend(legend, width)]
 
 
-def _plot(points: Points, columns: int, height: int, low: float, high: float) -> list[list[str]]:
-    """Per column the middle of its steps, and the marks in the order of `points`, the later ones over the others."""
-    numbers, times = points.number, points.time_s
+def _cells(points: Points, columns: int) -> list[_Cell]:
+    """Per column the middle of its steps, and the marks in the order of `points`."""
+    numbers, times = points.number, np.log(np.maximum(points.time_s, 1e-6))
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
-    cells = [[" "] * columns for _ in range(height)]
+    cells = []
     for mark, marked in points.marks.items():
         rows = marked[:: max(1, len(marked) // 20_000)] if mark == STEP else marked  # enough for the middle of a column
         column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
-        level = np.log(np.maximum(times[rows], low) / low) / math.log(high / low)  # 0 at the bottom, 1 at the top
-        if mark == STEP:
-            finest = height * len(_DOTS)
-            starts = np.flatnonzero(np.diff(column, prepend=-1))
-            for begin, end in pairwise([*starts.tolist(), len(column)]):
-                third = min(int(median(level[begin:end]) * finest), finest - 1)
-                cells[-1 - third // len(_DOTS)][int(column[begin])] = _DOTS[third % len(_DOTS)]
-        else:
-            for place, at in zip(column.tolist(), level.tolist(), strict=True):
-                cells[-1 - min(int(at * height), height - 1)][place] = mark
+        starts = np.flatnonzero(np.diff(column, prepend=-1)) if mark == STEP else np.arange(len(rows))
+        for begin, end in pairwise([*starts.tolist(), len(rows)]):
+            cells.append(_Cell(mark, int(column[begin]), median(times[rows[begin:end]])))
     return cells
+
+
+def _rows(cells: Sequence[_Cell], height: int) -> list[_Row]:
+    """From the bottom up: a logarithmic scale without its widest gaps, and always cut above the steps."""
+    times = sorted(cell.time for cell in cells)
+    steps = max((cell.time for cell in cells if cell.mark == STEP), default=times[-1])
+    gaps = {above: above - below for below, above in pairwise(times) if above - below > _APART}
+    slow = next((time for time in times if time > steps + _APART), None)
+    if slow is not None:
+        gaps[slow] = math.inf
+    starts = sorted(sorted(gaps, key=lambda above: -gaps[above])[: height - 1])
+    bands = []
+    for low, following in pairwise([times[0], *starts, math.inf]):
+        bands.append((low, max(time for time in times if time < following)))
+    counts = [1] * len(bands)
+    for _ in range(height - len(bands)):
+        widest = max(range(len(bands)), key=lambda place: (bands[place][1] - bands[place][0]) / counts[place])
+        if len(bands) == 1 or bands[widest][1] - bands[widest][0] > _APART:  # else its rows would be empty
+            counts[widest] += 1
+    rows = []
+    for (low, high), shared in zip(bands, counts, strict=True):
+        step = max(high - low, _APART) / shared
+        rows += [_Row(low + step * place, low + step * (place + 1)) for place in range(shared)]
+    return rows
+
+
+def _legend(entries: Iterable[tuple[str, str]], width: int) -> list[Line]:
+    """In as many lines as the entries need: none of them is cut."""
+    lines: list[Line] = []
+    for mark, meaning in entries:
+        first, *others = wrapped(meaning, width - 4)
+        if lines and len(lines[-1].text) + 5 + len(meaning) <= width:
+            lines[-1].append("   ")
+        else:
+            lines.append(Line("  "))
+        lines[-1].append(mark, style=MARK_STYLES.get(mark, "")).append(" " + first, style="dim")
+        lines += (Line("    " + other, style="dim") for other in others)
+    return lines
+
+
+# --- where the time went ----------------------------------------------------------------------------------------
+
+
+def stacked_bar(parts: Sequence[PartRow], language: str, width: int) -> list[Line]:
+    """One bar of all the time, each part by its own character; below it the parts with their time and share."""
+    known = [part for part in parts if part.share > 0]  # a share that is not known is none of the bar
+    if not known:
+        return []
+    lengths = shared_out([part.share for part in known], width)
+    bar = Line()
+    for part, length in zip(known, lengths, strict=True):
+        mark = PART_MARKS[part.part]
+        bar.append(mark * length, style=MARK_STYLES.get(mark, ""))
+    entries = (
+        (
+            PART_MARKS[part.part],
+            f"{say(part.name, language)} {say(time(part.seconds), language)} ({say(share_text(part.share), language)})",
+        )
+        for part in known
+    )
+    return [bar, *_legend(entries, width)]
+
+
+def shared_out(shares: Sequence[float], columns: int) -> list[int]:
+    """Columns for each, at least one, by the largest remainders; all of them together as many as there are."""
+    exact = [share / sum(shares) * columns for share in shares]
+    lengths = [max(int(length), 1) for length in exact]
+    while sum(lengths) != columns:
+        missing = 1 if sum(lengths) < columns else -1
+        able = [place for place, length in enumerate(lengths) if missing > 0 or length > 1]
+        if not able:
+            break
+        lengths[max(able, key=lambda place: missing * (exact[place] - lengths[place]))] += missing
+    return lengths

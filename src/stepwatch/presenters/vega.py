@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stepwatch.i18n import numbers, say
+from stepwatch.i18n import say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Table
@@ -21,14 +20,15 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 INK, MUTED, GRID = "#1c2128", "#57606a", "#e1e5ea"
 # After Okabe and Ito, who chose them for every kind of colour vision; darkened to 3:1 on white.
 BLUE, ORANGE, GREEN, PURPLE, OCHRE, SLATE = "#0072b2", "#d05c00", "#008561", "#a8458a", "#8a6d00", "#4a5560"
+CYAN = "#3596bd"
 DARK = {
     INK: "#e6e9ed", MUTED: "#a6b0bb", GRID: "#333b45", BLUE: "#5ab4ec", ORANGE: "#ff9a52", GREEN: "#3ecf9f",
-    PURPLE: "#e39bcb", OCHRE: "#e6cf4a", SLATE: "#b9c3ce",
+    PURPLE: "#e39bcb", OCHRE: "#e6cf4a", SLATE: "#b9c3ce", CYAN: "#a5e3f7",
 }  # fmt: skip
 """Each colour on a dark page. The drawing script and the stylesheet swap them."""
 
 PART_COLOURS = {
-    "step": BLUE, "eval": ORANGE, "checkpoint": GREEN, "pair": PURPLE, "compile": OCHRE, "warm-up": OCHRE,
+    "step": BLUE, "data": CYAN, "eval": ORANGE, "checkpoint": GREEN, "pair": PURPLE, "compile": OCHRE, "warm-up": OCHRE,
     "stall": SLATE, "unexplained": SLATE,
 }  # fmt: skip
 
@@ -116,80 +116,71 @@ def rounded(value: float) -> float:
 # --- axes -------------------------------------------------------------------------------------------------------
 
 
-def iteration_axis(language: str) -> Spec:
+def iteration_axis(first: float, last: float, language: str, *, zooms: bool = False) -> Spec:
+    """With room at both ends, and so long that it has three ticks; one that zooms goes by the signal `zoom_i`."""
+    room = 0.015 * max(last - first, 2)  # half a large mark
+    ends = (first - room, max(last, first + 2) + room)
+    scale: Spec = {"domain": list(ends), "nice": False, "zero": False}
+    if zooms:
+        low, high = (f"zoom_i ? zoom_i[{place}] : {end!r}" for place, end in enumerate(ends))
+        scale = {"domainMin": {"expr": low}, "domainMax": {"expr": high}, "nice": False, "zero": False}
     axis = {
-        "title": say(Message("Iteration"), language), "tickCount": {"expr": "width < 460 ? 4 : 8"},
-        "labelExpr": f"datum.value === floor(datum.value) ? {integer('datum.value', language)} : ''",
+        "title": say(Message("Iteration"), language), "tickCount": {"expr": "width < 600 ? 5 : 8"}, "tickMinStep": 1,
+        "labelExpr": integer("datum.value", language), "labelOverlap": "parity", "labelSeparation": 8,
     }  # fmt: skip
-    return {"type": "quantitative", "scale": {"zero": False, "nice": False, "padding": 12}, "axis": axis}
+    return {"type": "quantitative", "scale": scale, "axis": axis}
 
 
-def time_axis(values: Sequence[float], language: str, **more: Any) -> Spec:
-    """With lines where these durations are, said as everywhere else."""
-    said = {_key(value): _round_duration(value, language) for value in values}
-    return {"values": list(values), "labelExpr": one_of(said, "'' + datum.value"), "title": None, **more}
+_DAYS = tuple(DAY_S * count for count in (1, 2, 4, 10, 20, 40, 100, 200, 400, 1000, 2000, 4000))
+_ROUND = (
+    *(float(f"{digit}e{power}") for power in range(-6, 1) for digit in (1, 2, 5)), 10.0, 20.0, 30.0,
+    *(MINUTE_S * count for count in (1, 2, 5, 10, 20, 30)), *(HOUR_S * count for count in (1, 2, 5, 10)), *_DAYS,
+)  # fmt: skip
+_ROUNDEST = (
+    *(float(f"1e{power}") for power in range(-6, 2)), MINUTE_S, 10 * MINUTE_S, HOUR_S, 10 * HOUR_S, *_DAYS[2::3],
+)  # fmt: skip
+_ROUND_STEPS = (
+    10.0, 15.0, 30.0, *(MINUTE_S * count for count in (1, 2, 5, 10, 15, 30)),
+    *(HOUR_S * count for count in (1, 2, 3, 6)),
+    *(DAY_S * count for count in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)),
+)  # fmt: skip
+"""Between two ticks of a linear scale; a shorter one is 1, 2 or 5 times a power of ten."""
 
 
-def _round_duration(value: float, language: str) -> str:
-    """Without the zeros that would promise exactness."""
-    if value >= MINUTE_S:
-        return numbers.duration(value, language)
-    amount, unit = (value, "s") if value >= 1 else (value * 1000, "ms")
-    return numbers.with_unit(_shortest(amount, language), unit, language) if value else "0"
-
-
-def _shortest(value: float, language: str) -> str:
-    return numbers.decimal(value, len(f"{value:.6g}".partition(".")[2]), language)
+def time_axis(scale: str, language: str, *, log: bool = False, **more: Any) -> tuple[list[Spec], Spec]:
+    """The signals that such an axis needs, and the axis: three round durations or more of whatever range is seen."""
+    low, high = f"domain('{scale}')[0]", f"domain('{scale}')[1]"
+    power = "pow(10, floor(log(tick_most) / LN10 + 1e-9))"
+    step = f"{power} * (tick_most >= 5 * {power} ? 5 : tick_most >= 2 * {power} ? 2 : 1)"
+    for longer in _ROUND_STEPS:
+        step = f"tick_most < {longer:.10g} ? {step} : {longer:.10g}"
+    # Of a step that is at most a third of the range, three multiples are inside.
+    signals = [{"name": "tick_most", "expr": f"({high} - {low}) / 3"}, {"name": "tick_step", "expr": step}]
+    ticks = f"sequence(ceil({low} / tick_step - 1e-6) * tick_step, {high} + 1e-6 * tick_step, tick_step)"
+    if log:  # of a factor of ten three, of a factor of a thousand three
+        ratio = f"{high} / {low}"
+        ticks = f"{ratio} >= 1000 ? {list(_ROUNDEST)} : {ratio} >= 10 ? {list(_ROUND)} : {ticks}"
+    value, space = "datum.value", text(TABLE[language].space)
+    # Long durations as everywhere, while two ticks are not said alike.
+    long = (
+        f"{value} >= 60 && tick_step >= ({value} < 3570 ? 1 : {value} < 84600 ? 60 : {value} < 8638200 ? 3600 : 86400)"
+    )
+    seconds = f"format({value}, '.6~r') + {space} + 's'"
+    milliseconds = f"format({value} * 1000, '.6~r') + {space} + 'ms'"
+    near = f"{value} > 0.9999 ? {seconds} : {value} > 1e-9 ? {milliseconds} : '0'"
+    said = f"{long} ? {duration(value, language)} : {near}"
+    apart = {"labelOverlap": "parity", "labelSeparation": 8}
+    return signals, {"values": {"expr": ticks}, "labelExpr": said, "title": None, **apart, **more}
 
 
 _SCALES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 
 
-def count_axis(values: Sequence[float], language: str) -> Spec:
-    scale, unit = next(((scale, unit) for scale, unit in _SCALES if values[-1] >= scale), (1.0, ""))
-    said = {_key(value): _shortest(value / scale, language) + unit if value else "0" for value in values}
-    return {"values": list(values), "labelExpr": one_of(said, "'' + datum.value"), "title": None}
-
-
-def _key(value: float) -> str:
-    """As JavaScript writes the number."""
-    return str(int(value)) if value == int(value) else repr(value)
-
-
-_WHOLE = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, MINUTE_S, 10 * MINUTE_S, HOUR_S, 10 * HOUR_S, 4 * DAY_S, 40 * DAY_S)
-_BETWEEN = (
-    *(digit * scale for scale in (1e-4, 1e-3, 1e-2, 0.1, 1.0) for digit in (2, 5)), 20.0, 30.0, 2 * MINUTE_S,
-    5 * MINUTE_S, 20 * MINUTE_S, 30 * MINUTE_S, 2 * HOUR_S, 5 * HOUR_S, DAY_S, 2 * DAY_S, 10 * DAY_S, 100 * DAY_S,
-)  # fmt: skip
-
-
-def log_times(low: float, high: float) -> list[float]:
-    """Round durations over a range, about evenly far apart on a logarithmic scale."""
-    apart = math.log(high / low) / 7  # at most seven lines
-    chosen: list[float] = []
-    for value in (*_WHOLE, *(float(f"{value:.3g}") for value in _BETWEEN)):
-        if low <= value <= high and all(abs(math.log(value / other)) >= apart for other in chosen):
-            chosen.append(value)
-    return sorted(chosen)
-
-
-_STEPS = (
-    *(float(f"{digit}e{power}") for power in range(-5, 1) for digit in (1, 2, 5)), 10.0, 15.0, 30.0,
-    *(MINUTE_S * count for count in (1, 2, 5, 10, 15, 30)), *(HOUR_S * count for count in (1, 2, 3, 6, 12)),
-    *(DAY_S * count for count in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)),
-)  # fmt: skip
-
-
-def linear_times(high: float) -> list[float]:
-    """0 and up to six round durations above it."""
-    step = next((step for step in _STEPS if high / step <= 6), high / 5)
-    return [float(f"{step * count:.6g}") for count in range(int(high / step + 1e-9) + 1)]
-
-
-def linear_counts(high: float) -> list[float]:
-    scale = 10.0 ** math.floor(math.log10(high))
-    step = next(step for step in (scale / 10, scale / 5, scale / 2, scale, 2 * scale) if high / step <= 6)
-    return [float(f"{step * count:.6g}") for count in range(int(high / step + 1e-9) + 1)]
+def count_axis(high: float) -> Spec:
+    """From 0 to this; Vega's own ticks, of which there are three at least where five are asked for."""
+    scale, unit = next(((scale, unit) for scale, unit in _SCALES if high >= scale), (1.0, ""))
+    said = f"datum.value ? format(datum.value / {scale:g}, '.6~r') + {text(unit)} : '0'"
+    return {"tickCount": 5, "labelExpr": said, "title": None}
 
 
 # --- texts in a tooltip -----------------------------------------------------------------------------------------
@@ -241,17 +232,20 @@ BAR_OFFSET = 9  # of a bar and its text from the middle of their row
 _BAR = {"type": "bar", "height": 12, "yOffset": BAR_OFFSET, "cornerRadius": 2}
 
 
-def bars(names: Mapping[str, str], figures: Mapping[str, str], bar: Spec, over: Iterable[Spec] = ()) -> Spec:
+def bars(
+    names: Mapping[str, str], figures: Mapping[str, str], bar: Spec, over: Iterable[Spec] = (), *, row: int = 46
+) -> Spec:
     """Bars with their name and their figure above them: these need no room beside, so they fit a phone too.
 
-    `bar` is the layer that draws them, without y and its height; the rows are named by the field `k`.
+    `bar` is the layer that draws them, without y and its height; the rows are named by the field `k`. Each is `row`
+    high: a bar, its text above, and some air.
     """
     y = {"field": "k", "type": "nominal", "sort": list(names), "axis": None, "scale": {"paddingOuter": 0}}
     name = {"mark": _above("left"), "encoding": {"text": _text(names), "x": {"value": 0}}}
     figure = {"mark": _above("right"), "encoding": {"text": _text(figures), "x": {"value": "width"}}}
     labels = [{"transform": [{"aggregate": [], "groupby": ["k"]}], **label} for label in (name, figure)]
     return {
-        "height": 46 * len(names), "encoding": {"y": y},  # a bar, its text above, and some air
+        "height": row * len(names), "encoding": {"y": y},
         "layer": [{**bar, "mark": {**_BAR, **bar["mark"]}}, *over, *labels],
     }  # fmt: skip
 

@@ -159,9 +159,9 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     return ()
 
 
-def place_of_line(text: bytes, line: int) -> int:
-    """Where a line begins."""
-    begin, size = 0, 1 << 16
+def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
+    """Where a line begins, the one at `begin` being line 0."""
+    size = 1 << 16
     while line > 0:
         found = text.count(b"\n", begin, begin + size)
         if found < line and begin + size < len(text):

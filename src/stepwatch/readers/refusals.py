@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.configs import config_given
 from stepwatch.readers.detection import SURELY_AN_ITERATION, nearness
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.text.faults import fault_in
@@ -41,13 +42,16 @@ def not_like(example: str) -> NoIterations:
 
 
 def nothing_found(source: Source) -> NoIterations:
-    """No text at all; a side file, or a stage that prints no times; else what came nearest."""
+    """No text at all; a config; a side file, or a stage that prints no times; else what came nearest."""
     sample = source.text[: 1 << 16].decode("utf-8", "replace")
     if sample.count("\ufffd") > 0.1 * len(sample):
         return NoIterations(
             Message("“{name:word}” is not text", {"name": source.name}),
             Message("give the log that the training printed, for example train.log"),
         )
+    config = config_given(source)
+    if config is not None:
+        return config
     text = source.text[:2_000_000]
     for name, reader in READERS.items():
         for pattern, remedy in reader.untimed:
@@ -58,7 +62,7 @@ def nothing_found(source: Source) -> NoIterations:
                     Message("the lines are those of {name:word} but have no time: “{line:word}”", line), remedy
                 )
     remedy = Message(
-        "formats read: {formats:list}; for another, show one of its lines: --like 'it 12 | 0.34 s'",
+        'formats read: {formats:list}; for another, show one of its lines: --like "it 12 | 0.34 s"',
         {"formats": ", ".join(READERS)},
     )
     nearest = max(text.split(b"\n"), key=nearness)

@@ -102,10 +102,11 @@ class GrowingFile:
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
+        opening: Callable[[str], BinaryIO] = lambda path: open(path, "rb"),  # noqa: SIM115 - stays open between looks
     ) -> None:
         self.path = os.fspath(path)
         self.name = printable(os.path.basename(self.path))
-        self._sleep, self._clock = sleep, clock
+        self._sleep, self._clock, self._opening = sleep, clock, opening
         self._stream: BinaryIO | None = None
         self._place = 0
         self._before = b""
@@ -146,7 +147,7 @@ class GrowingFile:
         return self._read_open()
 
     def _open(self, *, anew: bool) -> Piece:
-        self._stream = open(self.path, "rb")  # noqa: SIM115 - stays open between looks
+        self._stream = self._opening(self.path)
         left = self._begin_anew()
         self._opened = True
         piece = self._read_open()
@@ -224,6 +225,8 @@ class GrowingPipe:
                     self._turn.notify_all()
         except (OSError, ValueError):  # whoever wrote, or whoever reads what we pass on, is gone
             pass
+        if self.name != "-":  # standard input is not ours to close
+            stream.close()
         with self._turn:
             self._over = True
             self._turn.notify_all()

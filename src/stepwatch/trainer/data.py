@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted_path
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
 from stepwatch.trainer.input_errors import DataError
 
@@ -206,4 +207,5 @@ def _unfit(path: Path, token: int, vocab_size: int) -> DataError:
 
 
 def _prepare(directory: Path) -> Message:
-    return Message("make it with: stepwatch prepare FILE.txt --out {directory:word}", {"directory": str(directory)})
+    place = {"directory": quoted_path(str(directory))}
+    return Message("make it with: stepwatch prepare FILE.txt --out {directory:list}", place)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
+from stepwatch.quoting import quoted_path
 from stepwatch.recorder import Recorder
 from stepwatch.trainer import optimizer as optimizers
 from stepwatch.trainer.config import TrainConfig
@@ -70,7 +71,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
             finally:
                 loop.close()
         ranks.leave()
-    log.hint(f"next: stepwatch explain {directory / 'run.jsonl'}")
+    log.hint(f"next: stepwatch explain {quoted_path(str(directory / 'run.jsonl'))}")
 
 
 def _recorder(training: Training, directory: Path) -> Recorder:

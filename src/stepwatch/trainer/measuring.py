@@ -16,7 +16,16 @@ from datetime import UTC, datetime
 import torch
 
 from stepwatch.errors import InputError, UnknownGpu, UsageError
-from stepwatch.gpus.calibration import Axis, Calibration, Curve, Figure, processor_name, usable_cores
+from stepwatch.gpus.calibration import (
+    COMPILED_LAYERS,
+    SEQUENCES,
+    Axis,
+    Calibration,
+    Curve,
+    Figure,
+    processor_name,
+    usable_cores,
+)
 from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
 from stepwatch.trainer import parts
@@ -39,13 +48,11 @@ HEAD = (
 EMBEDDING = (Axis("elements", (2**12, 2**18, 2**22, 7 * 2**20, 9 * 2**20, 2**24)),)
 OPTIMIZER = Axis("elements", (2**6, 2**16, 2**20, 2**22, 7 * 2**20, 9 * 2**20, 2**24))
 MOST_TENSORS, ENOUGH_ELEMENTS = 32, 2**22  # so many, or until they are more than a cache holds
-SEQUENCES = 8
 MATMUL_SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (512, 1024, 2048, 4096, 8192)}
 DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "tf32", "float16", "bfloat16")}
 COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
 LAUNCHES = 1000
 SAVE_BYTES, LEAST_SAVE_BYTES, SMALL_TENSORS = 120 * 2**20, 2**20, 120
-COMPILED_LAYERS = 2
 
 
 class Timer:

@@ -14,6 +14,7 @@ from stepwatch.answers import cards
 from stepwatch.errors import StepwatchError, TooLarge
 from stepwatch.messages import Message
 from stepwatch.presenters import render
+from stepwatch.presenters.page_wording import on_page
 from stepwatch.web.limits import Limits, ServerOptions
 from stepwatch.web.openapi import document
 from stepwatch.web.places import Forbidden, contents
@@ -110,7 +111,7 @@ class Api:
             return await self._workers.ask(asked)
         except Overdue:
             what = Message("the answer took longer than {limit:time}", {"limit": self._options.limits.answer_s})
-            remedy = Message("cut out the part you want explained, or use the command line")
+            remedy = Message("cut out the part you want explained")
             raise Refusal(complaint(503, what, remedy, asked.spoken())) from None
         except Lost:
             raise Refusal(too_large(self._options.limits.body_bytes, asked.spoken())) from None
@@ -151,7 +152,8 @@ def refusal_of(error: StepwatchError, limit: int, language: str) -> Refusal:
     if isinstance(error, TooLarge):
         return Refusal(too_large(limit, language))
     status = 403 if isinstance(error, Forbidden) else 400
-    return Refusal(complaint(status, error.what, error.remedy, language))
+    remedy = on_page(error.remedy) if error.remedy is not None else None
+    return Refusal(complaint(status, error.what, remedy, language, about="path"))
 
 
 class _Incoming:

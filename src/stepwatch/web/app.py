@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -23,7 +24,7 @@ from stepwatch.messages import Message
 from stepwatch.options import OPTIONS
 from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, catalogue, openapi
-from stepwatch.web.files import PLACE, Files, digest
+from stepwatch.web.files import PLACE, Files, addresses, digest, packed
 from stepwatch.web.limits import ServerOptions
 from stepwatch.web.live_views import LiveViews
 from stepwatch.web.page_words import words
@@ -32,20 +33,22 @@ from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.workers import Workers
 
 _LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
-_MEDIA = {".css": "text/css", ".js": "text/javascript"}
+_MEDIA = {".css": "text/css", ".js": "text/javascript", ".log": "text/plain"}
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 
 
 def create_app(options: ServerOptions) -> Starlette:
     leaving = asyncio.Event()
     workers = Workers(options.limits.workers, options.limits.answer_s, options.limits.queue_s)
+    # One of them keeps all runs that are watched.
+    watchers = Workers(1, options.limits.answer_s, options.limits.queue_s, when_asked=True)
     api = Api(options, workers)
     files = Files()
     page = _Page(options, files)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with workers.running(), files.preparing():
+        async with workers.running(), watchers.running(), files.preparing():
             yield
 
     async def wrong(request: Request, error: Exception) -> Response:
@@ -61,14 +64,15 @@ def create_app(options: ServerOptions) -> Starlette:
             Route("/", page.show),
             Route("/page/words/{language}.json", page.words),
             Route("/page/{name}", page.file),
-            Route("/live", LiveViews(options, api, leaving).respond),
+            Route("/live", LiveViews(options, api, watchers, leaving).respond),
             Route("/api/explain", api.answering("explain"), methods=["POST"]),
             Route("/api/estimate", api.answering("estimate"), methods=["POST"]),
             Route("/api/advise", api.answering("advise"), methods=["POST"]),
+            Route("/api/compare", api.answering("compare"), methods=["POST"]),
             Route("/api/gpus", catalogue),
             Route("/api/openapi.json", openapi),
         ],
-        middleware=[Middleware(Guard, options=options)],
+        middleware=[Middleware(Guard, options=options), Middleware(GZipMiddleware, compresslevel=6)],
         exception_handlers={HTTPException: wrong},
         lifespan=lifespan,
     )
@@ -98,7 +102,6 @@ class _Page:
         own = (self._options.language,) if self._options.language_asked else ()
         asked = (request.query_params.get("lang"), *own, *preferred)
         language = next((name for name in asked if name in LANGUAGES), self._options.language)
-        files = await self._files.all()
         card = await asyncio.to_thread(own_card)
         text = self._template.render(
             words=words(language),
@@ -111,7 +114,7 @@ class _Page:
             settings=[name for name in KINDS if name not in PRIVATE],
             allowed=bool(self._options.allowed),
             limit=self._options.limits.body_bytes,
-            files={name: f"page/{name}?v={digest(text)}" for name, text in files.items()},
+            files=addresses(),
         )
         return HTMLResponse(text, headers={"Content-Language": language})
 
@@ -122,10 +125,14 @@ class _Page:
         return JSONResponse(words(language))
 
     async def file(self, request: Request) -> Response:
-        name, files = request.path_params["name"], await self._files.all()
-        if name not in files:
+        name = request.path_params["name"]
+        text = await self._files.text(name)
+        if text is None:
             raise HTTPException(404)
-        text = files[name]
-        lasting = request.query_params.get("v") == digest(text)
+        lasting = request.query_params.get("v") == digest(name)
         headers = {"Cache-Control": _FOR_A_YEAR} if lasting else {}
-        return Response(text, media_type=_MEDIA[Path(name).suffix], headers=headers)
+        media = _MEDIA[Path(name).suffix]
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(text, media_type=media, headers=headers)
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return Response(await asyncio.to_thread(packed, text), media_type=media, headers=headers)

@@ -1,19 +1,23 @@
-"""The scripts and styles of the page, by their names."""
+"""The scripts and styles of the page by their names, packed once; the engine of the charts apart, since it is large."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from stepwatch.presenters.html import drawing, style
 
 PLACE = Path(__file__).parent / "page"
+SCRIPTS = ("words", "asking", "showing", "watching", "forms", "start")
+"""The parts of page.js, in their order."""
 _ENGINE = "import sys; from stepwatch.presenters.html import engine; sys.stdout.buffer.write(engine().encode())"
 
 
@@ -30,15 +34,24 @@ class Files:
             self._engine.cancel()
             await asyncio.gather(self._engine, return_exceptions=True)
 
-    async def all(self) -> Mapping[str, str]:
+    async def text(self, name: str) -> str | None:
+        """None where there is no such file."""
+        if name != "engine.js":
+            return _own().get(name)
         assert self._engine is not None
-        return {**_own(), "engine.js": await asyncio.shield(self._engine)}
+        return await asyncio.shield(self._engine)
+
+
+def addresses() -> dict[str, str]:
+    """Each changes with the text that it leads to."""
+    return {name: f"page/{name}?v={digest(name)}" for name in (*_own(), "engine.js")}
 
 
 @cache
 def _own() -> Mapping[str, str]:
-    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
-    return {**own, "report.css": style(), "charts.js": drawing()}
+    parts = [(PLACE / f"{part}.js").read_text(encoding="utf-8") for part in SCRIPTS]
+    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in ("page.css", "example.log")}
+    return {**own, "page.js": "\n".join(('"use strict";', *parts)), "report.css": style(), "charts.js": drawing()}
 
 
 _built: list[str] = []  # once for all applications of a process
@@ -60,5 +73,12 @@ async def _engine() -> str:
 
 
 @cache
-def digest(text: str) -> str:
+def digest(name: str) -> str:
+    """Of the text of a file; of the engine, which takes seconds to make, by the package that it comes from."""
+    text = version("vl-convert-python") if name == "engine.js" else _own()[name]
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def packed(text: str) -> bytes:
+    return gzip.compress(text.encode(), mtime=0)

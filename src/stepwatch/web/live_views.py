@@ -1,85 +1,161 @@
-"""A growing log as server-sent events: explained anew whenever it has grown, at most once a second."""
+"""A growing log as server-sent events: how the run stands, every second, and its report when it has grown.
+
+The log is read here and fed to a worker, which keeps the run of each view.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from stepwatch.errors import StepwatchError
-from stepwatch.web.api import Api, Refusal, busy, refusal_of
+from stepwatch.messages import Message
+from stepwatch.sources.follow import GrowingFile
+from stepwatch.web.api import Api, busy, refusal_of
 from stepwatch.web.limits import ServerOptions
-from stepwatch.web.places import Grown, grown
+from stepwatch.web.places import opened, within
 from stepwatch.web.security import sent
-from stepwatch.web.wire import Asked
+from stepwatch.web.wire import UNKNOWN_VIEW, Asked, Glance, Reply, complaint
+from stepwatch.web.workers import Lost, Overdue, Workers
 
 _SHORTEST_S = 1.0
+_NUMBERS = itertools.count()
 
 
 class LiveViews:
-    def __init__(self, options: ServerOptions, api: Api, leaving: asyncio.Event) -> None:
-        self._options = options
-        self._api = api
-        self._leaving = leaving
+    def __init__(self, options: ServerOptions, api: Api, watchers: Workers, leaving: asyncio.Event) -> None:
+        self._options, self._api, self._watchers, self._leaving = options, api, watchers, leaving
         self._open = 0
+        self._asking: set[asyncio.Task[Reply]] = set()
 
     async def respond(self, request: Request) -> Response:
         language = self._api.language(request)
         path = request.query_params.get("path", "")
-        state = await self._state(path, language)
         if self._open >= self._options.limits.live_views:
             return sent(busy(language).reply)
-        if isinstance(state, Refusal) and state.reply.status == 403:  # a log that is not there yet may still come
-            return sent(state.reply)
+        try:
+            await asyncio.to_thread(within, path, self._options.allowed)  # it need not be there yet
+        except StepwatchError as error:
+            return sent(self._refusal(error, language))
         query = [[name, value] for name, value in request.query_params.multi_items() if name not in ("path", "format")]
         events = self._events(path, [*query, ["format", "page"]], language)
         return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def _events(self, path: str, query: list[list[str]], language: str) -> AsyncIterator[str]:
         self._open += 1
+        view = _View(path, self._options, Asked("look", "text/plain", query, b"", 0, language), self._ask)
+        last, said = b"", time.monotonic()
+        report_at, grown = 0.0, False
         try:
             yield f"retry: {int(_SHORTEST_S * 1000)}\n\n"
-            last: Grown | bytes | None = None
-            said = time.monotonic()
             while not self._leaving.is_set():
                 begun = time.monotonic()
-                state = await self._state(path, language)
-                seen = state if isinstance(state, Grown) else state.reply.body
-                if seen != last:
-                    last = seen
-                    yield await self._event(path, query, language, state)
-                    said = time.monotonic()
+                report = grown and begun >= report_at
+                try:
+                    grown |= await view.read()
+                    reply = await view.look(report=report)
+                    if report:  # a long run must not keep the worker to itself
+                        report_at, grown = time.monotonic() + max(1.0, 10 * (time.monotonic() - begun)), False
+                except StepwatchError as error:
+                    reply = self._refusal(error, language)
+                except (Overdue, Lost):
+                    view.restart()
+                    reply = complaint(503, Message("the watching was interrupted and begins again"), None, language)
+                if reply.body != last:
+                    last, said = reply.body, begun
+                    for event in _told(reply, view.size):
+                        yield event
                 elif begun - said > 15.0:  # seconds without a sign of life
                     yield ": still here\n\n"
                     said = begun
                 with suppress(TimeoutError):
-                    # Twice as long as the last analysis took: a long log must not keep a worker to itself.
-                    async with asyncio.timeout(max(_SHORTEST_S, 2.0 * (time.monotonic() - begun))):
+                    async with asyncio.timeout(_SHORTEST_S):
                         await self._leaving.wait()
         finally:
             self._open -= 1
+            view.end()
 
-    async def _state(self, path: str, language: str) -> Grown | Refusal:
-        try:
-            return await asyncio.to_thread(grown, path, self._options.allowed)
-        except StepwatchError as error:
-            return refusal_of(error, self._options.limits.body_bytes, language)
+    def _ask(self, asked: Asked) -> Awaitable[Reply]:
+        """Not given up with the reader who leaves: the worker that keeps the runs of others too would be replaced."""
+        task = asyncio.create_task(self._watchers.ask(asked))
+        self._asking.add(task)
 
-    async def _event(self, path: str, query: list[list[str]], language: str, state: Grown | Refusal) -> str:
-        try:
-            if isinstance(state, Refusal):
-                raise state
-            text = await self._api.log(path, language)
-            asked = Asked("explain", "text/plain", query, text, self._options.limits.body_bytes, language)
-            reply = await self._api.put(asked)
-        except Refusal as refusal:
-            reply = refusal.reply
-        name, found = "problem", json.loads(reply.body)
-        if reply.status == 200 and isinstance(state, Grown):
-            name, found = "report", {**found, "size": state.size}
-        return f"event: {name}\ndata: {json.dumps(found, ensure_ascii=False)}\n\n"
+        def done(task: asyncio.Task[Reply]) -> None:
+            self._asking.discard(task)
+            if not task.cancelled():
+                task.exception()  # nobody may be left to hear it
+
+        task.add_done_callback(done)
+        return asyncio.shield(task)
+
+    def _refusal(self, error: StepwatchError, language: str) -> Reply:
+        return refusal_of(error, self._options.limits.body_bytes, language).reply
+
+
+class _View:
+    """One log that somebody watches: where it was read up to, and by which name the worker knows it."""
+
+    def __init__(
+        self, path: str, options: ServerOptions, asked: Asked, ask: Callable[[Asked], Awaitable[Reply]]
+    ) -> None:
+        self._path, self._allowed, self._asked, self._ask = path, options.allowed, asked, ask
+        self.restart()
+
+    def restart(self) -> None:
+        self._source = GrowingFile(
+            os.path.join(self._allowed[0], self._path), opening=lambda path: opened(path, self._allowed)
+        )
+        self._name = f"{next(_NUMBERS)}"
+        self.size = 0
+        self._age_s = 0.0
+        self._first = True
+
+    async def read(self) -> bool:
+        """Hands on what has come; whether anything has."""
+        any_text = False
+        while True:
+            piece = await asyncio.to_thread(self._source.poll, 0.0)
+            self._age_s = piece.age_s
+            if piece.anew:
+                self.size = 0
+            if piece.text or piece.anew:
+                any_text = True
+                self.size += len(piece.text)
+                await self._glance(piece.text, anew=piece.anew, more=True)
+            if not piece.more:
+                return any_text
+
+    async def look(self, *, report: bool) -> Reply:
+        return await self._glance(report=report)
+
+    def end(self) -> None:
+        self._source.close()
+        self._ask(self._asked._replace(body=Glance(self._name, "", ended=True).before(b"")))
+
+    async def _glance(self, text: bytes = b"", **more: bool) -> Reply:
+        glance = Glance(self._name, self._source.name, self._age_s, first=self._first, **more)
+        reply = await self._ask(self._asked._replace(body=glance.before(text)))
+        self._first = False
+        if reply.status == UNKNOWN_VIEW:
+            raise Lost
+        return reply
+
+
+def _told(reply: Reply, size: int) -> list[str]:
+    found = json.loads(reply.body)
+    if reply.status != 200:
+        return [_event("problem", found)]
+    told = [_event("look", {**found["look"], "size": size})]
+    return [*told, _event("report", {**found["report"], "size": size})] if "report" in found else told
+
+
+def _event(name: str, found: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(found, ensure_ascii=False)}\n\n"

@@ -49,6 +49,13 @@ def document() -> Schema:
         "The log or the config itself; what else there is goes into the query.",
         "Advice",
     )
+    compare = _question(
+        "compare",
+        "Compare two runs: whether the second is slower than the first, by how much and why.",
+        {"type": "string", "description": "The text of the log."},
+        "Both logs, one after the other; `before_bytes` is the length of the first.",
+        "Comparison",
+    )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -64,6 +71,7 @@ def document() -> Schema:
             "/api/explain": {"post": explain},
             "/api/estimate": {"post": estimate},
             "/api/advise": {"post": advise},
+            "/api/compare": {"post": compare},
             "/api/gpus": {"get": _get("listGpus", "The cards that stepwatch knows.", "Gpus")},
             "/api/openapi.json": {"get": _get("openapi", "This document.", "Document")},
         },
@@ -79,11 +87,11 @@ def _question(kind: str, summary: str, text: Schema, plain: str, answer: str) ->
     question = {
         "type": "object",
         "properties": {
-            API_INPUT[kind]: text,
+            **dict.fromkeys(API_INPUT[kind], text),
             **{option.name: _or_null({**_schema(option), "description": option.api}) for option in options},
             "settings": {"$ref": "#/components/schemas/Settings"},
         },
-        "required": [API_INPUT[kind]] if required else [],
+        "required": [*API_INPUT[kind]] if required else [],
         "additionalProperties": False,
     }
     bare = {media: {"schema": {"type": "string", "description": plain}} for media in _PLAIN}
@@ -166,11 +174,18 @@ def _schemas() -> Schema:
         "advice": {"type": "array"},
         **dict.fromkeys(("before", "after", "recommended", "plan"), maybe),
     }
+    comparison = {
+        "schema": {"const": "stepwatch.comparison/1"},
+        "runs": {"type": "array"},
+        "ratio": _INTERVAL,
+        "verdict": _TEXT,
+        "text": _TEXT,
+    }
     return {
         "Error": {
             "type": "object",
-            "required": ["error", "hint"],
-            "properties": {"error": _TEXT, "hint": {"type": ["string", "null"]}},
+            "required": ["error", "hint", "field"],
+            "properties": {"error": _TEXT, **{key: {"type": ["string", "null"]} for key in ("hint", "field")}},
         },
         "Interval": _record({name: {"type": "number"} for name in ("low", "mid", "high")}),
         "Settings": {
@@ -182,6 +197,7 @@ def _schemas() -> Schema:
         "Report": _record(report),
         "Plan": _record(plan),
         "Advice": _record(advice),
+        "Comparison": _record(comparison),
         "PageParts": _record({"html": _TEXT, "specs": plain}),
         "Gpus": _record({"schema": _TEXT}),
         "Document": plain,

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import BinaryIO
 
 from stepwatch.errors import StepwatchError, TooLarge, UnreadableInput
 from stepwatch.messages import Message
@@ -16,42 +16,31 @@ class Forbidden(StepwatchError):
     """Outside of what was allowed, by whatever road."""
 
 
-class Grown(NamedTuple):
-    """What tells whether a file has changed."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-
-
-def grown(path: str, allowed: tuple[str, ...]) -> Grown:
-    """The state of a file without reading it."""
-    with _saying_why(path):
-        found = os.stat(_within(path, allowed))
-    return Grown(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
+def opened(path: str, allowed: tuple[str, ...]) -> BinaryIO:
     """Opened first and asked for its place then: a link that is changed in between leads nowhere."""
     # Without waiting: a pipe in the place of a log must not hold a thread.
     how = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with _saying_why(path):
-        descriptor = os.open(_within(path, allowed), how)
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise UnreadableInput(
-                    Message("“{name:word}” is not a file", {"name": os.path.basename(path)}),
-                    Message("name the log file in it, for example train.log"),
-                )
-            if not os.path.samestat(os.stat(_within(path, allowed)), found):
-                raise _forbidden(path)
-            with open(descriptor, "rb", closefd=False) as stream:
-                text = stream.read(limit + 1) if found.st_size <= limit else b""
-        finally:
-            os.close(descriptor)
-    if max(found.st_size, len(text)) > limit:
+    stream = open(os.open(within(path, allowed), how), "rb")  # noqa: SIM115 - for the caller to close
+    try:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise UnreadableInput(
+                Message("“{name:word}” is not a file", {"name": os.path.basename(path)}),
+                Message("name the log file in it, for example train.log"),
+            )
+        if not os.path.samestat(os.stat(within(path, allowed)), found):
+            raise _forbidden(path)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
+    with _saying_why(path), opened(path, allowed) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        text = stream.read(limit + 1) if size <= limit else b""
+    if max(size, len(text)) > limit:
         raise TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
     return text
 
@@ -67,7 +56,7 @@ def _saying_why(path: str) -> Iterator[None]:
         raise UnreadableInput(Message("“{name:word}” cannot be read: {reason:word}", name)) from error
 
 
-def _within(path: str, allowed: tuple[str, ...]) -> str:
+def within(path: str, allowed: tuple[str, ...]) -> str:
     """The real place of a path; relative ones are looked for in the first allowed directory."""
     if not path or "\0" in path or not allowed:
         raise _forbidden(path)
@@ -84,5 +73,5 @@ def _within(path: str, allowed: tuple[str, ...]) -> str:
 def _forbidden(path: str) -> Forbidden:
     return Forbidden(
         Message("“{name:word}” is not in a directory that may be read", {"name": os.path.basename(path)}),
-        Message("allow its directory when you start the page: stepwatch serve --allow DIRECTORY"),
+        Message("whoever starts the page allows its directory, with the option “allow”"),
     )

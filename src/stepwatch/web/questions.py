@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepwatch.answers import (
     AdviseRequest,
+    CompareRequest,
     EstimateRequest,
     ExplainRequest,
     NoSuchRun,
@@ -18,12 +19,13 @@ from stepwatch.answers import (
     pasted,
     unpacked,
 )
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import compare, explain
 from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import StepwatchError, TooLarge, UsageError
 from stepwatch.messages import Message
-from stepwatch.options import API, API_INPUT, OPTIONS
+from stepwatch.options import API, API_INPUT, COMPARED, OPTIONS
 from stepwatch.presenters import View, page_body, render
+from stepwatch.presenters.page_wording import on_page
 from stepwatch.web.wire import JSON, Asked, Reply, complaint, too_large
 
 if TYPE_CHECKING:
@@ -32,7 +34,11 @@ if TYPE_CHECKING:
 MEDIA = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 # What each question takes in its JSON body, and of which kind; all but the settings may stand in the query too.
 TAKES: Mapping[str, Mapping[str, type]] = {
-    question: {**{name: OPTIONS[name].kind for name in names}, API_INPUT[question]: str, "settings": dict}
+    question: {
+        **{name: OPTIONS[name].kind for name in names},
+        **dict.fromkeys(API_INPUT[question], str),
+        "settings": dict,
+    }
     for question, names in API.items()
 }
 _NOT_OF_THE_REQUEST = ("lang", "format", "iterations", "why", "log", "config", "name")
@@ -48,10 +54,7 @@ _KIND_NAMES: Mapping[type, Message] = {
 def reply_to(asked: Asked) -> Reply:
     """A mistake in the question is answered too."""
     try:
-        values = _from_query(asked)
-        if asked.media == JSON:
-            values |= _from_json(asked)
-        values = {name: value for name in values if (value := _checked(name, values[name])) is not None}
+        values = values_of(asked)
         answer = _answer(asked, values)
         form, language = values.get("format", "json"), values.get("lang") or asked.language
         if form == "page":
@@ -62,14 +65,31 @@ def reply_to(asked: Asked) -> Reply:
         return Reply(200, MEDIA[form], str(render(answer, form, language, view)).encode("utf-8", "replace"))
     except (TooLarge, MemoryError):
         return too_large(asked.limit, asked.spoken())
-    except NoSuchRun as error:
-        wrong = _unfit("run", Message("it takes a number from 1 to {most:n}", {"most": error.count}))
-        return complaint(400, wrong.what, wrong.remedy, asked.spoken())
     except StepwatchError as error:
-        return complaint(400, error.what, error.remedy, asked.spoken())
+        return refused(error, asked)
+
+
+def refused(error: StepwatchError, asked: Asked) -> Reply:
+    what, remedy = error.what, error.remedy
+    if isinstance(error, NoSuchRun):
+        remedy = Message("it takes a number from 1 to {most:n}", {"most": error.count})
+        what = _unfit(error.about or "run", remedy).what
+    if ["format", "page"] in asked.query:
+        what, remedy = on_page(what), on_page(remedy) if remedy is not None else None
+    return complaint(400, what, remedy, asked.spoken(), about=error.about)
+
+
+def values_of(asked: Asked) -> dict[str, Any]:
+    """What the question gives, each in the kind of its option."""
+    values = _from_query(asked)
+    if asked.media == JSON:
+        values |= _from_json(asked)
+    return {name: value for name in values if (value := _checked(name, values[name])) is not None}
 
 
 def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
+    if asked.kind == "compare":
+        return _comparison(asked, values)
     given = {name: value for name, value in values.items() if name not in _NOT_OF_THE_REQUEST}
     body = b"" if asked.media == JSON else asked.body
     text = pasted(values.get("log", body), values.get("name", "-"), limit=asked.limit)
@@ -83,6 +103,26 @@ def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
     if "log" in values or is_log(text):
         return advise(AdviseRequest(log=text, config=config, **given))
     return advise(AdviseRequest(config=config or text, **given))
+
+
+def _comparison(asked: Asked, values: Mapping[str, Any]) -> Answer:
+    logs: dict[str, str | bytes] = {side: values[side] for side in COMPARED if side in values}
+    if asked.media != JSON and "before_bytes" in values:
+        cut = values["before_bytes"]
+        logs = dict(zip(COMPARED, (asked.body[:cut], asked.body[cut:]), strict=True))
+    requests = []
+    for side in COMPARED:
+        if side not in logs:
+            raise UsageError(
+                Message("the request has no log “{side:word}”", {"side": side}),
+                Message("give the texts as “before” and “after”, or both in the body with before_bytes"),
+                about=side,
+            )
+        own = {name.removeprefix(f"{side}_"): value for name, value in values.items() if name.startswith(f"{side}_")}
+        own.pop("bytes", None)
+        log = pasted(logs[side], own.pop("name", side), limit=asked.limit)
+        requests.append(ExplainRequest(logs=(log,), settings=values.get("settings", ()), **own))
+    return compare(CompareRequest(before=requests[0], after=requests[1]))
 
 
 def _from_query(asked: Asked) -> dict[str, Any]:
@@ -115,7 +155,7 @@ def _from_json(asked: Asked) -> dict[str, Any]:
         if value is not None and not (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
             raise _unfit(name, _KIND_NAMES[kind])
     if asked.kind == "explain" and given.get("log") is None:
-        raise UsageError(Message("the request has no log"), Message("give the text of the log as “log”"))
+        raise UsageError(Message("the request has no log"), Message("give the text of the log as “log”"), about="log")
     for name, value in (given.get("settings") or {}).items():
         if not isinstance(value, str | int | float | bool):
             raise _unfit(name, Message("it takes a plain value"))
@@ -145,6 +185,7 @@ def _checked(name: str, value: Any) -> Any:
         raise UsageError(
             Message("“{value:word}” is not a value for {name:word}", {"value": text, "name": name}),
             Message("values: {names:word}", {"names": ", ".join(option.choices)}),
+            about=name,
         )
     return text
 
@@ -157,4 +198,4 @@ def _unknown(name: str, known: list[str]) -> UsageError:
 
 
 def _unfit(name: str, kind: Message) -> UsageError:
-    return UsageError(Message("“{name:word}” cannot have this value", {"name": name}), kind)
+    return UsageError(Message("“{name:word}” cannot have this value", {"name": name}), kind, about=name)

@@ -14,6 +14,7 @@ from stepwatch.messages import Message
 
 JSON = "application/json"
 LENGTHS = struct.Struct(">II")
+UNKNOWN_VIEW = 410  # the worker that kept the run is gone
 
 
 class Asked(NamedTuple):
@@ -29,6 +30,33 @@ class Asked(NamedTuple):
     def spoken(self) -> str:
         """The language for complaints about what cannot be understood."""
         return spoken(dict(self.query).get("lang"), self.language)
+
+
+class Glance(NamedTuple):
+    """Of a log that is watched: which one it is, and what has come since the last glance. The head of the body."""
+
+    view: str
+    name: str
+    age_s: float = 0.0
+    """How long ago the log was last written to."""
+    first: bool = False
+    """The worker cannot know it yet."""
+    anew: bool = False
+    """It was cut or replaced."""
+    more: bool = False
+    """There is more to read: nothing is answered yet."""
+    report: bool = False
+    """The whole report is wanted too."""
+    ended: bool = False
+    """Nobody watches any more."""
+
+    def before(self, text: bytes) -> bytes:
+        return json.dumps(self._asdict()).encode() + b"\n" + text
+
+    @classmethod
+    def of(cls, body: bytes) -> tuple[Glance, bytes]:
+        head, _, text = body.partition(b"\n")
+        return cls(**json.loads(head)), text
 
 
 class Reply(NamedTuple):
@@ -47,11 +75,13 @@ def packed(head: dict[str, Any], body: bytes) -> bytes:
     return LENGTHS.pack(len(text), len(body)) + text
 
 
-def complaint(status: int, what: Message, remedy: Message | None, language: str) -> Reply:
-    said = {"error": say(what, language), "hint": say(remedy, language) if remedy is not None else None}
+def complaint(status: int, what: Message, remedy: Message | None, language: str, *, about: str | None = None) -> Reply:
+    """`about`: the parameter or the input that is wrong."""
+    hint = say(remedy, language) if remedy is not None else None
+    said = {"error": say(what, language), "hint": hint, "field": about}
     return Reply(status, JSON, json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def too_large(limit: int, language: str) -> Reply:
     what = Message("the log is larger than {limit:size}", {"limit": limit})
-    return complaint(413, what, Message("cut out the part you want explained, or use the command line"), language)
+    return complaint(413, what, Message("cut out the part you want explained"), language, about="log")

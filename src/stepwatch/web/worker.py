@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from stepwatch.messages import Message
 from stepwatch.web.limits import give_large_blocks_back
+from stepwatch.web.looking import look_at
 from stepwatch.web.questions import reply_to
 from stepwatch.web.wire import LENGTHS, Asked, complaint, packed
 
@@ -38,7 +39,7 @@ def main() -> None:
         head, body = LENGTHS.unpack(lengths)
         asked = Asked(**json.loads(questions.read(head)), body=questions.read(body))
         try:
-            reply = reply_to(asked)
+            reply = look_at(asked) if asked.kind == "look" else reply_to(asked)
         except Exception:  # a fault of ours: said as such, without the text that brought it about
             what = Message("stepwatch failed on this input")
             remedy = Message("please report it: this is a fault of stepwatch")

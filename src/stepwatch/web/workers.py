@@ -26,8 +26,10 @@ class Lost(Exception):
 class Workers:
     """Questions wait for a free worker. Large ones never take the last, so that small ones are answered meanwhile."""
 
-    def __init__(self, count: int, time_s: float, queue_s: float) -> None:
-        self._count = count
+    def __init__(self, count: int, time_s: float, queue_s: float, *, when_asked: bool = False) -> None:
+        """`when_asked`: they start with the first question, which may never come."""
+        self._to_start = count
+        self._when_asked = when_asked
         self._time_s = time_s
         self._queue_s = queue_s
         self._idle: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
@@ -38,15 +40,21 @@ class Workers:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        for _ in range(self._count):
-            self._later(self._start())
+        if not self._when_asked:
+            self._start_all()
         try:
             yield
         finally:
             self._closing = True
             await asyncio.gather(*(worker.end() for worker in self._all), *self._tasks, return_exceptions=True)
 
+    def _start_all(self) -> None:
+        for _ in range(self._to_start):
+            self._later(self._start())
+        self._to_start = 0
+
     async def ask(self, asked: Asked) -> Reply:
+        self._start_all()
         if len(asked.body) <= 8 * 10**6:  # a small one: any worker may take it
             return await self._ask(asked, keep=True)
         async with self._large:

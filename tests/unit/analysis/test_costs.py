@@ -7,6 +7,7 @@ with it. After a change that is meant: `python -m tests.unit.analysis.test_costs
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,15 @@ from tests.recorded import Planted
 from tests.recorded import Record as Recorded
 
 from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.costs import _Beliefs, _divided, _quantiles, _Typical, _with_and_without
+from stepwatch.analysis.expected import combined
+from stepwatch.estimator.priors import Belief
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
-from stepwatch.units import Interval
+from stepwatch.units import Z90, Interval
 
 TABLE = Path(__file__).with_name("figures.json")
 
@@ -211,6 +215,107 @@ def test_the_figures_of_a_planted_log_stay(name: str) -> None:
     assert list(found) == list(known)
     for part, values in found.items():
         assert values == pytest.approx(known[part], rel=1e-5, abs=1e-8), part
+
+
+# --- what a single weight or doubt does ----------------------------------------------------------------------------
+
+
+def evaluating(count: int, stalled: int | None = None) -> Analysis:
+    """Evaluations of 5 s, all alike, every 50 iterations; one of them may take three times as long."""
+    text = ""
+    for number in range(11, 50 * count + 41):
+        slow = 0 if number % 50 else 15000 if number == stalled else 5000
+        text += f"step {number}: train loss 3.0, val loss 3.0\n" if slow else ""
+        text += f"iter {number}: loss 3.0, time {100 + slow:.2f}ms\n"
+    return analyse(a_run(text))
+
+
+def doubt(interval: Interval | None) -> float:
+    assert interval is not None
+    return interval.high / interval.mid - 1
+
+
+@pytest.mark.parametrize(("count", "within"), [(1, 0.050), (2, 0.0187), (3, 0.0132), (4, 0.0066), (5, 0.0047)])
+def test_one_evaluation_is_known_within_a_twentieth_and_each_more_narrows_it(count: int, within: float) -> None:
+    """Those of a run differ by a twentieth at most."""
+    assert doubt(evaluating(count).costs.eval_s) == pytest.approx(within, rel=0.02)
+
+
+@pytest.mark.parametrize(("count", "within"), [(5, 0.0663), (6, 0.0036)])
+def test_a_stall_on_an_evaluation_counts_until_there_are_six(count: int, within: float) -> None:
+    cost = evaluating(count, stalled=100).costs.eval_s
+    assert cost is not None
+    assert cost.mid == pytest.approx(5.0)
+    assert doubt(cost) == pytest.approx(within, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "within_ms"), [((100,), 2.526), ((99, 101, 99, 101), 1.359), ((99, 101, 99, 101, 100), 0.914)]
+)
+def test_a_step_of_few_rows_is_known_by_students_quantile_and_of_five_by_their_spread(
+    times_ms: tuple[float, ...], within_ms: float
+) -> None:
+    step = analyse(a_run(plain(*times_ms))).costs.step_s
+    printed_ms = 0.005
+    assert 1000 * (step.high - step.mid) == pytest.approx(within_ms + printed_ms, rel=0.005)
+
+
+def test_nine_of_ten_lie_between_the_ends_of_a_density() -> None:
+    grid = np.linspace(0.1, 9.9, 2000)
+    found = _quantiles(grid, -0.5 * (grid - 5) ** 2)
+    assert _digits(found) == pytest.approx([5 - Z90, 5, 5 + Z90], abs=0.01)
+
+
+NO_BELIEFS = _Beliefs(None, None, 0.0)
+EXACT = 1000.0  # degrees of freedom
+
+
+@pytest.mark.parametrize(("longest", "evaluation"), [(30.0, (22.0, 29.0, 34.5)), (2.0, (0.4, 1.2, 2.3))])
+def test_an_evaluation_is_the_first_iteration_without_its_warm_up(
+    longest: float, evaluation: tuple[float, ...]
+) -> None:
+    """Of 1 s, of 8 s at most and never nearly all of it; a first evaluation may be 15 % faster than later ones."""
+    found, saved = _divided(_Typical(100.0, 0.0, EXACT), NO_BELIEFS, longest)
+    assert (found.how, saved.how) == ("combined", "combined")
+    assert _digits(found.seconds) == pytest.approx(evaluation)
+    assert _digits(saved.seconds) == pytest.approx([100 - end for end in reversed(evaluation)])
+
+
+def test_where_nothing_divides_an_evaluation_from_its_save_the_save_is_the_smaller_part() -> None:
+    found, saved = _divided(_Typical(100.0, 0.0, EXACT), NO_BELIEFS, None)
+    assert _digits(found.seconds) == pytest.approx([0, 85, 100])
+    assert _digits(saved.seconds) == pytest.approx([0, 15, 100])
+
+
+def test_where_no_step_was_seen_a_row_may_be_anything_in_it() -> None:
+    saving, first = evaluations_alone(saving=True), begun(1, card=None)
+    parts = saving.costs.step_s, saving.costs.eval_s, saving.costs.checkpoint_s, saving.costs.pair_s
+    assert [part.mid for part in parts if part] == pytest.approx([4.9 / 3, 5 / 2, 5 / 8, 5 / 2 + 5 / 8])
+    assert first.costs.compile_s is not None
+    assert first.costs.compile_s.mid == pytest.approx(float(first.run.iterations.time_s[0]) / 3)
+
+
+@pytest.mark.parametrize(("beyond_s", "how"), [(0.55, "combined"), (0.61, "measured")])
+def test_a_save_is_measured_where_it_is_two_and_a_half_times_its_doubt(beyond_s: float, how: str) -> None:
+    """Of 0.23 s: two errors of 0.1 s."""
+    alone, saving = (_Typical(5.0 + more, 0.1, EXACT) for more in (0.0, beyond_s))
+    assert _with_and_without(alone, saving, Belief(1.0, 0.75))[1].how == how
+
+
+def test_one_row_weighs_as_much_as_an_estimate_within_a_tenth() -> None:
+    expected = Interval(*(1.2 * math.exp(z * 0.1 * Z90) for z in (-1, 0, 1)))
+    assert combined(Interval.exactly(1.0), 1, expected).mid == pytest.approx(math.sqrt(1.2), rel=0.002)
+
+
+@pytest.mark.parametrize(("seen", "interval"), [(240, 250), (480, 500), (960, 1000), (1920, 2000), (4800, 5000)])
+def test_where_only_the_first_evaluates_the_next_comes_at_the_next_usual_interval(seen: int, interval: int) -> None:
+    rows = "iter 0: loss 4, time 9000.00ms\n" + plain(*[100.0] * (seen // 10))
+    a = analyse(a_run(rows, max_iters=20_000))
+    assert a.phases.first_evaluates
+    assert a.costs.eval_s is not None
+    assert a.forecast.remaining_s is not None
+    evaluations = (a.forecast.remaining_s.mid - 0.1 * (20_000 - seen)) / a.costs.eval_s.mid
+    assert evaluations == pytest.approx(20_000 // interval, rel=0.01)
 
 
 if __name__ == "__main__":

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.builders import Truth, a_log
-from tests.planted import on_an_h100
 from tests.unit.analysis.test_analysis import lines
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis import findings as module
-from stepwatch.analysis.statistics import quantile
+from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import say
 from stepwatch.readers import read
+from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 
 STEADY = lines(*np.random.default_rng(0).normal(100, 0.5, 120), first=10, mfu=", mfu 12.00%")
@@ -46,8 +47,8 @@ LOGS: dict[str, str] = {
     "sleep": with_slow({100: 4e6}),
     "periodic_slowness": with_slow(dict.fromkeys(range(36, 300, 37), 400.0)) + "step 5000: train loss 3, val loss 3\n",
     "regime_change": lines(*[100.0] * 200, *[240.0] * 150, first=10),
+    "uneven_steps": lines(*np.random.default_rng(0).uniform(100, 180, 120), first=10),
     "drift": lines(*(100 * (1 + 0.1 * np.arange(400) / 400)), first=10),
-    "uneven_steps": lines(*(100 * np.exp(0.3 * np.random.default_rng(0).standard_normal(200))), first=10),
     "ddp_artefact": "torchrun --standalone train.py\n" + with_slow(dict.fromkeys(range(9, 300, 10), 300.0)),
     "unsynchronised": "tokens per iteration will be: 16,384\n" * 4 + FIRST + STEADY,
     "busy_when_logging": FIRST + STEADY.replace("iter", "Gradient norm: 2.1\niter"),
@@ -168,25 +169,6 @@ def test_the_peak_of_another_card_in_the_trainers_table_is_named() -> None:
     assert "mfu_other_peak" in codes(header + "".join(step.format(n=n) for n in range(30)), "3090")
 
 
-def spread_by(ratio: float, rows: int) -> str:
-    """Steps in which p95 is this many times p5."""
-    return lines(*np.random.default_rng(1).permutation(np.repeat((100.0, 100.0 * ratio), rows // 2)), first=10)
-
-
-@pytest.mark.parametrize(
-    ("text", "uneven"),
-    [
-        (spread_by(1.45, 40), False),
-        (spread_by(1.55, 40), True),
-        (spread_by(1.55, module.LEAST_SPREAD_ROWS), True),
-        (spread_by(1.55, module.LEAST_SPREAD_ROWS - 2), False),
-        (lines(*[100.0] * 200, *[240.0] * 150, first=10), False),  # two levels, each of them even
-    ],
-)
-def test_steps_are_uneven_from_half_as_much_again_on(text: str, uneven: bool) -> None:
-    assert ("uneven_steps" in codes(text)) is uneven
-
-
 def test_a_schedule_or_rounded_times_make_no_uneven_steps() -> None:
     rng = np.random.default_rng(0)
     total = np.cumsum(100 * np.exp(0.3 * rng.standard_normal(400)))
@@ -197,29 +179,6 @@ def test_a_schedule_or_rounded_times_make_no_uneven_steps() -> None:
         for n, ms in enumerate(rng.choice((2, 4), 60).tolist(), 1)
     )
     assert "uneven_steps" not in codes(epochs)
-
-
-def test_uneven_steps_are_said_with_their_spread() -> None:
-    analysis = analyse(read(from_text(LOGS["uneven_steps"]))[0])
-    sentence = next(say(f.message, "en") for f in analysis.findings if f.code == "uneven_steps")
-    times = analysis.run.iterations.time_s[analysis.phases.normal]
-    assert f"nine in ten between {1000 * quantile(times, 0.05):.1f} ms and" in sentence
-
-
-def test_an_mfu_below_half_of_what_is_usual_is_low() -> None:
-    usual = analyse(read(from_text("\n".join(on_an_h100("llm.c", [0.35] * 60))))[0], find_gpu("h100")).throughput
-    assert usual.mfu is not None
-    assert usual.normal_mfu is not None
-    edge_s = 0.35 * usual.mfu / (usual.normal_mfu.low / 2)
-    for step_s, low in ((0.97 * edge_s, False), (1.03 * edge_s, True)):
-        text = "\n".join(on_an_h100("llm.c", [step_s] * 60))
-        assert ("low_mfu" in codes(text, "h100")) is low
-        assert "low_mfu" not in codes(text)
-        small = text.replace("774030080", str(int(module.PUBLISHED_PARAMS) - 1))
-        assert "low_mfu" not in codes(small, "h100")  # small models are slow by their size
-    # At the limit of size the model still counts.
-    text = "\n".join(on_an_h100("llm.c", [20.0] * 60)).replace("774030080", str(int(module.PUBLISHED_PARAMS)))
-    assert "low_mfu" in codes(text, "h100")
 
 
 def test_every_code_in_the_module_is_tested_here() -> None:
@@ -287,3 +246,55 @@ def test_iterations_of_nanogpt_that_tell_no_time_are_named() -> None:
     (run,) = read(from_text(STEADY + "iter 2000: loss 3.2, time n/a\nnoise\niter 2010: loss 3.2, time n/a\n"))
     (finding,) = (each for each in analyse(run).findings if each.code == "lines_without_time")
     assert say(finding.message, "en").startswith("2 lines look like iterations but have no readable time")
+
+
+# --- steps that are uneven, cards that are hardly used --------------------------------------------------------------
+
+
+def uneven(times_ms: list[float]) -> bool:
+    run = read(from_text(lines(*times_ms, first=11, interval=1)))[0]
+    run = replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, {"eval_interval": 10**6})))
+    return "uneven_steps" in {finding.code for finding in analyse(run).findings}
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.45, False), (1.55, True)])
+def test_steps_are_uneven_where_the_slow_take_half_as_long_again_as_the_fast(ratio: float, told: bool) -> None:
+    spread = np.log(ratio) / 0.9  # from the fastest to the slowest; the ratio is of nine in ten
+    assert uneven((100 * np.exp(np.random.default_rng(0).uniform(0, spread, 1000))).tolist()) == told
+
+
+@pytest.mark.parametrize(("rows", "told"), [(19, False), (20, True)])
+def test_twenty_steps_show_that_they_are_uneven(rows: int, told: bool) -> None:
+    assert uneven(([100.0, 180.0, 130.0, 150.0, 110.0] * 4)[:rows]) == told
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "told"), [(55, 100, True), (45, 100, False), (100, 55, True), (100, 45, False)]
+)
+def test_a_twentieth_of_the_steps_on_either_side_does_not_count(fast: int, slow: int, told: bool) -> None:
+    times = [80.0] * fast + [100.0] * (1000 - fast - slow) + [125.0] * slow
+    assert uneven(np.random.default_rng(0).permutation(times).tolist()) == told
+
+
+def test_a_run_of_two_even_levels_is_not_uneven() -> None:
+    assert not uneven([100.0] * 200 + [240.0] * 150)
+
+
+@pytest.mark.parametrize(("millions", "share", "told"), [(110, 0.45, True), (110, 0.55, False), (90, 0.45, False)])
+@pytest.mark.parametrize("stated", ["n_params", "flops_per_token"])
+def test_half_of_the_usual_use_of_a_card_is_low_for_models_of_a_hundred_million(
+    millions: int, share: float, told: bool, stated: str
+) -> None:
+    gpu = find_gpu("4070")
+    usual, peak = normal_mfu(gpu), gpu.peak_flops().flops
+    assert usual is not None
+    assert peak is not None
+    per_token = 6e6 * millions
+    settings = {"tokens_per_iter": round(share * usual.low * peak * 0.1 / per_token)}
+    run = read(from_text(lines(*[100.0] * 60, first=11)))[0]
+    if stated == "n_params":
+        settings["n_params"] = millions * 10**6
+    else:
+        run = replace(run, flops_per_token=per_token)
+    a = analyse(replace(run, settings=Settings.of(Origin.USER, settings)), gpu)
+    assert ("low_mfu" in {finding.code for finding in a.findings}) == told

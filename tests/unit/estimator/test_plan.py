@@ -177,11 +177,17 @@ def test_figures_that_contradict_each_other_are_refused(values: dict[str, Value]
 
 
 @pytest.mark.parametrize(
-    "claim", ["fast", "", "ms", "10 parsecs", "-5ms", "0s", "1e999s", "nan", "1h30x", "12x-tokens/s"]
+    "claim", ["fast", "", "ms", "10 parsecs", "-5ms", "0s", "1e999s", "nan", "1h30x", "12x-tokens/s", f"{10**15}s"]
 )
 def test_a_claim_that_cannot_be_read_is_refused(claim: str) -> None:
     with pytest.raises(UsageError):
         planned(claim=claim)
+
+
+def test_a_claim_of_any_size_below_ten_to_the_fifteenth_is_read() -> None:
+    found = planned(claim=f"{9 * 10**14}s").claim
+    assert found is not None
+    assert found.verdict == "plausible"
 
 
 @given(st.text(max_size=30))

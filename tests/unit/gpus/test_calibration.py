@@ -1,4 +1,4 @@
-"""This machine as it was measured: its file, when it is used and when not, and the estimate from it."""
+"""This machine as it was measured: its file, when it is used and when not."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.calibrations import a_calibration, attention_s, figure, head_s, layer_s
+from tests.calibrations import a_calibration, figure
 from tests.unit.gpus.test_driver import Device, Driver
 
 from stepwatch.cli import main
 from stepwatch.errors import InputError, UnknownGpu
 from stepwatch.estimator.estimate import estimate
-from stepwatch.estimator.measured import interpolated, measured_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
 from stepwatch.gpus.choice import named_card
-from stepwatch.gpus.this_machine import as_card, card_of_this_machine
+from stepwatch.gpus.this_machine import card_of_this_machine
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render
 
-SMALL = Workload(
-    n_layer=4, n_head=4, n_embd=192, block_size=256, vocab_size=65, batch_size=8, grad_accum=1, compile=False,
-    dtype="float32", eval_iters=20,
-)  # fmt: skip
 CONFIG = (
     "--n_layer=4", "--n_head=4", "--n_embd=128", "--block_size=64", "--batch_size=12", "--vocab_size=65",
     "--gradient_accumulation_steps=1", "--max_iters=2000", "--compile=False",
@@ -193,98 +188,7 @@ def test_the_calibration_of_another_card_is_not_used_and_says_so(monkeypatch: py
     assert "A100" in str(told("estimate", "--gpu", "this")["remarks"])
 
 
-# --- the estimate -----------------------------------------------------------------------------------------------
-
-
-def test_between_the_points_a_part_takes_what_it_should() -> None:
-    known = a_calibration()
-    assert interpolated(known.curves["layer_both"], (700, 192), 1) == pytest.approx(layer_s(700, 192), rel=0.03)
-    assert interpolated(known.curves["layer_both"], (5000, 900), 1) == pytest.approx(layer_s(5000, 900), rel=0.03)
-    assert interpolated(known.curves["attention_both"], (300, 40), 0) == pytest.approx(attention_s(300, 40), rel=0.01)
-    assert interpolated(known.curves["head_both"], (1e6, 9000, 200)) == pytest.approx(head_s(1e6, 9000, 200), rel=0.01)
-
-
-def test_a_step_is_the_sum_of_its_parts() -> None:
-    known = a_calibration()
-    answer = estimate(SMALL, as_card(known))
-    assert answer is not None
-    assert answer.step_s.mid == pytest.approx(sum(term.seconds for term in answer.terms))
-    parts_s = 4 * (layer_s(2048, 192) + 4 * attention_s(256, 48)) + head_s(2048 * 65, 65, 192)
-    assert sum(term.seconds for term in measured_terms(SMALL, known)) == pytest.approx(parts_s, rel=0.05)
-
-
-def test_an_evaluation_is_forward_passes_and_a_checkpoint_is_bytes() -> None:
-    answer = estimate(SMALL, as_card(a_calibration()))
-    assert answer is not None
-    assert answer.eval_s.mid == pytest.approx(2 * 20 * answer.step_s.mid / 3, rel=0.1)
-    assert answer.checkpoint_s.mid == pytest.approx(12 * SMALL.n_params / 1e9, rel=0.3)
-
-
-@pytest.mark.parametrize(("bias", "tensors"), [(False, 6 * 4 + 3), (True, 12 * 4 + 4)])
-def test_many_small_tensors_are_saved_one_by_one(bias: bool, tensors: int) -> None:
-    """Of 4 layers: two norms and four matrices each, the embeddings, the last norm; with biases a second of each.
-
-    Each is saved with Adam's two moments and its count of steps.
-    """
-    known = a_calibration()
-    figures = {**known.figures, "save_tensor": known.figures["save_rate"]._replace(value=1.0)}
-    answer = estimate(replace(SMALL, bias=bias), as_card(replace(known, figures=figures)))
-    assert answer is not None
-    assert answer.checkpoint_s.mid == pytest.approx(4 * tensors, rel=1e-3)
-    assert answer.checkpoint_s.high / answer.checkpoint_s.mid == pytest.approx(1.7, rel=0.1)  # as small ones took
-
-
-@pytest.mark.parametrize(("bias", "tensors"), [(False, 6 * 4 + 3), (True, 12 * 4 + 3)])
-def test_the_optimizer_takes_its_time_for_each_tensor(bias: bool, tensors: int) -> None:
-    workload = replace(SMALL, bias=bias)
-    answer = estimate(workload, as_card(a_calibration()))
-    assert answer is not None
-    seconds = next(term.seconds for term in answer.terms if term.name == "optimizer")
-    assert seconds == pytest.approx(tensors * 6e-5 + 60 * workload.n_params / 1e10, rel=0.02)
-
-
-def test_attention_and_a_forward_pass_take_their_share() -> None:
-    """Measured over 8 sequences of one head; the forward pass does a third of the products."""
-    workload = replace(SMALL, block_size=128, n_embd=256, n_head=4)
-    both, forward = (
-        {term.name: term.seconds for term in measured_terms(workload, a_calibration(), passes)}
-        for passes in ("both", "forward")
-    )
-    each = workload.batch_size * workload.n_head * workload.n_layer / 8
-    assert both["attention"] == pytest.approx(each * attention_s(128, 64), rel=0.01)
-    assert forward["matmul"] == pytest.approx(both["matmul"] / 3, rel=0.01)
-
-
-def test_the_model_that_was_compiled_to_measure_takes_what_it_took() -> None:
-    """`stepwatch calibrate` compiles two layers."""
-    answer = estimate(replace(SMALL, n_layer=2, compile=True), as_card(a_calibration()))
-    assert answer is not None
-    assert answer.compile_s.mid == pytest.approx(20.0)
-
-
-def test_a_restless_machine_has_wider_intervals() -> None:
-    calm = a_calibration()
-    shaken = {
-        name: one._replace(figures=tuple(f._replace(low=0.7 * f.value, high=1.3 * f.value) for f in one.figures))
-        for name, one in calm.curves.items()
-    }
-    widths = []
-    for known in (calm, replace(calm, curves=shaken)):
-        answer = estimate(SMALL, as_card(known))
-        assert answer is not None
-        widths.append(answer.step_s.high / answer.step_s.low)
-    assert widths[0] < 1.38 / 0.8812 < widths[1]  # narrower than the catalogue's, unless the machine was restless
-
-
-@pytest.mark.parametrize(
-    "change", [{"dropout": 0.2}, {"flash": False}, {"bias": True}, {"activation_checkpointing": True}]
-)
-def test_what_is_more_work_takes_longer(change: dict[str, Any]) -> None:
-    card = as_card(a_calibration())
-    plain, more = estimate(SMALL, card), estimate(replace(SMALL, **change), card)
-    assert plain is not None
-    assert more is not None
-    assert more.step_s.mid > plain.step_s.mid
+# --- the table --------------------------------------------------------------------------------------------------
 
 
 def test_a_busy_machine_is_told_in_the_table() -> None:

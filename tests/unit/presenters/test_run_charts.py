@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -17,10 +18,10 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import LANGUAGES, numbers
-from stepwatch.presenters import CHARTS, PLAN_CHARTS, document_of, vega
+from stepwatch.i18n import LANGUAGES, numbers, say
+from stepwatch.presenters import CHARTS, PLAN_CHARTS, View, document_of, pictures, render, vega
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.pictures import png, svg
+from stepwatch.presenters.pictures import png, svg, titled
 from stepwatch.presenters.run_charts import times
 from stepwatch.presenters.run_json import iterations_json
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows
@@ -33,6 +34,7 @@ from stepwatch.verdict import judge
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.builders import Saves, Truth, a_log
+from tests.recorded import a_record
 
 PLAIN = Truth(max_iters=2000, eval_interval=500, log_interval=10)
 CUT = replace(PLAIN, kept=0.5)
@@ -240,11 +242,52 @@ def test_a_change_of_speed_is_drawn_as_levels() -> None:
     assert "dashed" in chart.description
 
 
-def test_the_anatomy_shows_one_iteration_of_each_slow_phase() -> None:
+def test_the_anatomy_shows_one_iteration_of_each_slow_phase_and_a_normal_one() -> None:
     a = an_analysis(a_log(STALLING))
     drawn = by_name(charts_of(a, "en"))["anatomy"].spec["datasets"]["anatomy"]
-    present = {PHASE_NAMES[phase] for phase in np.unique(a.phases.phase).tolist()} - {"step"}
-    assert {row["k"] for row in drawn} == present
+    assert {row["k"] for row in drawn} == {PHASE_NAMES[phase] for phase in np.unique(a.phases.phase).tolist()}
+
+
+@pytest.mark.parametrize("truth", [PLAIN, STALLING, PAIRED], ids=["plain", "stalling", "paired"])
+def test_the_anatomy_has_one_true_scale(truth: Truth) -> None:
+    """The bars as Vega draws them: as long as their times, the parts of each end to end from 0."""
+    a = an_analysis(a_log(truth))
+    chart = by_name(charts_of(a, "en"))["anatomy"]
+    data = chart.spec["datasets"]["anatomy"]
+    drawn = vl_convert.vegalite_to_svg({**chart.spec, "width": 1000})
+    bars = [
+        tuple(map(float, found))
+        for found in re.findall(r'aria-roledescription="bar" d="M([\d.]+),[\d.]+h([\d.]+)', drawn)
+    ]
+    assert len(bars) == len(data)
+    per_second = 1000 / max(piece["to"] for piece in data)
+    for (begin, length), piece in zip(bars, data, strict=True):
+        assert begin == pytest.approx(piece["from"] * per_second, abs=5)  # half a pixel, and the padding
+        assert length == pytest.approx(piece["s"] * per_second, rel=0.02, abs=1)
+    (normal,) = [piece for piece in data if piece["k"] == "step"]
+    assert normal["s"] == pytest.approx(a.costs.step_s.mid, rel=1e-5)
+    for code in {piece["k"] for piece in data}:
+        pieces = [piece for piece in data if piece["k"] == code]
+        assert [piece["from"] for piece in pieces] == [0.0, *(piece["to"] for piece in pieces[:-1])]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_anatomy_says_the_time_of_every_part(language: str) -> None:
+    a = an_analysis(a_log(STALLING))
+    chart = by_name(charts_of(a, language))["anatomy"]
+    for width in (1200, 320):
+        drawn = html.unescape(vl_convert.vegalite_to_svg({**chart.spec, "width": width}))
+        for piece in chart.spec["datasets"]["anatomy"]:
+            assert numbers.duration(piece["s"], language) in drawn
+
+
+def test_the_anatomy_shows_the_wait_for_data_where_a_recorder_timed_it() -> None:
+    slow = a_record(steps=200, step_s=lambda number: 1.0 if number == 150 else 0.2, data_s=0.05, noise=0.0)
+    a = analyse(read(from_text(slow.text, "run.jsonl"))[0])
+    drawn = by_name(charts_of(a, "en"))["anatomy"].spec["datasets"]["anatomy"]
+    normal = {piece["part"]: piece["s"] for piece in drawn if piece["k"] == "step"}
+    assert normal["data"] == pytest.approx(0.05, rel=0.01)
+    assert sum(normal.values()) == pytest.approx(a.costs.step_s.mid, rel=1e-5)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -289,20 +332,79 @@ def test_a_tooltip_says_durations_and_numbers_as_everywhere(language: str) -> No
     assert drawn == [f"{numbers.duration(value, language)}|{numbers.integer(value, language)}" for value in DURATIONS]
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.002, 0.003), (0.1, 12.0), (0.15, 25_000), (1e-4, 1e7), (50, 51)])
-def test_the_lines_of_a_time_scale_are_few_and_inside(low: float, high: float) -> None:
-    lines = vega.log_times(low, high)
-    assert len(lines) <= 8
-    assert all(low <= line <= high for line in lines)
-    assert lines == sorted(set(lines))
+def ticks_of(drawn: str, axis: int) -> list[str]:
+    """The labels of an axis that are seen, the axes counted as Vega draws them."""
+    axes = drawn.split('role-axis-label"')[1:]
+    labels = re.findall(r"<text [^>]*?(opacity=\"0\")?[^>]*>([^<]*)</text>", axes[axis].split("</g>")[0])
+    return [html.unescape(text) for hidden, text in labels if not hidden and text]
 
 
+def time_ticks(low: float, high: float, language: str, *, log: bool) -> list[str]:
+    signals, axis = vega.time_axis("y", language, log=log)
+    scale = {"type": "log" if log else "linear", "domain": [low, high], "nice": False}
+    y = {"field": "t", "type": "quantitative", "scale": scale, "axis": axis}
+    spec = vega.spec_of(language, {"x": [{"t": high}]}, height=320, params=signals, mark="point", encoding={"y": y})
+    return ticks_of(vl_convert.vegalite_to_svg({**spec, "width": 600}), 0)
+
+
+NARROW = [(0.1684, 0.1687), (0.002, 0.003), (0.9, 1.1), (50, 51), (59, 62), (61.2, 61.5), (3500, 3700), (7200, 7260)]
+WIDE = [(0.1, 12.0), (0.15, 25_000), (1e-4, 1e7), (1.01, 10), (0.19, 1.0), (86_000, 1e6)]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("low", "high"), [*NARROW, *WIDE])
+def test_a_logarithmic_scale_of_times_has_three_ticks_or_more(low: float, high: float, language: str) -> None:
+    ticks = time_ticks(low, high, language, log=True)
+    assert 3 <= len(ticks) <= 15
+    assert len(set(ticks)) == len(ticks)
+
+
+def test_any_logarithmic_scale_of_times_has_three_ticks() -> None:
+    rng = np.random.default_rng(17)
+    for _ in range(60):
+        low = 10 ** rng.uniform(-4, 5)
+        ticks = time_ticks(low, low * 10 ** rng.uniform(0.002, 3), "en", log=True)
+        assert 3 <= len(ticks) <= 15, (low, ticks)
+        assert len(set(ticks)) == len(ticks), (low, ticks)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("high", [1e-3, 0.7, 59, 61, 4000, 90_000, 1e7, 1e9])
-def test_the_lines_of_a_linear_scale_begin_at_nothing(high: float) -> None:
-    for lines in (vega.linear_times(high), vega.linear_counts(high)):
-        assert lines[0] == 0
-        assert 2 <= len(lines) <= 7
-        assert lines[-1] <= high * (1 + 1e-9)
+def test_a_linear_scale_of_times_has_three_ticks_from_nothing(high: float, language: str) -> None:
+    ticks = time_ticks(0, high, language, log=False)
+    assert 3 <= len(ticks) <= 9
+    assert "0" in ticks
+    assert len(set(ticks)) == len(ticks)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_ticks_are_written_as_the_language_does(language: str) -> None:
+    ticks = time_ticks(1.15, 1.45, language, log=True)
+    assert numbers.with_unit(numbers.decimal(1.3, 1, language), "s", language) in ticks
+    assert numbers.duration(5400, language) in time_ticks(0, 7200, language, log=False)
+
+
+@pytest.mark.parametrize("high", [0.7, 1.05, 14, 95_000, 2_700_000])
+def test_a_scale_of_counts_has_three_ticks(high: float) -> None:
+    y = {
+        "field": "n",
+        "type": "quantitative",
+        "scale": {"domain": [0, high], "nice": False},
+        "axis": vega.count_axis(high),
+    }
+    spec = vega.spec_of("de", {"x": [{"n": high}]}, height=220, mark="point", encoding={"y": y})
+    ticks = ticks_of(vl_convert.vegalite_to_svg({**spec, "width": 600}), 0)
+    assert len(ticks) >= 3
+    assert len(set(ticks)) == len(ticks)
+
+
+@pytest.mark.parametrize("width", [280, 720])
+@pytest.mark.parametrize("text", [*TINY, a_log(PLAIN), a_log(CUT), a_log(STALLING), a_log(PAIRED)])
+def test_every_axis_of_every_chart_has_three_ticks(text: str, width: int) -> None:
+    for chart in charts_of(an_analysis(text), "es"):
+        drawn = vl_convert.vegalite_to_svg({**chart.spec, "width": width})
+        for axis in range(drawn.count('role-axis-label"')):
+            assert len(ticks_of(drawn, axis)) >= 3, (chart.name, axis)
 
 
 def contrast(colour: str, ground: str) -> float:
@@ -334,6 +436,21 @@ def test_a_picture_is_a_png_of_a_readable_size() -> None:
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert int.from_bytes(picture[16:20]) >= 1200
     assert len(picture) < 400_000
+
+
+@pytest.mark.parametrize("name", ["times", "anatomy", "throughput", "forecast"])
+def test_a_picture_is_titled_by_the_verdict_and_names_the_log(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[Plot, str, str]] = []
+    monkeypatch.setattr(pictures, "png", lambda *given: told.append(given) or b"")
+    a = an_analysis(a_log(CUT))
+    render(Report(runs=(RunReport(analysis=a, advice=None, verdict=judge(a)),)), "png", "en", View(chart=name))
+    ((chart, headline, source),) = told
+    assert headline == say(judge(a).text, "en")
+    assert source == "train.log"
+    drawn = vl_convert.vegalite_to_svg(titled(chart, headline, source))
+    words = html.unescape(" ".join(re.findall(r">([^<>]+)<", drawn)))
+    assert headline in words
+    assert f"{chart.title} · train.log" in words
 
 
 def test_a_drawing_for_paper_has_no_style_script_or_name_of_another() -> None:

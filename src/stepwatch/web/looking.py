@@ -1,0 +1,62 @@
+"""Logs that are watched, as a worker sees them: of each the run as far as it was fed, looked at again and again."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stepwatch.answers.from_logs import Known, explain_runs
+from stepwatch.errors import StepwatchError
+from stepwatch.presenters import page_body
+from stepwatch.presenters.look_answer import monitor
+from stepwatch.watch import Live
+from stepwatch.web.questions import refused, values_of
+from stepwatch.web.wire import JSON, UNKNOWN_VIEW, Asked, Glance, Reply
+
+_watched: dict[str, _Watched] = {}  # by the name of the view
+
+
+@dataclass
+class _Watched:
+    known: Known
+    live: Live
+    begun: bool = field(default=False)
+
+
+def look_at(asked: Asked) -> Reply:
+    """How the run stands now; with `report`, the page's report of it too."""
+    glance, text = Glance.of(asked.body)
+    found: dict[str, Any] = {}
+    if glance.ended:
+        _watched.pop(glance.view, None)
+        return Reply(200, JSON, b"{}")
+    try:
+        values = values_of(asked._replace(kind="explain"))
+        language = values.get("lang") or asked.language
+        watched = _watched.get(glance.view)
+        if watched is None and not glance.first:
+            return Reply(UNKNOWN_VIEW, JSON, b"{}")
+        if watched is None:
+            known = Known(gpu=values.get("gpu"), settings=values.get("settings", ()), or_this_machine=True)
+            watched = _watched[glance.view] = _Watched(known, Live(glance.name, known.analyse))
+        live, now = watched.live, time.time()
+        if glance.anew:
+            live.tell_anew(now)
+        live.feed(text, now - glance.age_s)
+        if glance.more:
+            return Reply(200, JSON, b"{}")
+        live.settle()
+        if not watched.begun:
+            live.begin_watching(now)
+            watched.begun = True
+        look = live.look(now, thoroughly=glance.report)
+        found["look"] = monitor(look, language)
+        if glance.report and look.last_iteration is not None:
+            report = replace(explain_runs(live.runs(), watched.known), inputs=(glance.name,))
+            body = page_body(report, language)
+            found["report"] = {"html": body.html, "specs": body.specs}
+    except StepwatchError as error:
+        return refused(error, asked)
+    return Reply(200, JSON, json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"))

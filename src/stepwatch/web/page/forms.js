@@ -1,0 +1,152 @@
+// The forms: texts and files, rows of settings, and how a form folds to one line when it was answered.
+
+// --- texts and files ----------------------------------------------------------------------------------------------
+
+const zonesOf = (form) => [...form.querySelectorAll(".drop")].map((place) => ({ place, area: place.querySelector("textarea"), file: place.file ?? null }));
+
+function take(place, file) {
+  place.file = file ?? null;
+  const area = place.querySelector("textarea");
+  const chosen = place.querySelector(".chosen");
+  chosen.hidden = !file;
+  chosen.querySelector(".file-name").textContent = file ? file.name : "";
+  area.readOnly = Boolean(file);
+  mark();
+  if (file) submitWhole(place.closest("form"));
+}
+
+// A whole text was given: answered at once, unless something else is needed first.
+function submitWhole(form) {
+  const { kind } = form.dataset;
+  if (kind === "explain" || (form.elements.gpu?.value && kind !== "watch")) submit(form);
+  else if (kind === "compare" && !questionOf(form).problem()) submit(form);
+}
+
+const submit = (form) => (form.dataset.kind === "watch" ? startWatching(form) : ask(questionOf(form)));
+
+// A log that is pasted where there is none, or where one was answered already, is a new one.
+function pasted(event) {
+  const text = event.clipboardData.getData("text/plain");
+  const form = openForm();
+  const zones = zonesOf(form);
+  const zone = zones.find(({ area }) => area === event.target) ?? (zones.length === 1 ? zones[0] : null);
+  const elsewhere = event.target.matches("input, textarea, select") && event.target !== zone?.area;
+  if (!zone || elsewhere || !text.includes("\n")) return;
+  const answered = questionOf(form).same(last);
+  if (zone.area.value && !zone.file && !answered) return;
+  event.preventDefault();
+  zone.place.file = null;
+  zone.area.value = text;
+  take(zone.place, null);
+  submitWhole(form);
+}
+
+function dropped(event) {
+  const file = event.dataTransfer.files[0];
+  const zones = zonesOf(openForm());
+  if (!file || !zones.length) return;
+  const zone = zones.find(({ place }) => place.contains(event.target)) ?? zones.find((each) => !each.file && !each.area.value) ?? zones[0];
+  take(zone.place, file);
+}
+
+// --- folding ------------------------------------------------------------------------------------------------------
+
+const foldedOf = (form) => form.parentElement.querySelector(".folded");
+
+async function fold(form) {
+  await summarize(form);
+  foldedOf(form).hidden = false;
+  form.hidden = true;
+}
+
+function unfold(form) {
+  foldedOf(form).hidden = true;
+  form.hidden = false;
+}
+
+// “train.log, 120 lines, RTX 4070”
+async function summarize(form) {
+  const parts = [];
+  if (form.elements.path) parts.push(form.elements.path.value.trim());
+  for (const { file, area } of zonesOf(form)) {
+    if (!file && !area.value.trim()) continue;
+    const count = file ? await linesOf(file) : area.value.trimEnd().split("\n").length;
+    parts.push([file?.name ?? words.pasted, count && `${number(count)} ${words.lines}`].filter(Boolean).join(", "));
+  }
+  for (const name of ["model", "gpu", "before_gpu", "after_gpu", "gpus", "claim"]) {
+    const value = form.elements[name]?.value.trim();
+    if (value) parts.push(name === "gpus" ? `${value} ×` : value === "this" ? words.own_card : value);
+  }
+  for (const [name, value] of questionOf(form).parameters) if (name === "set") parts.push(value);
+  foldedOf(form).querySelector(".what").textContent = parts.join(", ");
+}
+
+// Nothing for a packed one.
+async function linesOf(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  if (bytes[0] === 0x1f && bytes[1] === 0x8b) return 0;
+  return bytes.reduce((count, byte) => count + (byte === 10), 0);
+}
+
+// --- one form -----------------------------------------------------------------------------------------------------
+
+function addRow(form, key = "") {
+  const row = byId("row").content.firstElementChild.cloneNode(true);
+  row.querySelector(".key").value = key;
+  row.querySelector(".remove").addEventListener("click", () => {
+    row.remove();
+    form.querySelector(".add").focus();
+    mark();
+  });
+  form.querySelector(".rows").append(row);
+  speak(row);
+  return row;
+}
+
+// Our own log of a run on a card that many have.
+async function tryExample(form) {
+  form.elements.gpu.value = "GeForce RTX 4070";
+  if (form.dataset.kind === "estimate") form.elements.model.value = "gpt2";
+  else {
+    const [{ place }] = zonesOf(form);
+    const text = await (await fetch(document.body.dataset.example)).blob();
+    place.querySelector("textarea").value = "";
+    return take(place, new File([text], "example.log"));
+  }
+  submit(form);
+}
+
+function prepare(form) {
+  addRow(form);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit(form);
+  });
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+  form.addEventListener("input", mark);
+  form.addEventListener("change", mark);
+  form.querySelector(".add").addEventListener("click", () => addRow(form).querySelector(".key").focus());
+  form.querySelector(".example")?.addEventListener("click", () => tryExample(form).catch(() => complain({ error: words.unreachable }, form)));
+  foldedOf(form).querySelector(".change").addEventListener("click", () => {
+    if (form.dataset.kind === "watch") stopWatching();
+    unfold(form);
+    form.querySelector("textarea, input").focus();
+  });
+  for (const place of form.querySelectorAll(".drop")) {
+    const input = place.querySelector("input[type=file]");
+    place.querySelector(".choose").addEventListener("click", () => input.click());
+    input.addEventListener("change", () => {
+      if (input.files.length) take(place, input.files[0]);
+      input.value = "";
+    });
+    place.querySelector(".take-away").addEventListener("click", () => {
+      take(place, null);
+      place.querySelector("textarea").focus();
+    });
+  }
+  if (!("off" in form.dataset)) for (const button of form.querySelectorAll("button")) button.disabled = false;
+}

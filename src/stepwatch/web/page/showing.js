@@ -1,0 +1,138 @@
+// The answer, whether it still belongs to the input, and what is wrong with the input.
+
+let drawn = {};
+let engine = null;
+
+// --- the answer ---------------------------------------------------------------------------------------------------
+
+function show({ html, specs }) {
+  const kept = [...byId("report").querySelectorAll("figure")].map(stateOf);
+  byId("answer").hidden = false;
+  byId("report").innerHTML = html; // escaped by the server; the Content-Security-Policy lets no script in it run
+  setStale(false);
+  title();
+  drawn = specs;
+  draw().then(() => kept.forEach(restore));
+}
+
+// The engine of the charts is large: it comes with the first chart.
+async function draw() {
+  if (!Object.keys(drawn).length) return;
+  try {
+    await (engine ??= new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = document.body.dataset.engine;
+      script.onload = resolve;
+      script.onerror = reject;
+      document.head.append(script);
+    }));
+    await stepwatchCharts.draw(byId("report"), drawn);
+  } catch {
+    engine = null;
+    byId("status").textContent = words.charts_missing;
+  }
+}
+
+function title(before = "") {
+  const about = byId("answer").hidden ? "" : byId("report").querySelector("article")?.dataset.title;
+  document.title = [before, about, "stepwatch"].filter(Boolean).join(" – ");
+}
+
+// A chart that was zoomed stays so when the log has grown, and a table that was opened stays open.
+const chartOf = (figure) => figure.querySelector("[data-chart]");
+
+function stateOf(figure) {
+  const view = figure.querySelector(".tools") && stepwatchCharts.viewOf(chartOf(figure));
+  return { name: chartOf(figure).dataset.chart, open: figure.querySelector("details").open, zoom: view?.signal("zoom_i") };
+}
+
+function restore({ name, open, zoom }) {
+  const place = byId("report").querySelector(`[data-chart="${CSS.escape(name)}"]`);
+  if (!place) return;
+  place.closest("figure").querySelector("details").open = open;
+  if (zoom) stepwatchCharts.viewOf(place)?.signal("zoom_i", zoom).runAsync();
+}
+
+// Named for what is in it, without what a file system does not take.
+async function save(format) {
+  const about = byId("report").querySelector("article").dataset.title;
+  const response = await post(last, format);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = `${about.replaceAll(/[\\/:*?"<>|.\s]+/g, " ").trim() || "stepwatch"}.${format}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// --- whether it belongs to the input ------------------------------------------------------------------------------
+
+// Not to be read as an answer, neither by eye nor by a screen reader.
+function setStale(stale) {
+  byId("answer").classList.toggle("stale", stale);
+  byId("report").inert = stale;
+  byId("stale").textContent = stale && !byId("answer").hidden ? words.stale : "";
+  for (const button of document.querySelectorAll("[data-format]")) button.disabled = stale;
+  if (stale) document.title = "stepwatch";
+  else title();
+}
+
+function mark() {
+  if (!byId("answer").hidden && !watching) setStale(!questionOf(openForm()).same(last));
+}
+
+// --- what is wrong ------------------------------------------------------------------------------------------------
+
+function tell(text) {
+  byId("status").textContent = text;
+  byId("problem").replaceChildren();
+}
+
+function forgive() {
+  for (const text of document.querySelectorAll(".error")) {
+    const field = byId(text.dataset.of);
+    field?.removeAttribute("aria-invalid");
+    field?.setAttribute("aria-describedby", (field.getAttribute("aria-describedby") ?? "").replace(text.id, "").trim());
+    if (!field?.getAttribute("aria-describedby")) field?.removeAttribute("aria-describedby");
+    text.remove();
+  }
+}
+
+function fieldOf(form, name) {
+  if (!name) return null;
+  if (name.endsWith("settings")) return [...form.querySelectorAll(".rows .key")].findLast((key) => key.value) ?? null;
+  return form.elements[name] ?? form.querySelector(name === "log" || name === "config" ? "textarea" : null);
+}
+
+// Said at the field that it is about, in view and under the cursor; else below the form.
+function complain(problem, form = openForm()) {
+  if (problem instanceof Error) problem = { error: problem.message };
+  forgive();
+  tell("");
+  setStale(true);
+  const lines = [problem.error, problem.hint].filter(Boolean).map((text) => {
+    const line = document.createElement("p");
+    line.textContent = text;
+    return line;
+  });
+  const field = fieldOf(form, problem.field);
+  if (!field) {
+    byId("problem").replaceChildren(...lines);
+    return reveal(byId("problem"));
+  }
+  unfold(form);
+  field.id ||= `${form.id}-${problem.field}`;
+  const text = document.createElement("div");
+  text.className = "error";
+  text.id = `${field.id}-error`;
+  text.dataset.of = field.id;
+  text.append(...lines);
+  (field.closest(".rows") ?? field).after(text);
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", [field.getAttribute("aria-describedby"), text.id].filter(Boolean).join(" "));
+  reveal(field);
+}
+
+function reveal(place) {
+  place.focus({ preventScroll: true });
+  place.scrollIntoView({ block: "center" });
+}

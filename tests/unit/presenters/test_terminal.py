@@ -1,0 +1,104 @@
+"""Tables on terminals of any width, in every language: no line is too wide, and no word is broken."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from stepwatch.answers import (
+    AdviseRequest,
+    CompareRequest,
+    EstimateRequest,
+    ExplainRequest,
+    cards,
+)
+from stepwatch.answers.from_logs import compare, explain
+from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.i18n import LANGUAGES, say
+from stepwatch.messages import Message
+from stepwatch.presenters import View, document_of
+from stepwatch.presenters import document as doc
+from stepwatch.presenters.terminal import TerminalWriter
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+NAME_WRAPPED = ["Part                Cost", "a rather long     12.5 s", "name of a part"]
+LOGS = ("short", "resumed", "laptop-sleep", "gpt2-124m-4070")
+WIDTHS = (40, 60, 80, 120)
+
+
+@cache
+def documents() -> dict[str, doc.Document]:
+    logs = {name: str(EXAMPLES / f"{name}.log") for name in LOGS}
+    config = str(EXAMPLES / "train_gpt2_small.py")
+    asked = {name: ExplainRequest(logs=(log,), gpu="4070") for name, log in logs.items()}
+    answers = {name: explain(request) for name, request in asked.items()}
+    others = {
+        "directory": explain(ExplainRequest(logs=(str(EXAMPLES),))),
+        "plan": estimate(EstimateRequest(config=config, gpu="4070")),
+        "advice": advise(AdviseRequest(config=config, gpu="4070", settings=("compile=False",))),
+        "comparison": compare(CompareRequest(before=asked["short"], after=asked["gpt2-124m-4070"])),
+        "cards": cards(),
+        "card": cards("4070")[0],
+    }
+    full = View(full=True, why=True)
+    return {name: document_of(answer, full) for name, answer in {**answers, **others}.items()}
+
+
+def tables(document: doc.Document) -> list[doc.Table]:
+    found = [block.table if isinstance(block, doc.Chart) else block for block in doc.all_blocks(document)]
+    return [block for block in found if isinstance(block, doc.Table)]
+
+
+def words_in(table: doc.Table, language: str) -> set[str]:
+    cells = [(head,) for head in table.head] + [cell for row in table.rows for cell in row]
+    return {word for cell in cells for message in cell for word in say(message, language).split()}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "short",
+        "resumed",
+        "laptop-sleep",
+        "gpt2-124m-4070",
+        "directory",
+        "plan",
+        "advice",
+        "comparison",
+        "cards",
+        "card",
+    ],
+)
+def test_tables_keep_to_the_width_and_break_no_word(name: str, language: str, width: int) -> None:
+    writer = TerminalWriter(language, width, width)
+    found = tables(documents()[name])
+    assert found
+    for table in found:
+        lines = [line.text.rstrip() for line in writer._table(table)]
+        assert max(map(len, lines)) <= width
+        remark = say(Message("Left out for lack of space: {columns:word}.", {"columns": ""}), language)
+        known = words_in(table, language) | {"+", "·", *table.marks, *remark.split()}
+        printed = {word for line in lines for word in line.split() if "…" not in word}  # which stands in a cut name
+        assert not {word for word in printed if not {word, word.rstrip(",.")} & known}
+
+
+def test_figures_stay_on_one_line_as_long_as_names_can_be_wrapped() -> None:
+    cells = doc.cells([(doc.word("a rather long name of a part"), doc.word("12.5 s"))])
+    lines = TerminalWriter("en", 24, 24)._table(doc.Table((doc.word("Part"), doc.word("Cost")), "lr", cells))
+    assert [line.text.rstrip() for line in lines] == NAME_WRAPPED
+
+
+def test_what_is_less_important_is_left_out_before_rows_are_taken_apart() -> None:
+    head = (doc.word("Part"), doc.word("Cost"), doc.word("Basis"))
+    table = doc.Table(head, "lrd", doc.cells([(doc.word("Evaluation"), doc.word("12.5"), doc.word("measured"))]))
+    narrow, narrower = (
+        [line.text.rstrip() for line in TerminalWriter("en", width, width)._table(table)] for width in (20, 12)
+    )
+    assert narrow[:2] == ["Part        Cost", "Evaluation  12.5"]
+    assert " ".join(narrow[2:]) == "Left out for lack of space: Basis."
+    assert narrower[0] == "Evaluation"
+    assert "12.5" in narrower[1]

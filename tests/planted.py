@@ -225,8 +225,8 @@ OOM_2 = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a total capacity of 11.99 GiB "
     "of which 1.02 GiB is free. Including non-PyTorch memory, this process has 10.85 GiB memory in use. Of the "
     "allocated memory 9.60 GiB is allocated by PyTorch, and 1.01 GiB is reserved by PyTorch but unallocated. If "
-    "reserved but unallocated memory is large try setting "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation."
 )
 OOM_1 = (
     "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 20.10 GiB already "

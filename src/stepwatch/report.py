@@ -80,6 +80,17 @@ class Report:
         return walls.index(max(walls))
 
     @property
+    def worst_first(self) -> tuple[int, ...]:
+        """The positions of the runs, by their status and, where that is the same, the longest first."""
+        walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in self.analyses]
+        return tuple(sorted(range(len(walls)), key=lambda row: (self.runs[row].verdict.gravity, -walls[row])))
+
+    @property
+    def troubled(self) -> int:
+        """How many of the runs have a problem."""
+        return sum(run.verdict.is_problem for run in self.runs)
+
+    @property
     def is_incomplete(self) -> bool:
         """Some of the input could not be read."""
         return any(notice.is_failure for notice in self.notices)

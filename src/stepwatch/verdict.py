@@ -64,6 +64,15 @@ class Verdict:
     line: int | None = None
     """Of the log, from 1: the line that shows it."""
 
+    @property
+    def gravity(self) -> int:
+        """0 for the gravest status."""
+        return list(Status).index(self.status)
+
+    @property
+    def is_problem(self) -> bool:
+        return self.gravity < list(Status).index(Status.HEALTHY)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:

@@ -266,11 +266,11 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
 
 def uneven_steps(a: Analysis) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
-    regimes = a.regimes.regimes
-    if a.step_spread_s is None or not regimes or a.run.traits.schedules or a.run.traits.rounds_times:
+    rows, regimes = a.phases.normal, a.regimes.regimes
+    if not regimes or a.step_spread_s is None or a.run.traits.schedules or a.run.traits.rounds_times:
         return
-    (low, high), rows = a.step_spread_s, a.phases.normal
     times, numbers = a.run.iterations.time_s[rows], a.run.iterations.number[rows]
+    low, high = a.step_spread_s
     # Around the level of their stretch too: a run of two speeds is not uneven.
     stretch = np.searchsorted([regime.from_iteration for regime in regimes[1:]], numbers, side="right")
     around = times / np.maximum([regime.step_s for regime in regimes], 1e-9)[stretch]

@@ -38,9 +38,6 @@ _TYPED = re.compile(
     rf"((?<!\S)--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?|\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?)"
 )
 
-Cell = tuple[Message, ...]
-"""Joined by plus signs where there are several; empty for an empty cell."""
-
 
 @dataclass(frozen=True)
 class Badge:
@@ -50,6 +47,10 @@ class Badge:
     word: Message
     tone: str
     """bad, poor, good or open."""
+
+
+Cell = tuple[Message, ...] | Badge
+"""Messages are joined by plus signs where there are several; empty for an empty cell."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,10 @@ class Table:
     marks: tuple[str, ...] = ()
     """For each row the letter of the text chart."""
     fit: Fit | None = None
+    links: tuple[str, ...] = ()
+    """For each row the anchor of the section that it is about, or an empty text."""
+    judged: int | None = None
+    """The column of badges by which the rows are in order, the worst first; a page sorts them by any column."""
 
 
 @dataclass(frozen=True)
@@ -223,8 +228,10 @@ class Section:
     sections: tuple[Section, ...] = ()
     number: int | None = None
     """Before the heading, where sections are ranked."""
-    place: int = 0
-    """Among its equals, 0 for the most important: a page leaves the last ones out."""
+    anchor: str = ""
+    """By which a table links to it."""
+    badge: Badge | None = None
+    """Beside the heading while the section is folded."""
     below: bool = False
     """Below the first screen, whatever priorities its blocks have."""
     prompt: bool = False
@@ -286,9 +293,9 @@ def _holds_anything(block: Block) -> bool:
     return True
 
 
-def cells(rows: Iterable[Iterable[Message | None]]) -> tuple[tuple[Cell, ...], ...]:
-    """Rows of a table of which every cell is one Message or empty."""
-    return tuple(tuple(() if cell is None else (cell,) for cell in row) for row in rows)
+def cells(rows: Iterable[Iterable[Message | Badge | None]]) -> tuple[tuple[Cell, ...], ...]:
+    """Rows of a table of which every cell is one Message, a badge or empty."""
+    return tuple(tuple((cell,) if isinstance(cell, Message) else cell or () for cell in row) for row in rows)
 
 
 def bullets(messages: Iterable[Message | None], kind: str = "") -> Bullets:

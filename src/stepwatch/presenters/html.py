@@ -24,8 +24,6 @@ from stepwatch.presenters.vega import Spec
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MOST_SECTIONS_ALIKE = 20
-"""Of many runs the longest are written out."""
 LONGEST_TITLE = 70  # letters; a tab shows fewer, a list of files about as many
 LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _STYLES = {"warning": "alert", "aside": "source"}
@@ -80,7 +78,6 @@ def body_of(
             shown["still"] = Markup(svg(chart.draw(language, True) or plot, f"{language}-{chart.name}"))
         return shown
 
-    left_out = sum(section.place >= MOST_SECTIONS_ALIKE for section in document.sections)
     template = _templates().get_template("body.html")
     html = template.render(
         document=document,
@@ -89,8 +86,6 @@ def body_of(
         said=said,
         drawn=drawn,
         shares=lambda block: Markup(stacked_bar(block.parts, f"{language}-{block.name}", language)),
-        most=MOST_SECTIONS_ALIKE,
-        more=Message("… and {count:n} more.", {"count": left_out}) if left_out else None,
     )
     return Body(printable(html), specs)
 
@@ -127,8 +122,8 @@ def engine() -> str:
 
 
 def drawing() -> str:
-    """The script that draws: `stepwatchCharts.draw(element, specs)`."""
-    return _file("charts.js")
+    """The script that draws, `stepwatchCharts.draw(element, specs)`, and the one that sorts tables."""
+    return _file("charts.js") + _file("tables.js")
 
 
 # --- the whole page ---------------------------------------------------------------------------------------------
@@ -193,8 +188,15 @@ def _templates() -> Environment:
 
     environment = Environment(autoescape=True, loader=FunctionLoader(_file), undefined=StrictUndefined)
     environment.filters["typed"] = text_and_code
-    environment.globals |= {"kind_of": lambda block: type(block).__name__, "styles": _STYLES, "texts": _TEXTS}
+    environment.globals |= {"kind_of": lambda block: type(block).__name__, "number_in": _number_in}
+    environment.globals |= {"styles": _STYLES, "texts": _TEXTS}
     return environment
+
+
+def _number_in(cell: doc.Cell) -> float | None:
+    """By which a table is sorted; None for words."""
+    values = [value for message in cell for value in message.params.values()] if isinstance(cell, tuple) else []
+    return next((value for value in values if isinstance(value, int | float)), None)
 
 
 @cache

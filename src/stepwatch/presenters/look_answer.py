@@ -10,6 +10,7 @@ from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import ALWAYS, Block, Bullets, Document, Headline, Labelled, Progress, Text, word
+from stepwatch.presenters.page_wording import on_page
 from stepwatch.presenters.run_sentences import forecast, slow_row, speed, step_known
 from stepwatch.presenters.screen import Line
 from stepwatch.presenters.terminal import TerminalWriter
@@ -82,13 +83,14 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
         else "slow" if look.slow
         else "running"
     )  # fmt: skip
-    left_text = _left(look)
+    left_text = _left(look) if ended is None else None
+    badge = STATES[state] if ended is None else BADGES[ended.status].word
     return {
         "name": clean(look.name),
         "state": state,
         "badge": say(BADGES[grave.status].word if grave is not None else STATES[state], language),
-        "verdict": say(grave.text, language) if grave is not None else None,
-        "remedy": say(grave.remedy, language) if grave is not None and grave.remedy is not None else None,
+        "verdict": say(on_page(grave.text), language) if grave is not None else None,
+        "remedy": say(on_page(grave.remedy), language) if grave is not None and grave.remedy is not None else None,
         "where": say(_where(look), language),
         "share": _share(look),
         "left": say(left_text, language) if left_text is not None else None,

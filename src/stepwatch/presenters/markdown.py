@@ -48,7 +48,7 @@ class _Writer:
     def block(self, block: doc.Block) -> str:
         match block:
             case doc.Headline():
-                badge = [f"{block.badge.sign} {self.said([block.badge.word])}"] if block.badge is not None else []
+                badge = [self.cell(block.badge)] if block.badge is not None else []
                 return "\n\n".join([*badge, *(f"**{self.said(messages)}**" for messages in block.paragraphs)])
             case doc.Text():
                 return self.text(block)
@@ -85,8 +85,11 @@ class _Writer:
             return ""
         heads = [self.said([head]) for head in table.head] or [""] * len(table.align)
         rule = "|".join("---:" if side == "r" else "---" for side in table.align)
-        rows = ([self.said(cell, " + ") for cell in row] for row in table.rows)
+        rows = ([self.cell(cell) for cell in row] for row in table.rows)
         return "\n".join((f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)))
+
+    def cell(self, cell: doc.Cell) -> str:
+        return f"{cell.sign} {self.said([cell.word])}" if isinstance(cell, doc.Badge) else self.said(cell, " + ")
 
     def said(self, messages: Iterable[Message], between: str = " ") -> str:
         return between.join(escaped(say(message, self.language)) for message in messages)

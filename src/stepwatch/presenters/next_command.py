@@ -29,7 +29,7 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
     start = (command, *map(quoted_path, names), *options)
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
-        yield doc.Command((*start, f"--run {report.longest + 1}"), why)
+        yield doc.Command((*start, f"--run {report.worst_first[0] + 1}"), why)
     elif len(report.analyses) > 1 and not full:
         other = 0 if report.longest else 1
         alone = _log_of(other, report, names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,12 +12,12 @@ import numpy as np
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
-from stepwatch.presenters import advice_answer, plan_sentences
+from stepwatch.presenters import advice_answer, overview_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
 from stepwatch.presenters.next_command import next_commands
-from stepwatch.presenters.verdict_sentences import verdict_headline
+from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
 from stepwatch.verdict import Status
 
 if TYPE_CHECKING:
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
     from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
 
-MOST_RUNS = 8
 MOST_UNREAD = 20
-MOST_CHARTED_RUNS = 4
-"""The longest get charts; a page with those of fifty runs would help nobody."""
+MOST_OPEN_RUNS = 4
+"""These are open and get charts; of more only the worst and the longest, since charts of fifty would help nobody."""
 
 # Findings that have a place of their own, by the section that they belong to.
 _ABOUT_SLOW = {"evaluation_spikes", "silent_evaluations"}
@@ -43,7 +41,6 @@ _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "se
 # What the verdict says in its own words.
 _SAID_FIRST = {"ended_early", "loss_nan", "sleep"}
 _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
-_KINDS = {WARNING: "warning", NOTICE: "notice", INFO: "info"}
 
 UNKNOWN = sentences.UNKNOWN
 ORIGINS = {
@@ -79,24 +76,38 @@ def report_document(
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
         return doc.Document(title, blocks, (*parts, *end), about=about)
-    walls = [a.goodput.wall_s for a in report.analyses]
-    places = {row: place for place, row in enumerate(sorted(range(len(walls)), key=lambda row: -walls[row]))}
+    title = Message("Which runs have a problem")
+    order = report.worst_first
+    opened = set(order) if len(order) <= MOST_OPEN_RUNS else {order[0], chosen}
     runs = []
-    for row, run in enumerate(report.runs):
-        blocks, parts = _run(report, run, row + 1, full=full, place=places[row])
+    for row in sorted(order, key=lambda row: row not in opened):
+        run = report.runs[row]
+        blocks, parts = _run(report, run, row + 1, full=full, drawn=row in opened)
         heading = Message("Run {number:n}", {"number": row + 1})
-        below = report.directory or row != chosen
-        runs.append(doc.Section("run", heading, blocks, parts, place=places[row], below=below))
-    lead = _directory(report) if report.directory else _several(report, chosen)
+        if report.directory or len(names) > 1:
+            heading = Message("Run {number:n}: {source:word}", {"number": row + 1, "source": run.analysis.run.source})
+        runs.append(
+            doc.Section(
+                "run",
+                heading,
+                blocks,
+                parts,
+                below=report.directory or row != chosen,
+                folded=row not in opened,
+                anchor=overview_answer.anchor(row),
+                badge=BADGES[run.verdict.status],
+            )
+        )
+    lead = overview_answer.of_directory(report) if report.directory else overview_answer.of_log(report, chosen)
     return doc.Document(title, lead, (*runs, *end), about=about)
 
 
 def _run(
-    report: Report, run: RunReport, number: int = 0, *, full: bool, place: int = 0
+    report: Report, run: RunReport, number: int = 0, *, full: bool, drawn: bool = True
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Section, ...]]:
-    """What is said of one run, in order; `number` is 0 for the only one, `place` counts from the longest."""
+    """What is said of one run, in order; `number` is 0 for the only one."""
     a = run.analysis
-    sharing = 1 if not number else MOST_CHARTED_RUNS if place < MOST_CHARTED_RUNS else 0
+    sharing = 1 if not number else MOST_OPEN_RUNS if drawn else 0
     found = _findings(report, run)
     rows, left_out = sentences.slow_rows(a, 30 if full else 12)  # rows
     said = _ABOUT_FIRST | _ABOUT_SPEED | (_ABOUT_SLOW if rows else set()) | (_ABOUT_RANKS if a.ranks else set())
@@ -141,7 +152,9 @@ def _run(
         doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
         doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
         doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
-        doc.Section("speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True),
+        doc.Section(
+            "speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True
+        ),
         doc.Section("forecast", Message("How long it will take"), (ahead, chart("forecast")), folded=True),
         doc.Section("more", Message("What else is known"), (noticed, chart("changes"), chart("parts")), folded=True),
         doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
@@ -153,35 +166,6 @@ def _plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -
     from stepwatch.presenters import run_charts  # a terminal draws none of them
 
     return run_charts.plot(name, run, sharing, language, still)
-
-
-def _several(report: Report, chosen: int) -> tuple[doc.Block, ...]:
-    """The runs of one log, of which the longest is explained on the first screen."""
-    rows = []
-    for number, a in enumerate(report.analyses, start=1):
-        first = a.run.iterations.number[:1].tolist()
-        reached = {"first": first[0] if first else 0, "last": a.forecast.last_iteration}
-        rows.append(
-            (
-                count(number),
-                Message("{first:n}–{last:n}", reached) if first else UNKNOWN,
-                sentences.step_time(a) or Message("unknown"),
-                time(a.goodput.wall_s),
-                sentences.run_state(a),
-            )
-        )
-    for number in range(len(rows) + 1, report.count + 1):
-        rows.append((count(number), UNKNOWN, UNKNOWN, UNKNOWN, Message("no iteration yet")))
-    shown = tuple(range(len(rows)))
-    if len(rows) > MOST_RUNS:
-        shown = (*shown[: MOST_RUNS - 1], max(chosen, MOST_RUNS - 1))
-    below = {"number": chosen + 1}
-    head = (Message("Run"), Message("Iterations"), Message("Normal iteration"), Message("Time"), Message("State"))
-    return (
-        doc.Text((Message("The input holds {count:n} runs.", {"count": report.count}),), "lead", priority=doc.ALWAYS),
-        doc.Table(head, "rrrrl", cells(rows), doc.ALWAYS, strong=chosen, shown=shown),
-        doc.Text((), "aside", brief=(Message("Below: run {number:n}, the longest.", below),), priority=doc.ALWAYS),
-    )
 
 
 # --- parts of a run ---------------------------------------------------------------------------------------------
@@ -239,7 +223,9 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     a = run.analysis
     ranked = sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
     ranked = [finding for finding in ranked if finding.message != run.verdict.text]
-    ranked = [finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because]
+    ranked = [
+        finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because
+    ]
     candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
@@ -256,8 +242,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     for finding in ranked:
         other_card = finding.code == "mfu_other_card" and a.throughput.reported_mfu is not None
         brief = (against,) if other_card else ()  # the line on speed says the rest
-        kind, priority = _KINDS.get(finding.severity, "info"), priorities.get(id(finding))
-        texts.append((finding.code, doc.Text((finding.message,), kind, brief=brief, priority=priority)))
+        priority = priorities.get(id(finding))
+        texts.append((finding.code, doc.Text((finding.message,), finding.severity, brief=brief, priority=priority)))
     return texts
 
 
@@ -299,45 +285,3 @@ def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
     lines = [(unread.line + 1, clean(unread.text)) for a in analyses for unread in a.run.unread[:MOST_UNREAD]]
     found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
     return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)
-
-
-# --- the runs of a directory ------------------------------------------------------------------------------------
-
-
-def _directory(report: Report) -> tuple[doc.Block, ...]:
-    """All runs in one table, and what concerns more than one of them."""
-    rows: list[tuple[Message, ...]] = []
-    for number, a in enumerate(report.analyses, start=1):
-        t, rate, step = a.throughput, a.throughput.tokens_per_s, sentences.step_time(a)
-        known = rate is not None and math.isfinite(rate)
-        steps = {"share": sentences.share_of(a, "step")}
-        rows.append(
-            (
-                *(count(number), word(a.run.source), word(a.run.format)),
-                word(t.gpu.name) if t.gpu is not None else UNKNOWN,
-                count(a.goodput.iterations),
-                step or UNKNOWN,
-                Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
-                Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
-                Message("{share:pct}", steps) if step is not None else UNKNOWN,
-                sentences.run_state(a),
-            )
-        )
-    for number, run in enumerate(report.unstarted, start=len(rows) + 1):
-        state = Message("no iteration yet")
-        rows.append((count(number), word(run.source), word(run.format), *[UNKNOWN] * 6, state))
-    found = Message("One run was found.", {"count": report.count}, "{count:n} runs were found.", report.count)
-    head = (
-        *(Message("Run"), Message("Log"), Message("Format"), Message("Card"), Message("Iterations"), Message("Step")),
-        *(Message("tokens/s"), Message("MFU"), Message("Steps’ share"), Message("State")),
-    )
-    fit = doc.Fit(left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
-    remarks = [finding for finding in report.remarks if finding.code not in {*_SAID_ABOVE, "unstarted"}]
-    return (
-        doc.Headline(((found,),)),
-        doc.Table(head, "rlllrrrrrl", cells(rows), doc.ALWAYS, fit=fit),
-        *(
-            doc.Text((), _KINDS.get(finding.severity, "info"), brief=(finding.message,), priority=doc.ALWAYS)
-            for finding in remarks
-        ),
-    )

@@ -176,7 +176,7 @@ class TerminalWriter:
                 first, *others = block.paragraphs
                 style = "bold red" if block.alarm else "bold"
                 badge = block.badge
-                marked = [] if badge is None else [Line(f"{badge.sign} {self._said([badge.word])}", _TONES[badge.tone])]
+                marked = [] if badge is None else [Line(self._cell(badge), _TONES[badge.tone])]
                 lines = (line for other in others for line in self._paragraph(other))
                 return [*marked, *self._paragraph(first, style), *lines]
             case doc.Text():
@@ -226,6 +226,9 @@ class TerminalWriter:
     def _said(self, messages: Iterable[Message], between: str = " ") -> str:
         return between.join(say(message, self.language) for message in messages)
 
+    def _cell(self, cell: doc.Cell) -> str:
+        return f"{cell.sign} {self._said([cell.word])}" if isinstance(cell, doc.Badge) else self._said(cell, " + ")
+
     def _paragraph(self, messages: Iterable[Message], style: str = "") -> list[Line]:
         return [Line(line, style=style) for line in wrapped(self._said(messages), self.width)]
 
@@ -261,7 +264,7 @@ class TerminalWriter:
             columns.insert(-1, Column(""))
         rows = []
         for place in range(len(table.rows)) if chosen is None else chosen:
-            cells = [self._said(cell, " + ") for cell in table.rows[place]]
+            cells = [self._cell(cell) for cell in table.rows[place]]
             if table.marks:
                 cells.insert(-1, table.marks[place])
             mark_style = MARK_STYLES.get(table.marks[place], "") if table.marks else ""

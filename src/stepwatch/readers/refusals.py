@@ -65,12 +65,12 @@ def nothing_found(source: Source) -> NoIterations:
         'formats read: {formats:list}; for another, show one of its lines: --like "it 12 | 0.34 s"',
         {"formats": ", ".join(READERS)},
     )
-    nearest = max(text.split(b"\n"), key=nearness)
+    nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each different line once
     fault = fault_of(source.text)
     if fault is not None and nearness(nearest) < SURELY_AN_ITERATION and not _COUNTED.search(text):
         facts = {"line": fault.line + 1, "quote": fault.text}
         return NoIterations(
-            Message("no iteration found; line {line:n} says why the run ended: “{quote:word}”", facts),
+            Message("no iteration found; line {line:n} says why the run ended: “{quote:quote}”", facts),
             Message("the lines above it in the log name the place in the code"),
         )
     if nearness(nearest) < 2:

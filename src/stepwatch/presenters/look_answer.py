@@ -83,8 +83,7 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
         else "slow" if look.slow
         else "running"
     )  # fmt: skip
-    left_text = _left(look) if ended is None else None
-    badge = STATES[state] if ended is None else BADGES[ended.status].word
+    left_text = _left(look) if grave is None else None
     return {
         "name": clean(look.name),
         "state": state,

@@ -75,6 +75,8 @@ class Case:
     now_s: float | None = None
     followed: bool = False
     """Another process starts after it in the same log."""
+    ended: bool = False
+    """No line will come any more."""
 
     def noticed(self, *codes: str) -> tuple[str, ...]:
         return tuple(finding.code for finding in self.analysis.findings if finding.code in codes)
@@ -93,10 +95,15 @@ class Case:
 
 
 def judge(
-    analysis: Analysis, advice: AdviceList | None = None, *, now_s: float | None = None, followed: bool = False
+    analysis: Analysis,
+    advice: AdviceList | None = None,
+    *,
+    now_s: float | None = None,
+    followed: bool = False,
+    ended: bool = False,
 ) -> Verdict:
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
-    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed)
+    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
     return next(verdict for rule in _RULES for verdict in rule(case))
 
 
@@ -200,6 +207,8 @@ def _stopped(case: Case) -> Iterator[Verdict]:
         text = Message(
             "The log ends at iteration {last:n} of {end:n} without a reason, and nothing was written for {silent:time}."
         )
+    elif case.ended and planned:
+        text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return
     remedy = (

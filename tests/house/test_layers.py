@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
-    "watch": {"analysis", "readers", "run", "sources"},
+    "watch": {"analysis", "readers", "run", "sources", "verdict"},
     "recorder": set(),
     "i18n": set(),
     "trainer": {"gpus", "recorder", "settings"},
@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
         "watch",
     },
-    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "verdict", "watch"},
+    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
     "cli": {"answers", "gpus", "i18n", "options", "presenters", "settings", "trainer", "watch", "web"},
 }
 FACADE = {"__init__", "__main__"}

@@ -274,18 +274,6 @@ def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
     yield text._replace(params=facts)
 
 
-def time_spent(a: Analysis) -> Message:
-    iterations = a.goodput.iterations
-    if not iterations:
-        return Message("No iteration has finished yet.")
-    facts = {"wall": a.goodput.wall_s, "count": iterations, "share": share_of(a, "step")}
-    if not step_known(a):
-        return Message(
-            "{wall:time} for {count:n} iteration.", facts, "{wall:time} for {count:n} iterations.", iterations
-        )
-    return Message("{wall:time} for {count:n} iteration; the training step took {share:pct} of it.", facts, "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", iterations)
-
-
 def forecast(a: Analysis) -> Message:
     f = a.forecast
     left = (f.max_iters or 0) - f.last_iteration

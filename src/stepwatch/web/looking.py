@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.errors import NoIterations, StepwatchError
@@ -16,9 +16,6 @@ from stepwatch.watch import Live
 from stepwatch.web.questions import refused, values_of
 from stepwatch.web.wire import JSON, UNKNOWN_VIEW, Asked, Glance, Reply
 
-if TYPE_CHECKING:
-    from stepwatch.verdict import Verdict
-
 _watched: dict[str, _Watched] = {}  # by the name of the view
 
 
@@ -27,8 +24,6 @@ class _Watched:
     known: Known
     live: Live
     begun: bool = False
-    verdict: Verdict | None = None
-    """Of the run, as the last report had it."""
 
 
 def look_at(asked: Asked) -> Reply:
@@ -64,8 +59,7 @@ def look_at(asked: Asked) -> Reply:
                 report = replace(explain_runs(runs, watched.known), inputs=(glance.name,))
                 body = page_body(report, language)
                 found["report"] = {"html": body.html, "specs": body.specs}
-                watched.verdict = report.runs[-1].verdict
-        found["look"] = monitor(look, watched.verdict, language)
+        found["look"] = monitor(look, language)
     except StepwatchError as error:
         return refused(error, asked)
     return Reply(200, JSON, json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"))

@@ -177,7 +177,9 @@ def figures(run: RunReport) -> Iterator[Figure]:
         yield Figure(Message("Speed"), Message("{achieved:tflops}", {"achieved": t.achieved_flops}))
     if step_known(a) and a.goodput.wall_s > 0:
         share = {"share": 1 - share_of(a, "step")}
-        yield Figure(Message("Overhead"), Message("{share:pct}", share), Message("of the time is no training step"))
+        yield Figure(
+            Message("Overhead"), Message("{share:pct}", share), Message("of the time is not spent on training steps")
+        )
     if a.goodput.iterations:
         facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
         note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)

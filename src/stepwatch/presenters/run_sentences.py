@@ -170,11 +170,12 @@ def figures(run: RunReport) -> Iterator[Figure]:
         if t.normal_mfu is not None:
             facts |= {"low": t.normal_mfu.low, "high": t.normal_mfu.high}
             note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct})", facts)
+            if any(finding.code == "mfu_other_card" for finding in a.findings):
+                facts["printed"] = t.reported_mfu
+                note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is of an A100", facts)
         yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
-    elif t.achieved_flops is not None and math.isfinite(t.achieved_flops):
-        yield Figure(Message("Speed"), Message("{achieved:tflops}", {"achieved": t.achieved_flops}))
     if step_known(a) and a.goodput.wall_s > 0:
         share = {"share": 1 - share_of(a, "step")}
         yield Figure(

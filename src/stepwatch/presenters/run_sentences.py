@@ -70,14 +70,6 @@ def separable(a: Analysis) -> bool:
     return a.costs.pair_s is None or a.costs.how.get("eval_s") != NOT_SEPARABLE
 
 
-def run_state(a: Analysis) -> Message:
-    if a.forecast.done:
-        return Message("finished")
-    if a.forecast.max_iters is not None:
-        return Message("not finished")
-    return Message("length unknown")
-
-
 # --- what each part costs ---------------------------------------------------------------------------------------
 
 

@@ -153,8 +153,8 @@ def arithmetic(run: LoggedRun) -> float:
     return total
 
 
-def _refused(runs: list[LoggedRun]) -> str | None:
-    """Why a log cannot be cut: the written rules."""
+def _total_or_refusal(runs: list[LoggedRun]) -> float | str:
+    """The arithmetic of the one run, or why the log cannot be cut: the written rules."""
     if len(runs) != 1:
         return f"{len(runs)} runs in one file"
     run = runs[0]
@@ -163,17 +163,19 @@ def _refused(runs: list[LoggedRun]) -> str | None:
     if not run.starts and not run.rows[0].averaged:
         return "starts in mid-run: its total is not defined by the log"
     longest = max((row.time_s for row in run.rows if row.truth == "step"), default=0.0)
-    if longest > SLEEP * arithmetic(run):
-        return f"a sleeping machine: one line is {100 * longest / arithmetic(run):.0f} % of the total"
-    return None
+    total = arithmetic(run)
+    if longest > SLEEP * total:
+        return f"a sleeping machine: one line is {100 * longest / total:.0f} % of the total"
+    return total
 
 
 def case_of(log: CorpusLog, measured: dict[Path, float]) -> Case | str:
     """The case of a log, or why there is none."""
     lines = lines_of(log.path)
     runs = parse(lines)
-    if reason := _refused(runs):
-        return reason
+    total = _total_or_refusal(runs)
+    if isinstance(total, str):
+        return total
     marks = [at for at, line in enumerate(lines) if STEP.search(line) or ITER.search(line)]
     cut = marks[0] + max(1, round(SHARE * (marks[-1] + 1 - marks[0])))
     kept = parse(lines[:cut])
@@ -186,7 +188,7 @@ def case_of(log: CorpusLog, measured: dict[Path, float]) -> Case | str:
         first=marks[0],
         last=marks[-1],
         max_iters=runs[0].rows[-1].number,
-        truth_s=arithmetic(runs[0]) if wall is None else wall,
+        truth_s=total if wall is None else wall,
         measured=wall is not None,
         rows=len(runs[0].rows),
         seen=sum(row.truth in EVALUATIONS for row in kept[0].rows) + len(kept[0].hidden),

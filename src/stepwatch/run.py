@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -61,6 +62,10 @@ class Traits:
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
+    batch_size: str = ""
+    """What the trainer calls the sequences that a card takes at a time."""
+    accumulation: str = ""
+    """And how often it accumulates; empty where that follows from the tokens of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +140,16 @@ class Fault(NamedTuple):
     line: int
     kind: FaultKind
     text: str = ""
+
+
+def most_telling(faults: Sequence[Fault]) -> Fault | None:
+    """The one that the others follow from."""
+    by_hand = min((fault.line for fault in faults if fault.kind is FaultKind.INTERRUPTED), default=0)
+    # These are no echo of an interruption: where one stands before it, somebody ended the ranks that hung.
+    causes = (FaultKind.OUT_OF_MEMORY, FaultKind.DISK_FULL, FaultKind.CUDA)
+    before = [fault for fault in faults if fault.line < by_hand and fault.kind in causes]
+    order = list(FaultKind)
+    return min(before or faults, key=lambda fault: (order.index(fault.kind), fault.line), default=None)
 
 
 class Unread(NamedTuple):
@@ -214,6 +229,8 @@ class Run:
     """Of a run of several processes all that left a record, this one too."""
     closed: bool = False
     """The record was ended by the program itself."""
+    ended_by_plan: bool = False
+    """The trainer says that it ends before its last iteration, at a limit of time for example."""
     lost_lines: int = 0
     """Lines of the record that could not be written."""
     written_s: float | None = None

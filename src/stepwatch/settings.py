@@ -361,9 +361,7 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
 def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[str]]:
     """All that a config assigns, known or not; what is not a plain value; the names that its lines compute with."""
     if len(text) > 1_000_000:  # configs have a few kB
-        raise InputError(
-            Message("the config is too long"), Message("give nanoGPT's config, a few kB"), about="config"
-        )
+        raise InputError(Message("the config is too long"), Message("give nanoGPT's config, a few kB"), about="config")
     try:
         tree = _parse(text, "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:

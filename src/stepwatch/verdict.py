@@ -28,7 +28,6 @@ LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time of steps, evaluations and checkpoints; of the whole run for its start
 FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
 SILENT_LINES = 20  # as long as this many lines take
-LONGEST_QUOTE = 200
 
 
 class Status(StrEnum):
@@ -84,6 +83,8 @@ class Case:
     now_s: float | None = None
     followed: bool = False
     """Another process starts after it in the same log."""
+    ended: bool = False
+    """No line will come any more."""
 
     def noticed(self, *codes: str) -> tuple[str, ...]:
         return tuple(finding.code for finding in self.analysis.findings if finding.code in codes)
@@ -102,10 +103,15 @@ class Case:
 
 
 def judge(
-    analysis: Analysis, advice: AdviceList | None = None, *, now_s: float | None = None, followed: bool = False
+    analysis: Analysis,
+    advice: AdviceList | None = None,
+    *,
+    now_s: float | None = None,
+    followed: bool = False,
+    ended: bool = False,
 ) -> Verdict:
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
-    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed)
+    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
     return next(verdict for rule in _RULES for verdict in rule(case))
 
 
@@ -115,7 +121,7 @@ _ENDINGS = {
     FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:quote}”"),
     FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:quote}”"),
     FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.NCCL: Message("The ranks lost each other after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost contact after iteration {last:n}: “{quote:quote}”"),
     FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:quote}”"),
     FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed after iteration {last:n}; its traceback begins in line {line:n}."),
@@ -124,21 +130,23 @@ _ENDINGS_BEFORE = {
     FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:quote}”"),
     FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:quote}”"),
     FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:quote}”"),
-    FaultKind.NCCL: Message("The ranks lost each other before the first iteration: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost contact before the first iteration: “{quote:quote}”"),
     FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:quote}”"),
     FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed before its first iteration; its traceback begins in line {line:n}."),
 }
 _REMEDIES = {
-    FaultKind.DISK_FULL: Message("Free space where the checkpoints are written."),
+    FaultKind.DISK_FULL: Message("Free up disk space where the checkpoints are written."),
     FaultKind.CUDA: Message(
-        "If it comes again, run with CUDA_LAUNCH_BLOCKING=1: the traceback then names the call that failed."
+        "If it happens again, run with CUDA_LAUNCH_BLOCKING=1: the traceback then names the call that failed."
     ),
     FaultKind.NCCL: Message(
-        "Look for the rank that failed first: the others only lost it. NCCL_DEBUG=INFO shows more."
+        "Look for the rank that failed first: the others only lost contact with it. NCCL_DEBUG=INFO shows more."
     ),
-    FaultKind.KILLED: Message("See who ended it: a time limit, the host's memory (dmesg says so), or another user."),
-    FaultKind.ERROR: Message("The lines above it in the log name the place in the code."),
+    FaultKind.KILLED: Message(
+        "Find out what ended it: a time limit, too little host memory (see dmesg), or another user."
+    ),
+    FaultKind.ERROR: Message("The lines above it in the log show where in the code it failed."),
     FaultKind.TRACEBACK: Message("The last line of the traceback says what went wrong."),
 }
 
@@ -147,9 +155,8 @@ def _crashed(case: Case) -> Iterator[Verdict]:
     fault, run = cause_of_end(case.analysis.run), case.analysis.run
     if fault is None or fault.kind is FaultKind.INTERRUPTED:
         return
-    quote = fault.text if len(fault.text) <= LONGEST_QUOTE else fault.text[:LONGEST_QUOTE].rstrip() + "…"
     last = case.analysis.forecast.last_iteration
-    facts: dict[str, Any] = {"last": last, "quote": quote, "line": fault.line + 1}
+    facts: dict[str, Any] = {"last": last, "quote": fault.text, "line": fault.line + 1}
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
     if fault.kind is FaultKind.OUT_OF_MEMORY:
@@ -194,7 +201,7 @@ def _stopped(case: Case) -> Iterator[Verdict]:
     a, fault = case.analysis, cause_of_end(case.analysis.run)
     facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": case.last_saved}
     end = a.run.settings.get("max_iters")
-    planned = end is not None and end.origin is not Origin.FORMAT_DEFAULT and not a.forecast.done
+    planned = end is not None and end.origin is not Origin.FORMAT_DEFAULT and not _at_its_end(case)
     silent_s = _silent_s(case)
     if fault is not None and len(a.run.iterations):
         text = Message("The run was interrupted by hand after iteration {last:n}.")
@@ -207,8 +214,10 @@ def _stopped(case: Case) -> Iterator[Verdict]:
     elif silent_s is not None and planned:
         facts["silent"] = silent_s
         text = Message(
-            "The log ends at iteration {last:n} of {end:n} without a reason, and nothing was written for {silent:time}."
+            "The log ends at iteration {last:n} of {end:n} without giving a reason, and nothing has been written for {silent:time}."
         )
+    elif case.ended and planned:
+        text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return
     remedy = (
@@ -218,6 +227,16 @@ def _stopped(case: Case) -> Iterator[Verdict]:
     line = None if fault is None else fault.line + 1
     text = text._replace(params=facts)
     yield Verdict(status=Status.STOPPED, text=text, because=codes, remedy=remedy, line=line)
+
+
+def _at_its_end(case: Case) -> bool:
+    """Whether no line is due any more; trainers that count from 0 never print the last number."""
+    run, forecast = case.analysis.run, case.analysis.forecast
+    numbers, end = run.iterations.number, forecast.max_iters
+    if forecast.done or run.ended_by_plan or end is None or not len(numbers):
+        return forecast.done or run.ended_by_plan
+    apart = float(np.median(np.diff(numbers))) if len(numbers) > 1 else 1.0
+    return bool(numbers[-1] + max(apart, 2) > end)
 
 
 def _silent_s(case: Case) -> float | None:
@@ -247,7 +266,7 @@ def _too_little(case: Case) -> Iterator[Verdict]:
         if rows:
             text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
         yield Verdict(status=Status.BEGUN, text=text, because=case.noticed("only_begun"))
-    elif a.costs.how.get("step_s") == NOT_SEPARABLE:
+    elif a.costs.how.get("step_s") == NOT_SEPARABLE or a.phases.covers.sum() == 1:
         facts = {"most": a.costs.step_s}
         status = Status.UNKNOWN
         text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
@@ -333,17 +352,19 @@ def _slowing(case: Case) -> Iterator[Verdict]:
         return
     advice = case.advised("slow_stretch", "heat")
     levels = [regime.step_s for regime in a.regimes.regimes]
-    if len(levels) > 1 and levels[-1] >= (1 + SMALLEST_CHANGE) * min(levels):
+    spread = case.sentence("uneven_steps").params["ratio"] if case.noticed("uneven_steps") else 1.0
+    least = max(1 + SMALLEST_CHANGE, spread)  # less is lost in the spread
+    if len(levels) > 1 and levels[-1] >= least * min(levels):
         facts: dict[str, Any] = {"fast": min(levels), "slow": levels[-1], "at": a.regimes.regimes[-1].from_iteration}
         text = Message(
             "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} before.",
             facts,
         )
         yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("regime_change")), advice)
-    elif a.regimes.drift is not None and a.regimes.drift >= LEAST_DRIFT:
+    elif a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift, "step": a.costs.step_s.mid}
         text = Message(
-            "The run becomes slower little by little: the iterations are {change:pct} longer in the last fifth than in the first.",
+            "The run is gradually slowing down: iterations are {change:pct} longer in the last fifth than in the first.",
             facts,
         )
         yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("drift")), advice)
@@ -383,7 +404,8 @@ def _overhead(case: Case) -> Iterator[Verdict]:
         text = Message(
             "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
         )
-        if parts["checkpoint"] < 0.1 * between:  # not worth a word
+        together = a.costs.pair_s is not None and a.costs.how.get("checkpoint_s") == NOT_SEPARABLE
+        if parts["checkpoint"] < 0.1 * between and not together:  # not worth a word
             text = Message("A normal iteration takes {step:time}, but evaluations take {share:pct} of the time.")
         elif parts["eval"] < 0.1 * between:
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")

@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,15 +32,18 @@ from stepwatch.readers.following import LiveReader
 from stepwatch.run import Ints, Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
-from stepwatch.units import Interval
+from stepwatch.units import HOUR_S, Interval
+from stepwatch.verdict import ENDED, Status, Verdict, judge
 
 MOST_ROWS = 16_384  # kept before they are thinned: normal ones and stalls to half of it, others to an eighth
 END_ROWS = FITTED_ROWS  # kept at both ends: the printed mfu is undone from them, and the forecast looks at the latest
 MOST_EVENTS = 50
+RESTART_S = 600.0  # torchrun's join_timeout: a restart that has not come by then does not come
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: any share of any arithmetic progression, evenly
 
-STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE = (
-    "stall", "silence", "lines_again", "slowdown", "recovered", "restart", "anew", "done",
+STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE, CRASHED, DIVERGED, STOPPED, CAUSE = (
+    "stall", "silence", "lines_again", "slowdown", "recovered", "restart", "anew", "done", "crashed", "diverged",
+    "stopped", "cause",
 )  # fmt: skip
 
 
@@ -54,10 +57,12 @@ class Occurrence:
     iteration: int | None = None
     time_s: float | None = None
     ratio: float | None = None
+    line: int | None = None
+    """Of the log, from 1: the line that shows it."""
 
     @property
     def is_alarm(self) -> bool:
-        return self.kind in (STALL, SILENCE, SLOWDOWN)
+        return self.kind in (STALL, SILENCE, SLOWDOWN, CRASHED, DIVERGED, STOPPED, CAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,10 @@ class Look:
     name: str
     now_s: float
     analysis: Analysis | None = None
+    verdict: Verdict | None = None
     remaining_s: Interval | None = None
-    """From this very moment: it runs down between lines, and waits with a line that does not come."""
+    """From this very moment: it runs down between lines, and waits with a line that does not come; None for a run that
+    ended before its last iteration."""
     recent_step_s: float | None = None
     ratio: float | None = None
     """Of the latest iterations to a normal one."""
@@ -93,7 +100,18 @@ class Look:
     """A new run has printed its header and no iteration."""
     missing: bool = False
     """Nothing was ever read."""
+    over: bool = False
+    """Nothing more is to be expected of this log."""
     events: tuple[Occurrence, ...] = ()
+
+    @property
+    def grave(self) -> Verdict | None:
+        """That the run crashed, diverged or stopped."""
+        return self.verdict if self.verdict is not None and self.verdict.status in ENDED else None
+
+    @property
+    def failed(self) -> bool:
+        return self.verdict is not None and self.verdict.status in (Status.CRASHED, Status.DIVERGED)
 
     @property
     def done(self) -> bool:
@@ -152,6 +170,14 @@ class Live:
         self._line_at: float | None = None
         self._analysed_line_at = 0.0
         self._watching = False
+        self._history = False
+        """Nothing came since somebody watches."""
+        self._ended = False
+        self._verdict: Verdict | None = None
+        self._said: Verdict | None = None
+        """The grave verdict that was reported and still holds."""
+        self._restarted = False
+        """The header of a new run was reported, its first iteration has not come."""
         self._late = False
         self._runs = 0
         self._state = _State()
@@ -163,7 +189,7 @@ class Live:
         if not text:
             return
         self._reader.feed(text)
-        self._fresh = True
+        self._fresh, self._history = True, False
         self._line_at = at_s
         if self._late:
             self._late = False
@@ -173,10 +199,14 @@ class Live:
         """All that there was has been fed."""
         self._reader.settle()
 
+    def end(self) -> None:
+        """No line will come any more: the pipe is closed."""
+        self._fresh = self._ended = True
+
     def begin_watching(self, now_s: float) -> None:
-        """What was fed before is history: nothing in it is an event."""
+        """What was fed before is history: nothing in it is an event, except that the run has ended by it."""
         self._analyse_now(now_s)
-        self._watching = True
+        self._watching = self._history = True
 
     def tell_anew(self, now_s: float) -> None:
         text = Message("The log was cut or replaced; reading continues at its new beginning.")
@@ -186,21 +216,33 @@ class Live:
 
     def look(self, now_s: float, *, thoroughly: bool = False) -> Look:
         """The state now; `thoroughly` analyses what is new even if it is not yet time to."""
-        if self._fresh and (thoroughly or now_s >= self._not_before):
+        urgent = self._reader.new_fault or (self._reader.loss_lost and self._said is None)
+        if self._fresh and (thoroughly or urgent or now_s >= self._not_before):
             self._analyse_now(now_s)
-        a = self._analysis
+        a, verdict = self._analysis, self._verdict
+        silence = max(now_s - self._line_at, 0.0) if self._line_at is not None else 0.0
+        starting = self._reader.begins_anew
+        if a is not None and verdict is not None:
+            # Where ranks flush their headers as they exit, only an iteration shows that it was started again.
+            restarted = starting and verdict.status in ENDED and not a.run.distributed
+            if restarted:
+                verdict = Verdict(status=Status.BEGUN, text=Message("A new run begins."))
+            self._announce(a, verdict, now_s, restarted=restarted)
+        gone = verdict is not None and verdict.status in (Status.CRASHED, Status.STOPPED)
+        over = gone and not starting and (self._history or silence >= RESTART_S)
         if a is None or not len(a.run.iterations):
             return Look(
                 name=self.name,
                 now_s=now_s,
                 analysis=a,
-                remaining_s=a.forecast.remaining_s if a else None,
+                verdict=verdict,
+                remaining_s=a.forecast.remaining_s if a and not gone else None,
+                silence_s=silence,
                 starting=True,
                 missing=self._line_at is None,
+                over=over,
                 events=tuple(self.events),
             )
-        starting = self._reader.begins_anew
-        silence = max(now_s - self._line_at, 0.0) if self._line_at is not None else 0.0
         # From one line to the next, with the evaluation and the checkpoint that may lie between.
         last, interval = int(a.run.iterations.number[-1]), a.phases.eval_interval
         lines = a.run.settings.count("log_interval") or 1
@@ -211,23 +253,28 @@ class Live:
             elif interval is not None or a.run.logged < 1000:  # the largest published one takes 287 steps
                 due += 300 * a.costs.step_s.high
         expected = not starting and not a.forecast.done and a.costs.step_known and len(a.run.iterations) >= 8
-        if expected and not self._late and silence > max(3 * due, due + 10):
+        silent = Message(
+            "No line for {silence:time} since iteration {last:n}; one was due after {due:time}. The run hangs, or it was ended and no line says so.",
+            {"silence": silence, "last": last, "due": due},
+        )
+        if expected and not gone and not self._late and silence > max(3 * due, due + 10):
             self._late = True
-            text = Message(
-                "No line for {silence:time}; one was due after {due:time}.", {"silence": silence, "due": due}
-            )
-            self._report(Occurrence(SILENCE, now_s, text, last, silence, silence / due))
+            self._report(Occurrence(SILENCE, now_s, silent, last, silence, silence / due))
+        if self._late and (verdict is None or verdict.status not in ENDED):
+            verdict = Verdict(status=Status.STOPPED, text=silent)
         waited = min(max(now_s - self._analysed_line_at, 0.0), due)
-        remaining = a.forecast.remaining_s
+        remaining = a.forecast.remaining_s if not gone or a.forecast.done else None
         if remaining is not None:
             remaining = Interval(*(max(end - waited, 0.0) for end in (remaining.low, remaining.mid, remaining.high)))
         recent = _recent_step_s(a)
-        evaluation, checkpoint = _next_evaluation(a, waited)
+        evaluation, checkpoint = (None, None) if gone else _next_evaluation(a, waited)
+        diverged_before = self._history and self._late and verdict is not None and verdict.status is Status.DIVERGED
         slow_rows = np.flatnonzero(~a.phases.of(Phase.STEP))
         return Look(
             name=self.name,
             now_s=now_s,
             analysis=a,
+            verdict=verdict,
             remaining_s=remaining,
             recent_step_s=recent,
             ratio=recent / a.costs.step_s.mid if recent is not None and a.costs.step_known else None,
@@ -238,6 +285,7 @@ class Live:
             silence_s=silence,
             late=self._late,
             starting=starting,
+            over=over or diverged_before or (a.forecast.done and not starting),
             events=tuple(self.events),
         )
 
@@ -249,6 +297,8 @@ class Live:
     def runs(self) -> tuple[Run, ...]:
         """Every run of the log with iterations, in order, for the report at the end."""
         current = self._reader.run()
+        if current is not None:
+            current = replace(current, written_s=self._line_at)
         runs = tuple(run for run in (*self._reader.past, current) if run is not None and len(run.iterations))
         return runs or ((current,) if current is not None else ())
 
@@ -263,13 +313,21 @@ class Live:
         if len(self._reader.past) > self._runs:
             self._state = _State()
             if self._watching:
-                self._report(Occurrence(RESTART, now_s, Message("A new run begins.")))
+                if self._said is None and not self._restarted:  # it ended and was started again between two looks
+                    past = self._explain(self._reader.past[-1])
+                    self._announce(past, judge(past), now_s)
+                if not self._restarted:
+                    self._report(Occurrence(RESTART, now_s, Message("A new run begins.")))
+            self._said, self._restarted = None, False
         self._runs = len(self._reader.past)
         try:
-            self._analysis = self._explain(run)
+            self._analysis = self._explain(replace(run, written_s=self._line_at))
         except NoIterations:  # a header that says too little to expect anything by
-            self._analysis = None
+            self._analysis = self._verdict = None
             return
+        # While somebody watches, silence is measured in lines that are due; what is older than that had ended before.
+        old = not self._watching and self._line_at is not None and now_s - self._line_at > HOUR_S
+        self._verdict = judge(self._analysis, now_s=now_s if old else None, ended=self._ended)
         self._analysed_line_at = self._line_at if self._line_at is not None else now_s
         if len(run.iterations):
             self._notice(self._analysis, now_s)
@@ -280,6 +338,23 @@ class Live:
         self._not_before = now_s + 100 * (self._stopwatch() - begin)  # a hundredth of the time is spent on it
 
     # --- events ---------------------------------------------------------------------------------------------
+
+    def _announce(self, a: Analysis, verdict: Verdict, now_s: float, *, restarted: bool = False) -> None:
+        """That the run ended or diverged, once; that it did not, or was started again."""
+        said, last = self._said, a.forecast.last_iteration if len(a.run.iterations) else None
+        self._said = verdict if verdict.status in ENDED else None
+        if self._said is not None and (said is None or said.status is not verdict.status):
+            self._report(Occurrence(verdict.status.value, now_s, verdict.text, last, line=verdict.line))
+        elif self._said is not None and said is not None and said.text.key != verdict.text.key:
+            self._report(Occurrence(CAUSE, now_s, verdict.text, last, line=verdict.line))
+        elif said is not None and restarted:
+            self._restarted = True
+            self._report(Occurrence(RESTART, now_s, verdict.text))
+        elif said is not None and self._said is None:
+            text = Message("The run goes on at iteration {at:n}.", {"at": last})
+            if said.status is Status.DIVERGED:
+                text = Message("The loss is a number again at iteration {at:n}.", {"at": last})
+            self._report(Occurrence(RECOVERED, now_s, text, last))
 
     def _report(self, event: Occurrence) -> None:
         self.events = [*self.events, event][-MOST_EVENTS:]
@@ -317,7 +392,6 @@ class Live:
                 text = Message("The run reached its last iteration, {end:n}.", {"end": a.forecast.max_iters})
                 self._report(Occurrence(DONE, now_s, text, last))
         state.last_told, state.slow, state.done = last, slow, a.forecast.done
-
 
 
 # --- which rows are kept ----------------------------------------------------------------------------------------

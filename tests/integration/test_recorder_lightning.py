@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
-import time
 import warnings
-from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,104 +14,20 @@ from tests.record_lines import agree, lines_of, numbers, phases, seconds, unacco
 from tools import ROOT
 from tools.pages import answer
 
-torch = pytest.importorskip("torch", reason="no torch: the callback for Lightning is not tested")
-pl = pytest.importorskip("lightning.pytorch", reason="no lightning: its callback is not tested")
-
-from stepwatch.recorder.lightning import FILE, StepwatchCallback  # noqa: E402
-
-pytestmark = pytest.mark.filterwarnings("default", "ignore::DeprecationWarning", "ignore::FutureWarning")
-
-TOKENS = 16
-SAMPLE_S, STEP_S, EVALUATION_S, SAVE_S = 0.005, 0.02, 0.15, 0.1
+MISSING = [name for name in ("torch", "lightning") if find_spec(name) is None]
+pytestmark = [
+    pytest.mark.filterwarnings("default", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: the callback for Lightning is not tested"),
+]
 BATCHES, FIRST = (2, 2, 2, 1, 2, 2, 2, 1), (0, 2, 4, 6, 7, 9, 11, 13)  # of the steps of the training below
 
 
-class Rows(torch.utils.data.Dataset):
-    """So many rows of tokens; getting one takes time."""
-
-    def __init__(self, count: int, takes_s: float = 0.0) -> None:
-        self.count, self.takes_s = count, takes_s
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        time.sleep(self.takes_s)
-        return {"input_ids": (torch.arange(TOKENS) + index) % 32}
-
-
-class Loader(torch.utils.data.DataLoader):
-    """Takes its own times of what the callback has to find."""
-
-    fetches: list[float]
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = super().__iter__()
-        while True:
-            begun = time.perf_counter()
-            batch = next(batches, None)
-            if batch is None:
-                return
-            self.fetches.append(time.perf_counter() - begun)
-            yield batch
-
-
-class Slow(pl.LightningModule):
-    """A tiny module with sleeps in its steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(TOKENS, TOKENS)
-
-    def loss(self, batch: Any) -> Any:
-        return self.layer(batch["input_ids"].float()).square().mean()
-
-    def training_step(self, batch: Any, index: int) -> Any:
-        time.sleep(STEP_S)
-        return self.loss(batch)
-
-    def validation_step(self, batch: Any, index: int) -> None:
-        time.sleep(EVALUATION_S)
-        self.log("val_loss", self.loss(batch), batch_size=2)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=1e-5)
-
-
-class ByHand(Slow):
-    """Optimised by hand, with two optimisers: Lightning counts two steps in a batch."""
-
-    automatic_optimization = False
-
-    def training_step(self, batch: Any, index: int) -> Any:
-        for optimizer in self.optimizers():
-            optimizer.zero_grad()
-            self.manual_backward(self.loss(batch))
-            optimizer.step()
-
-    def configure_optimizers(self) -> Any:
-        return [torch.optim.SGD(self.parameters(), lr=1e-5) for _ in range(2)]
-
-
-class SlowFiles(pl.plugins.io.TorchCheckpointIO):
-    def __init__(self) -> None:
-        self.saves: list[float] = []
-
-    def save_checkpoint(self, *args: Any, **named: Any) -> None:
-        begun = time.perf_counter()
-        time.sleep(SAVE_S)
-        super().save_checkpoint(*args, **named)
-        self.saves.append(time.perf_counter() - begun)
-
-
-def measured(evaluate: Any, times: list[float]) -> Any:
-    def run() -> Any:
-        begun = time.perf_counter()
-        answer = evaluate()
-        times.append(time.perf_counter() - begun)
-        return answer
-
-    return run
+@pytest.fixture(scope="module")
+def lit() -> Any:
+    """Imported by the process that runs these tests, not by each that collects them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("tests.integration.lightning_training")
 
 
 class Ran(NamedTuple):
@@ -124,33 +40,20 @@ class Ran(NamedTuple):
     saves: list[float]
 
 
-def trainer_in(folder: Path, *callbacks: Any, **arguments: Any) -> Any:
-    torch.set_num_threads(1)
-    plain = {
-        "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False,
-        "enable_checkpointing": any(isinstance(one, pl.callbacks.ModelCheckpoint) for one in callbacks),
-    }  # fmt: skip
-    return pl.Trainer(default_root_dir=str(folder), callbacks=list(callbacks), **plain | arguments)
-
-
-def loader(count: int, takes_s: float = 0.0) -> Loader:
-    batches = Loader(Rows(count, takes_s), batch_size=2)
-    batches.fetches = []
-    return batches
-
-
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def ran(lit: Any, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Two epochs of seven batches, two to a step, so that each epoch ends with a step of one."""
-    folder, train, files = tmp_path_factory.mktemp("trained"), loader(14, SAMPLE_S), SlowFiles()
-    saves = pl.callbacks.ModelCheckpoint(str(folder), every_n_train_steps=3, save_top_k=-1, filename="{step}")
-    trainer = trainer_in(folder, StepwatchCallback(), saves, max_epochs=2, accumulate_grad_batches=2, plugins=[files])
+    folder, train, files = tmp_path_factory.mktemp("trained"), lit.loader(14, lit.SAMPLE_S), lit.SlowFiles()
+    saves = lit.pl.callbacks.ModelCheckpoint(str(folder), every_n_train_steps=3, save_top_k=-1, filename="{step}")
+    trainer = lit.trainer_in(
+        folder, lit.StepwatchCallback(), saves, max_epochs=2, accumulate_grad_batches=2, plugins=[files]
+    )
     evaluation, evaluations = trainer.fit_loop.epoch_loop.val_loop, list[float]()
-    evaluation.run = measured(evaluation.run, evaluations)
+    evaluation.run = lit.measured(evaluation.run, evaluations)
     with unwarned():
-        trainer.fit(Slow(), train, loader(2))
+        trainer.fit(lit.Slow(), train, lit.loader(2))
     return Ran(
-        trainer, lines_of(folder / FILE), train.fetches, evaluations[1:], files.saves
+        trainer, lines_of(folder / lit.FILE), train.fetches, evaluations[1:], files.saves
     )  # without the sanity check
 
 
@@ -163,15 +66,15 @@ def test_every_step_evaluation_and_checkpoint_has_its_line(ran: Ran) -> None:
     assert next(iter(lines[-1].items())) == ("end", 8)
 
 
-def test_what_was_planted_is_found_in_its_place(ran: Ran) -> None:
+def test_what_was_planted_is_found_in_its_place(lit: Any, ran: Ran) -> None:
     of_steps = [sum(ran.fetches[at : at + count]) for at, count in zip(FIRST, BATCHES, strict=True)]
     assert agree(seconds(ran.lines, "step", "data_s"), of_steps)
     assert agree(seconds(ran.lines, "eval"), ran.evaluations)
     assert agree(seconds(ran.lines, "checkpoint"), ran.saves)
-    assert min(seconds(ran.lines, "eval")) >= EVALUATION_S
-    assert min(seconds(ran.lines, "checkpoint")) >= SAVE_S
+    assert min(seconds(ran.lines, "eval")) >= lit.EVALUATION_S
+    assert min(seconds(ran.lines, "checkpoint")) >= lit.SAVE_S
     for step, batches in zip(phases(ran.lines, "step"), BATCHES, strict=True):
-        assert step["s"] - step["data_s"] >= batches * STEP_S
+        assert step["s"] - step["data_s"] >= batches * lit.STEP_S
 
 
 def test_the_parts_sum_up_to_the_whole(ran: Ran) -> None:
@@ -184,17 +87,17 @@ def test_losses_in_this_machines_memory_are_noted(ran: Ran) -> None:
     assert phases(lines, "eval")[-1]["val_loss"] == pytest.approx(float(trainer.callback_metrics["val_loss"]))
 
 
-def test_settings_have_our_names_and_an_odd_step_its_tokens(ran: Ran) -> None:
+def test_settings_have_our_names_and_an_odd_step_its_tokens(lit: Any, ran: Ran) -> None:
     lines = ran.lines
     expected = {
         "batch_size": 2, "gradient_accumulation_steps": 2, "max_iters": 8, "dtype": "float32", "compile": False,
-        "world_size": 1, "n_params": TOKENS * TOKENS + TOKENS,
+        "world_size": 1, "n_params": lit.TOKENS * lit.TOKENS + lit.TOKENS,
     }  # fmt: skip
     assert expected.items() <= lines[0]["settings"].items()
     assert "eval_interval" not in lines[0]["settings"]  # every 7 batches, which is no number of steps
-    assert [line["settings"] for line in phases(lines, "settings")] == [{"tokens_per_iter": 4 * TOKENS}]
+    assert [line["settings"] for line in phases(lines, "settings")] == [{"tokens_per_iter": 4 * lit.TOKENS}]
     assert {step["step"]: step["tokens"] for step in phases(lines, "step") if "tokens" in step} == {
-        3: 2 * TOKENS, 7: 2 * TOKENS,
+        3: 2 * lit.TOKENS, 7: 2 * lit.TOKENS,
     }  # fmt: skip
 
 
@@ -204,50 +107,52 @@ def test_the_trainer_gets_its_methods_back(ran: Ran) -> None:
     assert not {"start", "stop"} & vars(trainer.profiler).keys()
 
 
-def test_a_resumed_training_goes_on_in_the_same_file(ran: Ran) -> None:
+def test_a_resumed_training_goes_on_in_the_same_file(lit: Any, ran: Ran) -> None:
     trainer, before = ran.trainer, ran.lines
     folder = Path(trainer.default_root_dir)
-    again = trainer_in(folder, StepwatchCallback(), max_steps=8, accumulate_grad_batches=2, limit_val_batches=0)
-    again.fit(Slow(), loader(14), ckpt_path=str(folder / "step=6.ckpt"))
-    lines = lines_of(folder / FILE)[len(before) :]
+    again = lit.trainer_in(folder, lit.StepwatchCallback(), max_steps=8, accumulate_grad_batches=2, limit_val_batches=0)
+    again.fit(lit.Slow(), lit.loader(14), ckpt_path=str(folder / "step=6.ckpt"))
+    lines = lines_of(folder / lit.FILE)[len(before) :]
     assert next(iter(lines[0])) == "stepwatch"
     assert numbers(lines, "step") == [6, 7]
 
 
-def test_a_batch_optimised_by_hand_is_a_step(tmp_path: Path) -> None:
+def test_a_batch_optimised_by_hand_is_a_step(lit: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    trainer = trainer_in(tmp_path, StepwatchCallback(path), max_epochs=1, val_check_interval=2, num_sanity_val_steps=0)
-    module = ByHand()
-    trainer.validate(module, loader(2), verbose=False)
+    trainer = lit.trainer_in(
+        tmp_path, lit.StepwatchCallback(path), max_epochs=1, val_check_interval=2, num_sanity_val_steps=0
+    )
+    module = lit.ByHand()
+    trainer.validate(module, lit.loader(2), verbose=False)
     assert not path.exists()  # there is no training to be recorded
-    trainer.fit(module, loader(8), loader(2))
+    trainer.fit(module, lit.loader(8), lit.loader(2))
     lines = lines_of(path)
     assert numbers(lines, "step") == [0, 1, 2, 3]
     assert numbers(lines, "eval") == [2, 4]
     assert {"max_iters": 4, "eval_interval": 2}.items() <= lines[0]["settings"].items()
 
 
-def test_a_training_that_fails_ends_its_record(tmp_path: Path) -> None:
-    class Failing(Slow):
+def test_a_training_that_fails_ends_its_record(lit: Any, tmp_path: Path) -> None:
+    class Failing(lit.Slow):
         def training_step(self, batch: Any, index: int) -> Any:
             if index == 2:
                 raise ValueError("the training's own")
             return super().training_step(batch, index)
 
     path = tmp_path / "run.jsonl"
-    trainer = trainer_in(tmp_path, StepwatchCallback(path), max_epochs=1)
+    trainer = lit.trainer_in(tmp_path, lit.StepwatchCallback(path), max_epochs=1)
     with pytest.raises(ValueError, match="the training's own"):
-        trainer.fit(Failing(), loader(8))
+        trainer.fit(Failing(), lit.loader(8))
     lines = lines_of(path)
     assert numbers(lines, "step") == [0, 1]
     assert "end" in lines[-1]
     assert "save_checkpoint" not in vars(trainer)
 
 
-def test_events_in_any_order_never_reach_the_training(tmp_path: Path) -> None:
-    callback = StepwatchCallback(tmp_path / "run.jsonl")
-    trainer, module = trainer_in(tmp_path, callback, max_steps=2), Slow()
-    trainer.fit(module, loader(8))
+def test_events_in_any_order_never_reach_the_training(lit: Any, tmp_path: Path) -> None:
+    callback = lit.StepwatchCallback(tmp_path / "run.jsonl")
+    trainer, module = lit.trainer_in(tmp_path, callback, max_steps=2), lit.Slow()
+    trainer.fit(module, lit.loader(8))
     events = [name for name in dir(callback) if name.startswith(("on_train_", "on_validation_"))]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -118,7 +118,7 @@ def test_ctrl_c_is_a_normal_end_with_the_report(start: Callable[..., Watched]) -
     watched.says("Iteration")
     watched.process.send_signal(signal.SIGINT)
     assert watched.ends() == (0, "")
-    assert "iterations are left" in watched.text()
+    assert "\nLeft " in watched.text()  # the report
 
 
 def test_ctrl_c_before_any_iteration_has_nothing_to_report(start: Callable[..., Watched]) -> None:
@@ -237,6 +237,68 @@ def test_an_alert_that_never_ends_blocks_nothing(tmp_path: Path, start: Callable
     watched.write(*LINES[155:])
     assert watched.ends()[0] == 0
     (tmp_path / "go").touch()
+
+
+# --- how runs end -----------------------------------------------------------------------------------------------
+
+TRAIN = """
+import os, signal, sys
+for line in open(sys.argv[1]):
+    sys.stdout.write(line)
+sys.stdout.flush()
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+raise RuntimeError("CUDA error: an illegal memory access was encountered")
+"""
+
+
+def train(directory: Path, end: str) -> list[str]:
+    (directory / "lines.txt").write_text("".join(LINES[:150]), encoding="utf-8")
+    return [sys.executable, "-S", "-c", TRAIN, str(directory / "lines.txt"), end]
+
+
+def test_a_crash_is_said_at_once_calls_its_command_and_is_cleared_by_a_restart(
+    tmp_path: Path, start: Callable[..., Watched]
+) -> None:
+    watched = start("--on-crashed", noting(tmp_path))
+    watched.says("Waiting")
+    with watched.log.open("ab") as out:
+        assert subprocess.run(train(tmp_path, "raises"), stdout=out, stderr=out, check=False).returncode == 1
+    watched.says("“RuntimeError: CUDA error: an illegal memory access was encountered”")
+    eventually((tmp_path / "crashed.json").exists, watched.process)
+    _, facts = json.loads((tmp_path / "crashed.json").read_text())
+    lines = watched.log.read_text(encoding="utf-8").splitlines()
+    assert "RuntimeError" in lines[int(facts["STEPWATCH_LINE"]) - 1]
+    assert f"iter {facts['STEPWATCH_ITERATION']}:" in watched.log.read_text(encoding="utf-8")
+    assert "STEPWATCH_ETA_S" not in facts
+    assert " left" not in watched.text().split("✖ Crashed.", 1)[1]
+    watched.write(*a_log(Truth(max_iters=20, log_interval=1, step_s=0.3)).splitlines(keepends=True))
+    assert watched.ends() == (0, "")
+    assert "A new run begins." in watched.text()
+
+
+def test_a_log_that_had_crashed_is_said_to_have_and_gives_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "train.log").open("wb") as out:
+        subprocess.run(train(tmp_path, "raises"), stdout=out, stderr=out, check=False)
+    monkeypatch.chdir(tmp_path)
+    done = stepwatch("watch", "train.log")
+    assert done.returncode == 3
+    first, *_ = done.stdout.decode().splitlines()
+    assert "✖ Crashed." in first
+    assert "“RuntimeError: CUDA error: an illegal memory access was encountered”" in first
+
+
+def test_a_process_that_was_killed_has_stopped_without_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with subprocess.Popen(["sh", "-c", 'exec "$@" > pipe', "sh", *train(tmp_path, "killed")]) as process:
+        done = stepwatch("watch", "pipe")
+    assert process.returncode == -signal.SIGKILL
+    assert done.returncode == 0
+    assert "■ Stopped. The log ends at iteration" in done.stdout.decode()
+    assert "Healthy" not in done.stdout.decode()
 
 
 # --- on a terminal ----------------------------------------------------------------------------------------------

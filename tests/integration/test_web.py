@@ -245,6 +245,44 @@ def test_what_expands_beyond_the_limit_is_refused(client: TestClient, media: str
     refused(client.post("/api/explain", content=bomb, headers={"Content-Type": media}), 413)
 
 
+# --- two logs ---------------------------------------------------------------------------------------------------
+
+
+def test_two_logs_are_compared_either_way(client: TestClient) -> None:
+    before, after = iteration_lines(100, 100.0).encode(), iteration_lines(100, 150.0).encode()
+    asked = {"before_bytes": len(before), "before_name": "a.log", "after_name": "b.log"}
+    plain = client.post("/api/compare", content=before + after, params=asked, headers=PLAIN).json()
+    texts = {"before": before.decode(), "after": after.decode(), "before_name": "a.log", "after_name": "b.log"}
+    assert plain == client.post("/api/compare", json=texts).json()
+    assert plain["ratio"]["mid"] == pytest.approx(1.5, rel=1e-3)
+    assert [run["name"] for run in plain["runs"]] == ["a.log", "b.log"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [({"after": "nothing"}, "after"), ({"before": ""}, "before"), ({"before_gpu": "nonsense"}, "before_gpu"),
+     ({"after": None}, "after"), ({"after_run": 2}, "after_run"), ({"settings": {"n_layr": 2}}, "settings")],
+)  # fmt: skip
+def test_of_two_logs_the_wrong_field_is_named(client: TestClient, wrong: dict[str, object], field: str) -> None:
+    log = iteration_lines(60)
+    response = client.post("/api/compare", json={"before": log, "after": log, **wrong})
+    refused(response, 400)
+    assert response.json()["field"] == field
+
+
+def test_a_body_of_two_logs_needs_their_lengths(client: TestClient) -> None:
+    assert "no log “before”" in refused(client.post("/api/compare", content=SHORT, headers=PLAIN), 400)
+
+
+# --- what is packed ---------------------------------------------------------------------------------------------
+
+
+def test_text_is_packed_for_those_who_take_it(client: TestClient) -> None:
+    for address in ("/", "/page/page.js", "/api/openapi.json"):
+        assert client.get(address).headers["content-encoding"] == "gzip"
+        assert "content-encoding" not in client.get(address, headers={"Accept-Encoding": "identity"}).headers
+
+
 # --- logs on the machine ----------------------------------------------------------------------------------------
 
 

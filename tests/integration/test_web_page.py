@@ -12,10 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 from tools import ROOT
 
+from stepwatch.i18n import LANGUAGES
+
+VIEWS = ("explain", "estimate", "advise", "compare", "watch")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="NO BROWSER: the page is not tested; on Debian: apt-get install chromium"
@@ -53,14 +56,20 @@ PLACE_OF_MARK = """
 }
 """
 PASTE = """
-(text) => {
-  const area = document.querySelector("#explain-text");
-  area.focus();
+([text, place]) => {
+  const target = document.querySelector(place);
+  target.focus();
   const data = new DataTransfer();
   data.setData("text/plain", text);
-  if (area.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }))) {
+  if (target.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }))) {
     document.execCommand("insertText", false, text);
   }
+}
+"""
+IN_VIEW = """
+(place) => {
+  const box = document.querySelector(place).getBoundingClientRect();
+  return box.height > 0 && box.top >= 0 && box.bottom <= innerHeight;
 }
 """
 
@@ -120,14 +129,29 @@ def answered(answer_and_faults: tuple[Page, list[str]]) -> Iterator[Page]:
 
 
 def explain(page: Page, text: str = LOG) -> None:
+    change(page)
+    if page.locator("#explain .take-away").is_visible():
+        page.click("#explain .take-away")
     page.fill("#explain-text", text)
     page.click("#explain .main")
     drawn(page)
 
 
-def drawn(page: Page) -> None:
-    page.wait_for_selector("figure.drawn canvas")
+def change(page: Page) -> None:
+    """Opens the form again, where it was folded."""
+    if page.locator(".view:not([hidden]) .change").is_visible():
+        page.click(".view:not([hidden]) .change")
+
+
+def answered_at_all(page: Page) -> None:
     expect(page.locator("body")).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator("#report article")).to_be_visible()
+    expect(page.locator("#answer")).not_to_have_class("stale")
+
+
+def drawn(page: Page) -> None:
+    answered_at_all(page)
+    page.wait_for_selector("figure.drawn canvas")
 
 
 def headline(page: Page) -> str:
@@ -138,10 +162,89 @@ def headline(page: Page) -> str:
 
 
 def test_a_pasted_log_is_explained_at_once(page: Page) -> None:
-    page.evaluate(PASTE, LOG)
+    page.evaluate(PASTE, [LOG, "#explain-text"])
     drawn(page)
     assert "168.5 ms" in headline(page)
     expect(page.locator("#status")).to_have_text("Answered.")
+    expect(page.locator("#explain .what")).to_have_text("pasted text, 80 lines")
+    expect(page.locator("#explain-text")).not_to_be_visible()
+
+
+@pytest.mark.parametrize("place", ["body", "#explain-text"])
+def test_a_second_paste_replaces_the_first(page: Page, place: str) -> None:
+    page.evaluate(PASTE, [LOG, "#explain-text"])
+    drawn(page)
+    if place != "body":
+        change(page)
+    page.evaluate(PASTE, [iteration_lines(100, 321.0), place])
+    expect(page.locator("#report p.answer").first).to_contain_text("321.0 ms")
+    assert page.input_value("#explain-text") == iteration_lines(100, 321.0)
+
+
+def test_text_that_is_added_by_hand_stays(page: Page) -> None:
+    page.fill("#explain-text", "a line before it\n")
+    page.evaluate(PASTE, [LOG, "#explain-text"])
+    assert page.input_value("#explain-text").startswith("a line before it\n")
+    expect(page.locator("#answer")).to_be_hidden()
+
+
+def test_an_answer_belongs_to_its_input(page: Page) -> None:
+    explain(page)
+    for change_it, undo in (
+        (lambda: page.fill("#explain-gpu", "3090"), lambda: page.fill("#explain-gpu", "")),
+        (lambda: page.fill("#explain .key", "compile"), lambda: page.fill("#explain .key", "")),
+        (lambda: page.fill("#explain-text", LOG + "x"), lambda: page.fill("#explain-text", LOG)),
+    ):
+        change(page)
+        change_it()
+        expect(page.locator("#answer")).to_have_class("stale")
+        expect(page.locator("#stale")).to_have_text("Out of date: the input has changed since this answer.")
+        assert page.evaluate("document.querySelector('#report').inert")
+        assert page.locator("[data-format=html]").is_disabled()
+        assert page.title() == "stepwatch"
+        undo()
+        expect(page.locator("#answer")).not_to_have_class("stale")
+        expect(page.locator("#stale")).to_be_empty()
+        assert "A normal iteration takes" in page.title()
+
+
+def test_a_dropped_file_replaces_the_answer_to_a_paste(page: Page) -> None:
+    explain(page)
+    page.evaluate(DROP, [b64encode(iteration_lines(100, 321.0).encode()).decode(), "other.log"])
+    expect(page.locator("#report p.answer").first).to_contain_text("321.0 ms")
+    expect(page.locator("#explain .what")).to_have_text("other.log, 100 lines")
+    assert page.title().startswith("other.log: A normal iteration takes 321.0")
+
+
+def test_an_example_is_one_click_away(page: Page) -> None:
+    page.click("#explain .example")
+    drawn(page)
+    expect(page.locator("#explain .what")).to_have_text("example.log, 80 lines, GeForce RTX 4070")
+    assert (ROOT / "src/stepwatch/web/page/example.log").read_text() == LOG  # of our own examples
+
+
+def test_ctrl_enter_asks(page: Page) -> None:
+    page.fill("#explain-text", LOG)
+    page.press("#explain-text", "Control+Enter")
+    drawn(page)
+
+
+def test_a_click_before_the_script_puts_nothing_into_the_address(context: BrowserContext, address: str) -> None:
+    page = context.new_page()
+    held: list[Route] = []
+    page.route("**/page/page.js*", lambda route: held.append(route))
+    page.goto(address, wait_until="commit")
+    page.fill("#explain-text", LOG)
+    for button in page.locator("#explain button").all():
+        assert button.is_disabled() or not button.is_visible()
+    page.press("#explain-gpu", "Enter")
+    page.locator("#explain .main").click(force=True)
+    assert page.url == f"{address}/"
+    assert page.eval_on_selector_all("form", "forms => forms.every((form) => form.method === 'post')")
+    held[0].continue_()
+    page.locator("#explain .main").click()
+    drawn(page)
+    assert page.url == f"{address}/"
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
@@ -151,8 +254,10 @@ def test_a_dropped_file_is_explained_at_once(page: Page, packed: bool) -> None:
     drawn(page)
     assert "168.5 ms" in headline(page)
     expect(page.locator("#report .source")).to_contain_text("train.log")
-    page.click(".take-away")
-    expect(page.locator("#explain-text")).to_be_enabled()
+    change(page)
+    page.click("#explain .take-away")
+    expect(page.locator("#explain-text")).to_be_editable()
+    expect(page.locator("#answer")).to_have_class("stale")
 
 
 def test_a_chosen_file_is_explained(page: Page, served_directory: Path) -> None:
@@ -172,17 +277,19 @@ def test_card_and_settings_count(page: Page) -> None:
     page.keyboard.type("tokens_per_iter")
     page.locator("#explain .value").nth(1).fill("24576")
     explain(page)
-    text = page.inner_text("#report")
+    text = str(page.text_content("#report"))  # also what is folded
     assert "GeForce RTX 4070" in text
     assert "tokens/s" in text
     assert "9,000" in text
 
 
-def test_another_card_asks_again(page: Page) -> None:
+def test_another_card_is_asked_for_by_enter(page: Page) -> None:
     explain(page)
+    change(page)
     page.fill("#explain-gpu", "3090")
-    page.locator("#explain-gpu").blur()
+    page.press("#explain-gpu", "Enter")
     expect(page.locator("#report")).to_contain_text("RTX 3090")
+    expect(page.locator("#explain .what")).to_have_text("pasted text, 80 lines, 3090")
 
 
 def test_the_cards_can_be_searched(page: Page) -> None:
@@ -193,7 +300,7 @@ def test_the_cards_can_be_searched(page: Page) -> None:
 def test_the_report_can_be_saved(answered: Page, form: str, sign: str, tmp_path: Path) -> None:
     with answered.expect_download() as download:
         answered.click(f"[data-format={form}]")
-    assert download.value.suggested_filename == f"explain.{form}"
+    assert download.value.suggested_filename == f"A normal iteration takes 168 5 ms.{form}"
     download.value.save_as(tmp_path / "saved")
     assert (tmp_path / "saved").read_text(encoding="utf-8").lower().startswith(sign)
 
@@ -201,6 +308,7 @@ def test_the_report_can_be_saved(answered: Page, form: str, sign: str, tmp_path:
 def test_only_the_latest_question_is_shown(page: Page) -> None:
     explain(page)
     page.evaluate(ASK_TWICE, [iteration_lines(50_000), iteration_lines(100, 321.0)])
+    expect(page.locator("#answer")).to_have_class("stale")
     expect(page.locator("#report p.answer").first).to_contain_text("321.0 ms")
 
 
@@ -227,6 +335,8 @@ def test_a_chart_zooms_by_keyboard(answered: Page) -> None:
 
 
 def test_there_is_a_table_behind_each_chart(answered: Page) -> None:
+    answered.eval_on_selector_all("#report section > details", "parts => parts.forEach((part) => (part.open = true))")
+    expect(answered.locator("figure.chart:not(.drawn)")).to_have_count(0)  # what was folded is drawn when it is opened
     for figure in answered.locator("figure.chart").all():
         figure.locator("summary").press("Enter")
         expect(figure.locator("table")).to_be_visible()
@@ -255,14 +365,50 @@ def test_the_page_follows_the_dark(answered: Page) -> None:
     assert sum(map(int, re.findall(r"\d+", dark))) < 150 < sum(map(int, re.findall(r"\d+", light)))
 
 
-@pytest.mark.parametrize("view", ["explain", "estimate", "watch"])
+def answer_in(page: Page, view: str, directory: Path) -> None:
+    """An answer in that view."""
+    if view == "watch":
+        (directory / "any.log").write_text(iteration_lines(60), encoding="utf-8")
+        page.fill("#watch-path", "any.log")
+        page.click("#watch .main")
+        expect(page.locator("#monitor")).to_be_visible()
+    elif view == "compare":
+        page.fill("#compare-before", LOG)
+        page.fill("#compare-after", iteration_lines(100, 321.0))
+        page.click("#compare .main")
+    else:
+        page.click(f"#{view} .example")
+    answered_at_all(page)
+
+
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_nothing_is_wider_than_a_phone(page: Page, address: str, view: str, language: str) -> None:
+def test_nothing_is_wider_than_a_phone(
+    page: Page, address: str, served_directory: Path, view: str, language: str
+) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(f"{address}/?lang={language}#{view}")
-    if view == "explain":
-        explain(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    answer_in(page, view, served_directory)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_view_speaks_the_language_and_no_command_line(
+    page: Page, address: str, served_directory: Path, language: str
+) -> None:
+    said = set()
+    for view in VIEWS:
+        page.goto(f"{address}/?lang={language}#{view}")
+        page.reload()
+        answer_in(page, view, served_directory)
+        page.evaluate("document.querySelectorAll('pre').forEach((lines) => lines.remove())")  # to be pasted into a file
+        text = page.inner_text("body").replace("\xa0", " ")
+        assert not re.search(r"(?<![\w-])--[a-z]|stepwatch (?:explain|estimate|advise|compare|watch|gpus|-)\b", text)
+        said.add(page.locator(f"#{view}-title").text_content())
+        page.goto("about:blank")
+    assert len(said) == len(VIEWS)
+    assert ("Explain a log" in said) == (language == "en")
 
 
 def test_everything_is_reached_by_keyboard(page: Page) -> None:
@@ -275,8 +421,18 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
     page.keyboard.press("Enter")
     drawn(page)
     assert page.evaluate("document.activeElement.id") == "answer"
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.dataset.format") == "html"
+    for _ in range(5):
+        page.keyboard.press("Shift+Tab")
+        if page.evaluate("document.activeElement.matches('.change')"):
+            break
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "explain-text"
+    for _ in range(5):
+        page.keyboard.press("Shift+Tab")
+        if page.evaluate("document.activeElement.hash") == "#compare":
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("#compare-form")).to_be_visible()
 
 
 # --- estimate ---------------------------------------------------------------------------------------------------
@@ -297,64 +453,216 @@ def test_a_config_is_estimated_and_a_claim_judged(page: Page) -> None:
     assert json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["claim"]["verdict"] == "impossible"
 
 
+# --- advise and compare -------------------------------------------------------------------------------------------
+
+
+def test_a_log_gets_advice_and_an_empty_form_a_config(page: Page) -> None:
+    page.click("nav >> text=Advise")
+    page.fill("#advise-gpu", "4070")
+    page.click("#advise .main")
+    answered_at_all(page)
+    assert "GeForce RTX 4070" in headline(page)
+    expect(page.locator("#report pre").first).to_contain_text("batch_size")
+    change(page)
+    page.fill("#advise-text", LOG)
+    page.click("#advise .main")
+    expect(page.locator("#report p.answer").first).to_contain_text("worth changing")
+
+
+@pytest.mark.parametrize("way", ["pasted", "chosen"])
+def test_two_logs_are_compared(page: Page, served_directory: Path, way: str) -> None:
+    page.click("nav a[href='#compare']")
+    texts = {"before": iteration_lines(100, 100.0), "after": iteration_lines(100, 150.0)}
+    for side, text in texts.items():
+        if way == "pasted":
+            page.fill(f"#compare-{side}", text)
+            continue
+        (served_directory / f"{side}.log.gz").write_bytes(gzip.compress(text.encode()))
+        with page.expect_file_chooser() as chooser:
+            page.click(f".drop:has(#compare-{side}) .choose")
+        chooser.value.set_files(served_directory / f"{side}.log.gz")
+    if way == "pasted":
+        page.click("#compare .main")
+    answered_at_all(page)
+    assert "50.0 % more time per step" in headline(page)
+    named = ("“After” is slower", "“after.log.gz” is slower")[way == "chosen"]
+    assert page.title().startswith(named)
+
+
+def test_of_two_logs_the_missing_one_is_pointed_at(page: Page) -> None:
+    page.click("nav a[href='#compare']")
+    page.fill("#compare-before", LOG)
+    page.click("#compare .main")
+    expect(page.locator("#compare-after-error")).to_have_text("Paste a log or choose a file first.")
+    page.fill("#compare-after", "no such thing")
+    page.click("#compare .main")
+    expect(page.locator("#compare-after-error")).to_contain_text("no iteration found")
+    page.fill("#compare-after", LOG)
+    page.fill("#compare-after-gpu", "nonsense")
+    page.click("#compare .main")
+    expect(page.locator("#compare-after-gpu-error")).to_contain_text("there is no card")
+
+
 # --- a growing log ----------------------------------------------------------------------------------------------
+
+
+def watch(page: Page, name: str, iterations: int | None = None) -> None:
+    page.click("text=Watch a log")
+    page.fill("#watch-path", name)
+    if iterations is not None:
+        page.fill("#watch .key", "max_iters")
+        page.fill("#watch .value", str(iterations))
+    page.click("#watch .main")
 
 
 def test_a_growing_log_is_watched(page: Page, served_directory: Path) -> None:
     log = served_directory / "growing.log"
-    page.click("text=Watch a log")
-    page.fill("#watch-path", "growing.log")
-    page.click("#watch .main")
-    expect(page.locator("#problem")).to_contain_text("there is no file “growing.log”", ignore_case=True)
-    log.write_text(iteration_lines(60), encoding="utf-8")
+    watch(page, "growing.log", iterations=120)
+    expect(page.locator("#monitor .where")).to_have_text("Waiting for “growing.log”, which does not exist yet.")
+    log.write_text(iteration_lines(61), encoding="utf-8")
+    expect(page.locator("#monitor .where")).to_have_text("Iteration 60 of 120, 50.0 %.")
+    assert page.eval_on_selector("#monitor progress", "bar => bar.value") == 0.5
+    expect(page.locator("#monitor .left")).to_contain_text(re.compile(r"left.*Ends at \d?\d:\d\d"))
+    expect(page.locator("#monitor .badge")).to_have_text("Running")
+    expect(page.locator("#monitor .figures")).to_contain_text("100.0 ms per iteration, which is normal.")
     expect(page.locator("#report p.answer").first).to_contain_text("100 ms")
-    expect(page.locator("#problem")).to_be_empty()
+    expect(page).to_have_title(re.compile("^50 % – growing.log: "))
     page.locator("#report summary").first.press("Enter")
-    log.write_text(iteration_lines(60, 250.0), encoding="utf-8")
-    expect(page.locator("#report p.answer").first).to_contain_text("250.0 ms")
+    with log.open("a", encoding="utf-8") as file:  # a stall, and on
+        file.write("iter 61: loss 4.2000, time 9000.00ms, mfu 9.00%\n")
+        file.write("".join(iteration_lines(75).splitlines(keepends=True)[62:]))
+    expect(page.locator("#alarm")).to_contain_text("Iteration 61")
+    expect(page).to_have_title(re.compile("^⚠ Running – growing.log: "))
+    expect(page.locator("#monitor .events li")).to_have_class(["warned"])
+    expect(page.locator("#report")).to_contain_text("9.00 s")
     expect(page.locator("#report details").first).to_have_attribute("open", "")  # kept as it was
-    page.click("#watch .stop")
+    with log.open("a", encoding="utf-8") as file:
+        file.write("".join(iteration_lines(121).splitlines(keepends=True)[75:]))
+    expect(page.locator("#monitor .badge")).to_have_text("Finished")
+    expect(page.locator("#monitor .events")).to_contain_text("The run reached its last iteration, 120.")
+    page.click("#watch .change")
     expect(page.locator("#status")).to_have_text("Stopped.")
+    expect(page.locator("#monitor")).to_be_hidden()
+    assert page.title() == "stepwatch"
+
+
+def test_a_crash_is_said_as_it_happens(page: Page, served_directory: Path) -> None:
+    log = served_directory / "crashing.log"
+    log.write_text(iteration_lines(60), encoding="utf-8")
+    watch(page, "crashing.log", iterations=120)
+    expect(page.locator("#monitor .badge")).to_have_text("Running")
+    with log.open("a", encoding="utf-8") as file:
+        file.write('Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n')
+        file.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB.\n")
+    expect(page.locator("#monitor .badge")).to_have_text("Crashed")
+    expect(page.locator("#monitor .verdict")).to_contain_text("ran out of GPU memory after iteration 59")
+    expect(page.locator("#alarm")).to_contain_text("ran out of GPU memory")
+    expect(page.locator("#monitor .left")).to_be_empty()  # there is no end to wait for
+    expect(page).to_have_title(re.compile("^⚠ Crashed – crashing.log: "))
+
+
+def test_what_is_watched_survives_a_reload(page: Page, served_directory: Path) -> None:
+    (served_directory / "kept.log").write_text(iteration_lines(61), encoding="utf-8")
+    watch(page, "kept.log", iterations=120)
+    page.locator("#monitor").wait_for()
+    page.reload()
+    expect(page.locator("#monitor .where")).to_have_text("Iteration 60 of 120, 50.0 %.")
+    expect(page.locator("#watch .what")).to_have_text("kept.log, max_iters=120")
+    page.click("#watch .change")
+    page.reload()
+    expect(page.locator("#watch-form")).to_be_visible()
+    expect(page.locator("#monitor")).to_be_hidden()
+
+
+def test_a_monitor_whose_server_is_gone_says_so(context: BrowserContext, served_directory: Path) -> None:
+    (served_directory / "left.log").write_text(iteration_lines(60), encoding="utf-8")
+    with serving("--allow", str(served_directory)) as server:
+        page, _ = opened(context, server.address)
+        watch(page, "left.log")
+        expect(page.locator("#report article")).to_be_visible()
+        server.process.kill()
+        expect(page.locator("#status")).to_have_text("The connection broke; trying again …")
+        expect(page.locator("#monitor")).to_have_class("stale")
+        expect(page.locator("#answer")).to_have_class("stale")
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------
 
 
-def test_mistakes_are_told_on_the_page(page: Page) -> None:
-    for text, gpu, said in (
-        ("", "", "Paste a log or choose a file first."),
-        ("no such thing", "", "no iteration found in the log"),
-        (LOG, "nonsense", "there is no card “nonsense” in the catalogue"),
-    ):
-        page.fill("#explain-text", text)
-        page.fill("#explain-gpu", gpu)
-        page.click("#explain .main")
-        expect(page.locator("#problem p").first).to_have_text(said, ignore_case=True)
-    page.fill("#explain-gpu", "")
+@pytest.mark.parametrize(
+    ("text", "fields", "at", "said"),
+    [
+        ("", {}, "explain-text", "Paste a log or choose a file first."),
+        ("no such thing", {}, "explain-text", "no iteration found in the log"),
+        (LOG, {"#explain-gpu": "nonsense"}, "explain-gpu", "there is no card “nonsense” in the catalogue"),
+        (LOG, {"#explain .key": "max_iter", "#explain .value": "3"}, "explain-form-settings", "no setting “max_iter”"),
+        (LOG, {"#explain .key": "max_iters"}, "explain-form-settings", "is not a value for max_iters"),
+    ],
+    ids=["empty", "no log", "card", "setting", "value"],
+)
+def test_a_mistake_is_said_at_its_field_in_view(
+    page: Page, text: str, fields: dict[str, str], at: str, said: str
+) -> None:
+    page.set_viewport_size({"width": 1366, "height": 650})
     explain(page)
-    expect(page.locator("#problem")).to_be_empty()
+    change(page)
+    page.fill("#explain-text", text)
+    for place, value in fields.items():
+        page.fill(place, value)
+    page.press("#explain-gpu", "Enter")
+    expect(page.locator(f"#{at}-error p").first).to_contain_text(said, ignore_case=True)
+    assert page.evaluate("document.activeElement.id") == at
+    assert page.get_attribute(f"#{at}", "aria-invalid") == "true"
+    assert f"{at}-error" in str(page.get_attribute(f"#{at}", "aria-describedby")).split()
+    assert page.evaluate(IN_VIEW, f"#{at}-error")
+    expect(page.locator("#answer")).to_have_class("stale")
+    page.fill("#explain-gpu", "")
+    for place in fields:
+        page.fill(place, "")
+    explain(page)
+    expect(page.locator(".error")).to_have_count(0)
+    change(page)
+    assert page.get_attribute(f"#{at}", "aria-invalid") is None
 
 
-def test_a_path_outside_is_refused_on_the_page(page: Page) -> None:
+@pytest.mark.parametrize(("path", "said"), [("/etc/passwd", "may be read"), ("", "path of a log first")])
+def test_a_wrong_path_is_pointed_at(page: Page, path: str, said: str) -> None:
+    watch(page, path)
+    expect(page.locator("#watch-path-error")).to_contain_text(said)
+    assert page.evaluate("document.activeElement.id") == "watch-path"
+
+
+def test_a_wrong_card_ends_the_watching(page: Page, served_directory: Path) -> None:
+    (served_directory / "card.log").write_text(iteration_lines(60), encoding="utf-8")
     page.click("text=Watch a log")
-    page.fill("#watch-path", "/etc/passwd")
-    page.click("#watch .main")
-    expect(page.locator("#problem")).to_contain_text("is not in a directory that may be read")
+    page.fill("#watch-gpu", "nonsense")
+    watch(page, "card.log")
+    expect(page.locator("#watch-gpu-error")).to_contain_text("there is no card", ignore_case=True)
 
 
 def test_hostile_text_stays_text(page: Page) -> None:
     page.fill("#explain-gpu", "<img src=x onerror=document.title='taken'>")
     page.fill("#explain-text", LOG)
     page.click("#explain .main")
-    expect(page.locator("#problem")).to_contain_text("<img src=x")
+    expect(page.locator("#explain-gpu-error")).to_contain_text("<img src=x")
     assert page.title() == "stepwatch"
 
 
-def test_a_server_that_is_gone_is_told(page: Page, context: BrowserContext) -> None:
-    page.fill("#explain-text", LOG)
-    context.set_offline(True)
-    page.click("#explain .main")
-    expect(page.locator("#problem")).to_contain_text("The server does not answer")
+def test_a_killed_server_is_said_and_nothing_is_lost(context: BrowserContext) -> None:
+    with serving() as server:
+        page, _ = opened(context, server.address)
+        page.set_viewport_size({"width": 1366, "height": 650})
+        explain(page)
+        change(page)
+        page.fill("#explain-gpu", "4070")
+        server.process.kill()
+        page.click("#explain .main")
+        expect(page.locator("#problem")).to_contain_text("The server does not answer")
+        assert page.evaluate(IN_VIEW, "#problem")
+        assert page.evaluate("document.activeElement.id") == "problem"
+        assert page.input_value("#explain-text").splitlines() == LOG.splitlines()
+        assert page.input_value("#explain-gpu") == "4070"
+        expect(page.locator("#answer")).to_have_class("stale")
 
 
 def test_the_token_is_given_once_and_leaves_the_address(context: BrowserContext) -> None:
@@ -382,31 +690,58 @@ def violations(page: Page, rules: list[str] | None) -> list[str]:
     page.evaluate(Path(spec.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
     options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
     found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
-    return [
-        f"{each['impact']}: {each['id']}: {node['html'][:200]}"
-        for each in found if each["impact"] in ("serious", "critical") for node in each["nodes"]
-    ]  # fmt: skip
+    return [f"{each['impact']}: {each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_view_shuts_anybody_out(page: Page, served_directory: Path, scheme: str) -> None:
-    (served_directory / "axe.log").write_text(LOG, encoding="utf-8")
+@pytest.mark.parametrize("width", [390, 1366])
+def test_no_view_shuts_anybody_out(page: Page, served_directory: Path, scheme: str, width: int) -> None:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    page.set_viewport_size({"width": width, "height": 650})
     rules = COLOURS if scheme == "dark" else None
+    for view in VIEWS:
+        page.click(f"nav a[href='#{view}']")
+        assert violations(page, rules) == []
+        answer_in(page, view, served_directory)
+        assert violations(page, rules) == []
+    with (served_directory / "any.log").open("a", encoding="utf-8") as log:
+        log.write("iter 60: loss 4.2000, time 9000.00ms, mfu 9.00%\n")
+    expect(page.locator("#alarm")).not_to_be_empty()
     assert violations(page, rules) == []
-    explain(page)
-    assert violations(page, rules) == []
+    page.click("nav a[href='#explain']")
     page.fill("#explain-gpu", "nonsense")
     page.click("#explain .main")
-    expect(page.locator("#problem")).not_to_be_empty()
+    expect(page.locator(".error")).to_be_visible()
     assert violations(page, rules) == []
-    page.click("text=Estimate a run")
-    page.fill("#estimate-gpu", "4070")
-    page.click("#estimate .main")
+    page.fill("#explain-gpu", "")
+    explain(page)
+    change(page)
+    page.fill("#explain-gpu", "4070")
+    expect(page.locator("#answer")).to_have_class("stale")
+    assert violations(page, rules) == []
+
+
+# --- what is transferred ----------------------------------------------------------------------------------------
+
+
+def test_little_is_transferred_before_the_first_chart(context: BrowserContext, address: str) -> None:
+    """150 kB are what a slow connection of 1.6 Mbit/s carries in three quarters of a second."""
+    page = context.new_page()
+    network = context.new_cdp_session(page)
+    network.send("Network.enable")
+    names: dict[str, str] = {}
+    bytes_of: dict[str, int] = {}
+    network.on("Network.requestWillBeSent", lambda event: names.update({event["requestId"]: event["request"]["url"]}))
+    network.on(
+        "Network.loadingFinished",
+        lambda event: bytes_of.update({names[event["requestId"]]: event["encodedDataLength"]}),
+    )
+    page.goto(address)
+    expect(page.locator("#explain .main")).to_be_enabled()
+    page.wait_for_load_state("networkidle")
+    assert not any("engine.js" in name for name in names.values())
+    assert 5_000 < sum(bytes_of.values()) < 60_000
+    page.click("#explain .example")
     drawn(page)
-    assert violations(page, rules) == []
-    page.click("text=Watch a log")
-    page.fill("#watch-path", "axe.log")
-    page.click("#watch .main")
-    drawn(page)
-    assert violations(page, rules) == []
+    assert any("engine.js" in name for name in bytes_of)
+    assert sum(size for name, size in bytes_of.items() if "engine.js" not in name) < 150_000

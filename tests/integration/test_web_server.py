@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_ctrl_c_ends_it_even_while_a_log_is_watched(served_directory: Path) -> N
     (served_directory / "watched.log").write_text(iteration_lines(60), encoding="utf-8")
     with serving("--allow", str(served_directory)) as server:
         with httpx.stream("GET", f"{server.address}/live?path=watched.log", timeout=PATIENCE_S) as response:
-            assert next(events(response))[0] == "report"
+            assert next(events(response))[0] == "look"
             assert server.interrupt() == 0
         assert server.process.stderr is not None
         assert server.process.stderr.read() == ""
@@ -110,17 +111,42 @@ def test_a_live_view_follows_its_log(server: Serving, served_directory: Path) ->
     with httpx.stream("GET", f"{server.address}/live?path=followed.log", timeout=PATIENCE_S) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         told = events(response)
-        assert next(told)[1]["error"] == "there is no file “followed.log”"
+        name, look = next(told)
+        assert (name, look["state"]) == ("look", "waiting")
+        assert "does not exist yet" in look["where"]
         log.write_text("nothing yet\n", encoding="utf-8")
-        assert next(told)[1]["error"].startswith("no iteration found")
+        assert "No iteration has finished yet." in {look["where"] for _, look in islice(told, 1)}
         log.write_text(iteration_lines(60), encoding="utf-8")
-        name, report = next(told)
-        assert (name, report["size"]) == ("report", log.stat().st_size)
+        report = next(found for name, found in told if name == "report")
+        assert report["size"] == log.stat().st_size
+        assert "100" in report["html"]
         with log.open("a", encoding="utf-8") as file:
             file.write("iter 60: loss 4.2000, time 100.00ms, mfu 9.00%\n")
-        assert next(told)[1]["size"] == log.stat().st_size
-        log.unlink()  # rotated away
-        assert next(told)[0] == "problem"
+        look = next(found for name, found in told if name == "look" and found["size"] == log.stat().st_size)
+        while look["where"] != "Iteration 60.":  # the analysis takes a hundredth of the time, no more
+            look = next(found for name, found in told if name == "look")
+        log.unlink()  # rotated away, and another one in its place
+        log.write_text(iteration_lines(30, 200.0), encoding="utf-8")
+        look = next(found for name, found in told if name == "look" and found["events"])
+        assert "cut or replaced" in look["events"][0]["text"]
+
+
+def test_what_others_watch_outlasts_one_who_leaves(server: Serving, served_directory: Path) -> None:
+    (served_directory / "shared.log").write_text(iteration_lines(60), encoding="utf-8")
+    address = f"{server.address}/live?path=shared.log"
+    with httpx.stream("GET", address, timeout=PATIENCE_S) as staying:
+        told = events(staying)
+        assert next(told)[0] == "look"
+        for _ in range(3):
+            with httpx.stream("GET", address, timeout=PATIENCE_S) as leaving:
+                next(events(leaving))
+        with (served_directory / "shared.log").open("a", encoding="utf-8") as file:
+            file.write("iter 60: loss 4.2000, time 9000.00ms, mfu 9.00%\n")
+        for name, found in told:
+            assert name != "problem"
+            if name == "look" and found["events"]:
+                break
+        assert found["events"][0]["alarm"]
 
 
 def test_live_views_are_limited_and_free_their_place_when_they_leave(server: Serving, served_directory: Path) -> None:
@@ -129,7 +155,7 @@ def test_live_views_are_limited_and_free_their_place_when_they_leave(server: Ser
     with httpx.Client(timeout=PATIENCE_S) as client:
         with ExitStack() as views:
             told = [events(views.enter_context(client.stream("GET", address))) for _ in range(Limits().live_views)]
-            assert {next(each)[0] for each in told} == {"report"}
+            assert {next(each)[0] for each in told} == {"look"}
             assert _status(client, address) == 503
         deadline = time.monotonic() + PATIENCE_S
         while _status(client, address) != 200:

@@ -11,16 +11,23 @@ from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
 
 from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
-from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
+from stepwatch.i18n import say
+from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
+from stepwatch.verdict import Status, Verdict
 from stepwatch.watch import (
+    CAUSE,
+    CRASHED,
+    DIVERGED,
     DONE,
     LINES_AGAIN,
     MOST_ROWS,
     RECOVERED,
     RESTART,
+    RESTART_S,
     SILENCE,
     SLOWDOWN,
     STALL,
+    STOPPED,
     Live,
     Look,
 )
@@ -78,9 +85,7 @@ def test_lines_one_by_one_give_what_the_whole_log_gives(seed: int) -> None:
     assert [finding.code for finding in live.findings] == [finding.code for finding in all_at_once.findings]
 
 
-LONG = Truth(
-    max_iters=30_000, log_interval=1, eval_interval=500, stall_share=0.001, drift=0.1, noise=0.03, header=True
-)
+LONG = Truth(max_iters=30_000, log_interval=1, eval_interval=500, stall_share=0.001, drift=0.1, noise=0.03, header=True)
 
 
 @pytest.mark.parametrize(
@@ -302,6 +307,195 @@ def test_the_end_is_told_once() -> None:
     assert kinds(live) == [DONE]
 
 
+# --- how it ended -----------------------------------------------------------------------------------------------
+
+TRACEBACK = b'Traceback (most recent call last):\n  File "train.py", line 300, in <module>\n    loss.backward()\n'
+OUT_OF_MEMORY = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+NAN = b"iter 100: loss nan, time 1000.00ms, mfu 20.00%\n"
+
+
+def come(live: Live, text: bytes, at_s: float) -> Look:
+    live.feed(text, at_s)
+    live.settle()
+    return live.look(at_s)
+
+
+def verdict_of(look: Look) -> Verdict:
+    assert look.verdict is not None
+    return look.verdict
+
+
+def shown(look: Look) -> str:
+    return "\n".join(line.text for line in live_lines(look, "en", width=80, height=24))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        (
+            TRACEBACK + OUT_OF_MEMORY,
+            CRASHED,
+            "“torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.”",
+        ),
+        (b"slurmstepd: error: *** JOB 1 CANCELLED AT 2026-01-01 DUE TO TIME LIMIT ***\n", CRASHED, "DUE TO TIME LIMIT"),
+        (TRACEBACK + b"ValueError: bad batch\n", CRASHED, "“ValueError: bad batch”"),
+        (NAN, DIVERGED, "not a number from iteration 100 on"),
+        (TRACEBACK + b"KeyboardInterrupt\n", STOPPED, "interrupted by hand"),
+    ],
+)
+def test_an_end_is_told_once_at_the_look_in_which_its_line_comes(text: bytes, kind: str, words: str) -> None:
+    live = a_watched_run(100)
+    assert verdict_of(live.look(1.0)).status is Status.HEALTHY
+    look = come(live, text, 1.0)
+    (event,) = live.events
+    assert (event.kind, event.is_alarm) == (kind, True)
+    assert verdict_of(look).status == kind
+    assert verdict_of(look).line == event.line
+    assert words in event_line(event, "en")
+    assert words in " ".join(shown(look).split())
+    live.look(2.0)
+    assert kinds(live) == [kind]
+
+
+@pytest.mark.parametrize("text", [TRACEBACK + OUT_OF_MEMORY, NAN, b""], ids=["crashed", "diverged", "silent"])
+def test_below_a_grave_verdict_stands_the_last_iteration_and_no_forecast(text: bytes) -> None:
+    live = a_watched_run(100)
+    come(live, text, 0.0)
+    look = live.look(60.0)
+    lines = shown(look).splitlines()
+    assert lines[0] in ("✖ Crashed", "✖ Diverged", "■ Stopped")
+    for said in (shown(look), progress_line(look, "en")):
+        assert "of 1,000" in said
+        assert " left" not in said
+        assert "normal" not in said
+    assert "1 min ago" in shown(look)
+    data = monitor(look, "en")
+    assert data["state"] == verdict_of(look).status
+    assert data["verdict"] == say(verdict_of(look).text, "en")
+    assert (data["left"], data["ends_s"]) == (None, None)
+
+
+def test_after_a_crash_there_is_one_alarm_and_no_time_left() -> None:
+    live = a_watched_run(100)
+    assert come(live, OUT_OF_MEMORY, 1.0).remaining_s is None
+    look = live.look(5000.0)
+    assert kinds(live) == [CRASHED]
+    assert not look.late
+    assert look.evaluation is None
+
+
+def test_a_more_telling_line_that_comes_later_is_told_but_is_no_second_crash() -> None:
+    live = a_watched_run(100)
+    assert "traceback begins in line 105" in verdict_of(come(live, TRACEBACK, 100.0)).text.in_english()
+    look = come(live, OUT_OF_MEMORY, 101.0)
+    assert kinds(live) == [CRASHED, CAUSE]
+    assert "out of GPU memory" in verdict_of(look).text.in_english()
+
+
+@pytest.mark.parametrize("text", [OUT_OF_MEMORY, NAN])
+def test_a_crash_is_told_before_the_next_analysis_is_due(text: bytes) -> None:
+    ticking = iter(np.arange(0, 1e6, 0.5).tolist())  # every analysis takes half a second
+    live = Live("x", analyse, stopwatch=lambda: next(ticking))
+    come(live, header().encode() + b"".join(map(row, range(99))), 0.0)
+    assert come(live, row(99), 1.0).last_iteration == 98
+    assert come(live, text, 2.0).failed
+
+
+def test_a_restart_clears_the_crash_with_its_header_and_says_so_once() -> None:
+    live = a_watched_run(100)
+    assert come(live, OUT_OF_MEMORY, 100.0).failed
+    look = come(live, header().encode(), 130.0)
+    assert verdict_of(look).status is Status.BEGUN
+    assert kinds(live) == [CRASHED, RESTART]
+    for number in range(20):
+        look = come(live, row(number, 1.1), 200.0 + number)
+    assert kinds(live) == [CRASHED, RESTART]
+    assert not look.failed
+    assert look.remaining_s is not None
+    come(live, OUT_OF_MEMORY, 221.0)
+    assert kinds(live) == [CRASHED, RESTART, CRASHED]
+
+
+def test_a_crash_and_a_restart_between_two_looks_are_both_told() -> None:
+    live = a_watched_run(100)
+    come(live, OUT_OF_MEMORY + header().encode() + row(0, 1.1), 100.0)
+    assert kinds(live) == [CRASHED, RESTART]
+    assert live.events[0].iteration == 99
+
+
+def test_ranks_that_print_their_headers_as_they_exit_are_no_restart() -> None:
+    live = a_live()
+    ranks = b"tokens per iteration will be: 16,384\n" * 2 + b"max_iters = 1000\n"
+    come(live, ranks + b"".join(map(row, range(100))), 0.0)
+    live.begin_watching(0.0)
+    assert come(live, OUT_OF_MEMORY + b"tokens per iteration will be: 16,384\n", 1.0).failed
+    assert not live.look(1.0 + RESTART_S).over  # it may be a restart after all
+    come(live, b"iter 0: loss 4.0, time 1000.00ms, mfu -100.00%\n", 2000.0)
+    assert kinds(live) == [CRASHED, RESTART]
+
+
+@pytest.mark.parametrize(("line", "words"), [(OUT_OF_MEMORY, "goes on at iteration 101"), (NAN, "a number again")])
+def test_a_run_that_goes_on_takes_the_alarm_back(line: bytes, words: str) -> None:
+    live = a_watched_run(100)
+    come(live, line, 100.0)
+    look = come(live, row(101), 101.0)
+    assert kinds(live)[1:] == [RECOVERED]
+    assert words in event_line(live.events[-1], "en")
+    assert not look.failed
+
+
+def test_a_crash_before_the_first_iteration_and_even_before_the_header_is_told() -> None:
+    with_header, without = a_watched_run(0), a_live()
+    without.begin_watching(0.0)
+    for live in (with_header, without):
+        look = come(live, TRACEBACK + OUT_OF_MEMORY, 1.0)
+        assert kinds(live) == [CRASHED]
+        assert "before its first iteration" in verdict_of(look).text.in_english()
+        assert "No iteration" not in shown(look)
+        look = come(live, header().encode() + row(0), 60.0)
+        assert not look.failed
+
+
+@pytest.mark.parametrize(
+    ("end", "age_s", "kind", "over"),
+    [
+        (TRACEBACK + OUT_OF_MEMORY, 0.0, CRASHED, True),
+        (TRACEBACK + b"KeyboardInterrupt\n", 0.0, STOPPED, True),
+        (NAN, 0.0, DIVERGED, False),
+        (NAN, 60.0, DIVERGED, True),
+        (b"", 60.0, SILENCE, False),
+        (b"", 3700.0, STOPPED, True),
+        (OUT_OF_MEMORY + header().encode(), 60.0, None, False),
+    ],
+    ids=["crashed", "interrupted", "diverging", "diverged", "silent", "stopped", "restarted"],
+)
+def test_a_log_that_had_ended_before_is_told_and_over(end: bytes, age_s: float, kind: str | None, over: bool) -> None:
+    live = a_live()
+    live.feed(header().encode() + b"".join(map(row, range(100))) + end, 1e9 - age_s)
+    live.settle()
+    live.begin_watching(1e9)
+    look = live.look(1e9)
+    assert kinds(live)[:1] == ([kind] if kind else [])
+    assert look.over is over
+
+
+def test_after_a_crash_a_restart_is_waited_for_and_then_it_is_over() -> None:
+    live = a_watched_run(100)
+    assert not come(live, OUT_OF_MEMORY, 100.0).over
+    assert not live.look(100.0 + 599.0).over
+    assert live.look(100.0 + 600.0).over
+
+
+def test_a_pipe_that_ends_in_mid_run_has_stopped_and_one_of_unknown_length_has_not() -> None:
+    for head, stopped in ((header(), [STOPPED]), (header().replace("max_iters = 1000\n", ""), [])):
+        live = a_live()
+        come(live, head.encode() + b"".join(map(row, range(100))), 0.0)
+        live.begin_watching(0.0)
+        live.end()
+        live.look(1.0)
+        assert kinds(live) == stopped
+
+
 def test_a_cheap_look_does_not_analyse_more_often_than_its_share_of_time() -> None:
     calls = []
     ticking = iter(np.arange(0, 1e6, 0.5).tolist())  # every analysis takes half a second
@@ -324,7 +518,8 @@ def test_the_screen_never_overflows(width: int, height: int) -> None:
     then(live, range(200, 201), seconds=9.0)
     then(live, range(201, 240), seconds=1.4)
     look = replace(live.look(400.0), name="a-very-long-name-of-a-log-file-" * 4 + ".log")
-    for at in (look, a_live().look(0.0), a_watched_run(0).look(1.0), a_watched_run(1).look(1.0)):
+    crashed = come(a_watched_run(100), TRACEBACK + OUT_OF_MEMORY, 100.0)
+    for at in (look, crashed, a_live().look(0.0), a_watched_run(0).look(1.0), a_watched_run(1).look(1.0)):
         drawn = live_lines(at, "en", width=width, height=height)
         assert len(drawn) <= height
         assert max(len(line.text) for line in drawn) <= width

@@ -37,24 +37,22 @@ def shortage_of(text: str) -> Shortage:
 
 def smaller_batch(run: Run, gpu: Gpu | None, text: str) -> Message:
     """What to set so that a run fits that ran out of memory with these words."""
-    workload = workload_of(run, gpu) if gpu is not None else None
+    workload = workload_of(run, gpu)
     card_bytes = shortage_of(text).card_bytes or (gpu.vram_bytes if gpu is not None else None)
     if workload is None or card_bytes is None:
-        return Message(
-            "Halve the batch size and double the gradient accumulation: a step then has as many tokens as before, and needs less memory."
-        )
+        return _by_half(run)
     # The run did not fit, whatever the model says of it.
     factor = max(card_bytes / vram_bytes(workload, gpu).mid, 1.0)
     sequences = sequences_of(workload)
     for size in range(workload.batch_size - 1, 0, -1):
-        needs = vram_bytes(replace(workload, batch_size=size), gpu).mid * factor
-        if sequences % (size * workload.world_size) == 0 and needs < card_bytes:
+        needs = vram_bytes(replace(workload, batch_size=size), gpu).scaled(factor)
+        if sequences % (size * workload.world_size) == 0 and needs.high < card_bytes:
             facts = {
                 "old": workload.batch_size,
                 "new": size,
                 "before": workload.grad_accum,
                 "after": sequences // size,
-                "needs": needs,
+                "needs": needs.mid,
                 "has": card_bytes,
             }
             return Message(
@@ -64,4 +62,26 @@ def smaller_batch(run: Run, gpu: Gpu | None, text: str) -> Message:
     return Message(
         "Not even one sequence at a time fits into the card's {has:size}: use a smaller model, a shorter block_size, or recompute activations.",
         {"has": card_bytes},
+    )
+
+
+def _by_half(run: Run) -> Message:
+    """Where the memory of the run cannot be estimated, in the words of its trainer."""
+    words = {"size": run.traits.batch_size, "times": run.traits.accumulation}
+    if run.settings.count("batch_size") == 1:
+        return Message(
+            "Each card takes one sequence at a time already: use a smaller model, shorter sequences, or recompute activations."
+        )
+    if words["size"] and words["times"]:
+        return Message(
+            "Halve {size:word} and double {times:word}: a step then has as many tokens as before, and needs less memory.",
+            words,
+        )
+    if words["size"]:
+        return Message(
+            "Halve {size:word}: the trainer then accumulates twice as often, so that a step has as many tokens as before, and needs less memory.",
+            words,
+        )
+    return Message(
+        "Halve the batch size and double the gradient accumulation: a step then has as many tokens as before, and needs less memory."
     )

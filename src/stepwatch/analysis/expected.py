@@ -31,7 +31,7 @@ def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
         return None
 
 
-def workload_of(run: Run, gpu: Gpu) -> Workload | None:
+def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
     """What the run computes; None where the log does not tell it, or contradicts itself."""
     from stepwatch.estimator.workload import Workload
 
@@ -48,7 +48,7 @@ def workload_of(run: Run, gpu: Gpu) -> Workload | None:
         compiles = False  # nanoGPT says so when it compiles
         settings = settings.beneath(Settings.of(Origin.INFERRED, {"compile": compiles}))
     try:
-        workload, _ = Workload.from_settings(settings, has_bf16=gpu.has_bf16)
+        workload, _ = Workload.from_settings(settings, has_bf16=gpu is None or gpu.has_bf16)
         if compiles is None:
             workload = replace(workload, compile=None)
         # The shape that was filled in has the number of parameters that the log prints (positions not counted).

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
-from stepwatch.analysis.statistics import median
+from stepwatch.analysis.statistics import median, quantile
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
@@ -24,6 +24,7 @@ from stepwatch.run import (
     Run,
     Timing,
     UnreadLines,
+    most_telling,
 )
 from stepwatch.units import TERA
 
@@ -265,11 +266,17 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
 
 def uneven_steps(a: Analysis) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
-    if a.step_spread_s is None or a.run.traits.schedules or a.run.traits.rounds_times:
+    rows, regimes = a.phases.normal, a.regimes.regimes
+    if not regimes or a.step_spread_s is None or a.run.traits.schedules or a.run.traits.rounds_times:
         return
+    times, numbers = a.run.iterations.time_s[rows], a.run.iterations.number[rows]
     low, high = a.step_spread_s
-    if low > 0 and high > SPREAD_RATIO * low:
-        facts = {"low": low, "mid": median(a.run.iterations.time_s[a.phases.normal]), "high": high}
+    # Around the level of their stretch too: a run of two speeds is not uneven.
+    stretch = np.searchsorted([regime.from_iteration for regime in regimes[1:]], numbers, side="right")
+    around = times / np.maximum([regime.step_s for regime in regimes], 1e-9)[stretch]
+    ratio = min(high / max(low, 1e-9), quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9))
+    if low > 0 and ratio > SPREAD_RATIO:
+        facts = {"low": low, "mid": median(times), "high": high, "ratio": ratio}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
             facts,
@@ -484,11 +491,10 @@ def cause_of_end(run: Run) -> Fault | None:
     last = int(rows.line[-1]) if len(rows) else -1
     end = run.settings.count("max_iters")
     done = len(rows) > 0 and end is not None and int(rows.number[-1]) >= end
+    cause = most_telling([fault for fault in run.faults if fault.line > last])
     # A process that has done its work may be killed or lose its ranks while it ends.
-    ignored = {FaultKind.INTERRUPTED, FaultKind.KILLED, FaultKind.NCCL} if done else set()
-    faults = (fault for fault in run.faults if fault.line > last and fault.kind not in ignored)
-    order = list(FaultKind)
-    return min(faults, key=lambda fault: (order.index(fault.kind), fault.line), default=None)
+    harmless = done and cause is not None and cause.kind in (FaultKind.INTERRUPTED, FaultKind.KILLED, FaultKind.NCCL)
+    return None if harmless else cause
 
 
 def ended_early(a: Analysis) -> Iterator[Finding]:

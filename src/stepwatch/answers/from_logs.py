@@ -210,7 +210,8 @@ def compare(request: CompareRequest) -> Comparison:
                 named.notices = error.notices
                 raise named from error
             except StepwatchError as error:
-                error.about = field if error.about == "log" else f"{field}_{error.about}"
+                own = {"log": field, **{name: f"{field}_{name}" for name in ("gpu", "run", "log_format")}}
+                error.about = own.get(error.about or "", error.about)
                 raise
         place = report.longest
         runs.append(report.analyses[place])

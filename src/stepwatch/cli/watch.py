@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
@@ -24,7 +24,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, render, screen
 from stepwatch.presenters.look_answer import event_line, live_lines, progress_line, waiting
-from stepwatch.watch import DONE, Live, Look, Occurrence, open_log
+from stepwatch.watch import CRASHED, DIVERGED, DONE, SILENCE, SLOWDOWN, STALL, STOPPED, Live, Look, Occurrence, open_log
 
 if TYPE_CHECKING:
     from stepwatch.gpus.driver import Reading
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     help="How often to look.",
 )
 @click.option("--on-stall", metavar="CMD", help="Run this when the run stalls, slows down or prints nothing any more.")
+@click.option("--on-crashed", metavar="CMD", help="Run this when the run crashes (default: that of --on-stall).")
+@click.option("--on-diverged", metavar="CMD", help="Run this when the loss is not a number any more.")
 @click.option("--on-done", metavar="CMD", help="Run this when the run has reached its last iteration.")
 @click.option("--once", is_flag=True, help="Show how the run stands and leave.")
 def command(
@@ -51,6 +53,8 @@ def command(
     tee: bool,
     interval: float,
     on_stall: str | None,
+    on_crashed: str | None,
+    on_diverged: str | None,
     on_done: str | None,
     once: bool,
     **given: Any,
@@ -58,23 +62,29 @@ def command(
     """Watch a run in progress.
 
     Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows how far the run is and when it
-    ends, how fast it is against its normal speed and the card, when the next evaluation comes, and stalls as they
-    happen. The log may not exist yet, be cut or be replaced. Ends with the report when the run does, when the pipe
-    ends or by Ctrl-C.
+    ends, how fast it is against its normal speed and the card, when the next evaluation comes, and stalls, crashes
+    and a loss that is not a number as they happen. The log may not exist yet, be cut or be replaced. Ends with the
+    report when the run does, when the pipe ends or by Ctrl-C; exit code 3 if the run crashed or diverged.
 
-    The commands of --on-stall and --on-done are run without a shell; STEPWATCH_EVENT, STEPWATCH_LOG,
-    STEPWATCH_ITERATION, STEPWATCH_TIME_S, STEPWATCH_RATIO and STEPWATCH_ETA_S are in their environment.
+    The commands of --on-stall and the like are run without a shell; STEPWATCH_EVENT, STEPWATCH_LOG,
+    STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and STEPWATCH_ETA_S are in their environment.
     """
     with speaking(lang) as language:
         known = Known(**given, or_this_machine=True)
         display = _display(sys.stderr if tee else sys.stdout, language, once=once)
-        alerts = _Alerts(on_stall, on_done, log, display)
+        crashed = (on_crashed, "--on-crashed") if on_crashed is not None else (on_stall, "--on-stall")
+        commands = {
+            (STALL, SLOWDOWN, SILENCE, STOPPED): (on_stall, "--on-stall"),
+            (CRASHED,): crashed,
+            (DIVERGED,): (on_diverged, "--on-diverged"),
+            (DONE,): (on_done, "--on-done"),
+        }
+        alerts = _Alerts(commands, log, display)
         tee = tee and not display.shares_terminal
         with closing(Watching(log, known, display, alerts, interval_s=interval, tee=tee, once=once)) as watching:
-            if once:
-                watching.once()
-            else:
-                watching.to_the_end()
+            failed = watching.once() if once else watching.to_the_end()
+        if failed:
+            sys.exit(3)  # the watch is a success, the run is not
 
 
 def _pass_on(data: bytes) -> None:
@@ -102,14 +112,18 @@ class Watching:
         self._interval_s, self._name, self._clock, self._log = interval_s, shown(log), clock, log
         self._live = Live(self._source.name, known.analyse)
 
-    def once(self) -> None:
+    def once(self) -> bool:
+        """Whether the run has failed."""
         while not (piece := self._feed(0.0)).ended and (piece.more or self._name == "-"):
             pass
         self._feed_rest()
-        self._display.show(self._live.look(self._clock(), thoroughly=True))
+        look = self._live.look(self._clock(), thoroughly=True)
+        self._display.show(look)
         self._display.close()
+        return look.failed
 
-    def to_the_end(self) -> None:
+    def to_the_end(self) -> bool:
+        """Whether the run has failed."""
         interrupted = False
         with _interruptible():
             try:
@@ -123,10 +137,14 @@ class Watching:
             sys.exit(130)  # as a shell reports Ctrl-C
         if not runs:
             raise NoIterations(Message("no iteration found in the log"))
+        look = self._live.look(self._clock(), thoroughly=True)
         report = replace(explain_runs(runs, self._known), inputs=(self._name,))
+        if look.grave is not None:  # whoever watched knows more of its end than the lines say
+            report = replace(report, runs=(*report.runs[:-1], replace(report.runs[-1], verdict=look.grave)))
         view = View(colour=self._display.colour, typed=typed((self._log,)))
         self._display.write(str(render(report, "terminal", self._display.language, view)))
         self._alerts.close()
+        return look.failed
 
     def close(self) -> None:
         self._source.close()
@@ -143,11 +161,14 @@ class Watching:
             if not begun:
                 self._live.begin_watching(now)
                 begun = True
+            if piece.ended:
+                self._feed_rest()
+                self._live.end()
             look = self._live.look(now, thoroughly=piece.ended)
             news = self._live.news()
             self._display.show(look, news)
             self._alerts.raise_for(news, look)
-            if piece.ended or (look.done and not self._source.has_end):
+            if piece.ended or (look.over and not self._source.has_end):
                 return
 
     def _feed(self, wait_s: float) -> Any:
@@ -186,27 +207,30 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Alerts:
-    def __init__(self, on_stall: str | None, on_done: str | None, log: str, display: Display) -> None:
+    """By the kinds of events that call it, a command and its option."""
+
+    def __init__(self, commands: Mapping[tuple[str, ...], tuple[str | None, str]], log: str, display: Display) -> None:
         self._log = log
-        self._stall = Alert(arguments_of(on_stall, "--on-stall"), "--on-stall", display.warn)
-        self._done = Alert(arguments_of(on_done, "--on-done"), "--on-done", display.warn)
+        self._alerts = {
+            kinds: Alert(arguments_of(command, option), option, display.warn)
+            for kinds, (command, option) in commands.items()
+        }
 
     def raise_for(self, news: list[Occurrence], look: Look) -> None:
         for event in news:
-            alert = self._stall if event.is_alarm else self._done if event.kind == DONE else None
-            if alert is None:
-                continue
             eta_s = look.remaining_s.mid if look.remaining_s is not None else None
             figures = {"TIME_S": event.time_s, "RATIO": event.ratio, "ETA_S": eta_s}
-            facts = {"EVENT": event.kind, "LOG": self._log, "ITERATION": event.iteration}
+            facts = {"EVENT": event.kind, "LOG": self._log, "ITERATION": event.iteration, "LINE": event.line}
             facts |= {name: f"{value:.6g}" for name, value in figures.items() if value is not None}
-            alert.call(event.kind, facts, event.at_s)
-        self._stall.check()
-        self._done.check()
+            for kinds, alert in self._alerts.items():
+                if event.kind in kinds:
+                    alert.call(event.kind, facts, event.at_s)
+        for alert in self._alerts.values():
+            alert.check()
 
     def close(self) -> None:
-        self._stall.close()
-        self._done.close()
+        for alert in self._alerts.values():
+            alert.close()
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------
@@ -242,7 +266,7 @@ class Display:
             self._waiting = True
             self.write(say(waiting(look), self.language) + "\n")
         last = look.last_iteration
-        if last is not None and last != self._last and (look.now_s >= self._next_s or look.done):
+        if last is not None and last != self._last and (look.now_s >= self._next_s or look.over):
             self._next_s, self._last = look.now_s + 60.0, last  # without a screen a line a minute
             self.write(progress_line(look, self.language) + "\n")
 

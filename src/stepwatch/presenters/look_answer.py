@@ -9,20 +9,27 @@ from typing import Any
 from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
-from stepwatch.presenters.document import ALWAYS, Bullets, Document, Headline, Labelled, Progress, Text, word
+from stepwatch.presenters.document import ALWAYS, Block, Bullets, Document, Headline, Labelled, Progress, Text, word
+from stepwatch.presenters.page_wording import on_page
 from stepwatch.presenters.run_sentences import forecast, slow_row, speed, step_known
 from stepwatch.presenters.screen import Line
 from stepwatch.presenters.terminal import TerminalWriter
+from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
 from stepwatch.units import MEGA, Interval
-from stepwatch.watch import Ahead, Look, Occurrence
+from stepwatch.verdict import Status
+from stepwatch.watch import CAUSE, CRASHED, DIVERGED, SILENCE, STOPPED, Ahead, Look, Occurrence
 
 MOST_EVENTS = 5
 _SLOW_RATIO = 1.03
+_STATUS = {
+    CRASHED: Status.CRASHED, CAUSE: Status.CRASHED, DIVERGED: Status.DIVERGED, STOPPED: Status.STOPPED,
+    SILENCE: Status.STOPPED,
+}  # fmt: skip
+"""Events that are a verdict."""
 STATES = {
     "waiting": Message("Waiting"),
     "running": Message("Running"),
     "slow": Message("Slow"),
-    "silent": Message("Silent"),
     "done": Message("Finished"),
 }
 
@@ -38,40 +45,41 @@ def live_lines(look: Look, language: str, *, width: int, height: int, card: Read
 
 
 def look_document(look: Look, card: Reading | None = None, *, most_events: int = MOST_EVENTS) -> Document:
-    left = _left(look)
-    started = look.last_iteration is not None
-    where = Progress(look.name, _where(look), _share(look)) if started else Headline(((_where(look),),))
+    """That the run crashed, diverged or stopped comes first, and then nothing of a future."""
+    left, grave = _left(look), look.grave
+    blocks: list[Block] = [verdict_headline(grave)] if grave is not None else []
+    if look.last_iteration is not None:
+        blocks.append(Progress(look.name, _where(look), _share(look)))
+    elif grave is None:
+        blocks.append(Headline(((_where(look),),)))
+    if left is not None:
+        blocks.append(Headline(((left,),)))
     events = look.events[len(look.events) - min(most_events, len(look.events)) :]
     told = (
         Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), priority=ALWAYS)
         for event in events
+        if grave is None or event.message != grave.text
     )
-    return Document(
-        None,
-        (
-            where,
-            *((Headline(((left,),)),) if left is not None else ()),
-            Labelled(tuple(_rows(look, card)), ALWAYS),
-            Bullets(tuple(told)),
-        ),
-    )
+    return Document(None, (*blocks, Labelled(tuple(_rows(look, card)), ALWAYS), Bullets(tuple(told))))
 
 
 def progress_line(look: Look, language: str) -> str:
     """Where the run is, as one line of text."""
     texts = [text for text in (_where(look), _left(look)) if text is not None]
-    if look.ratio is not None:
+    if look.ratio is not None and look.grave is None:
         texts.append(_speed(look))
-    return f"{_clock(look.now_s)} {' '.join(say(text, language) for text in texts)}"
+    mark = f"{_badge(look.grave.status, language)} " if look.grave is not None else ""
+    return f"{_clock(look.now_s)} {mark}{' '.join(say(text, language) for text in texts)}"
 
 
 def monitor(look: Look, language: str) -> dict[str, Any]:
     """The same for the page, as data: it shows times of day by the reader's own clock."""
-    left = look.remaining_s if not look.done and look.last_iteration is not None else None
+    grave = look.grave
+    left = look.remaining_s if not look.done and look.last_iteration is not None and grave is None else None
     state = (
-        "waiting" if look.last_iteration is None
+        grave.status.value if grave is not None
+        else "waiting" if look.last_iteration is None
         else "done" if look.done
-        else "silent" if look.late
         else "slow" if look.slow
         else "running"
     )  # fmt: skip
@@ -79,7 +87,9 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
     return {
         "name": clean(look.name),
         "state": state,
-        "badge": say(STATES[state], language),
+        "badge": say(BADGES[grave.status].word if grave is not None else STATES[state], language),
+        "verdict": say(on_page(grave.text), language) if grave is not None else None,
+        "remedy": say(on_page(grave.remedy), language) if grave is not None and grave.remedy is not None else None,
         "where": say(_where(look), language),
         "share": _share(look),
         "left": say(left_text, language) if left_text is not None else None,
@@ -95,7 +105,14 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
 
 
 def event_line(event: Occurrence, language: str) -> str:
-    return f"{_clock(event.at_s)} {'!' if event.is_alarm else '·'} {say(event.message, language)}"
+    mark = "!" if event.is_alarm else "·"
+    if event.kind in _STATUS:
+        mark = _badge(_STATUS[event.kind], language)
+    return f"{_clock(event.at_s)} {mark} {say(event.message, language)}"
+
+
+def _badge(status: Status, language: str) -> str:
+    return f"{BADGES[status].sign} {say(BADGES[status].word, language)}."
 
 
 def waiting(look: Look) -> Message:
@@ -125,7 +142,7 @@ def _share(look: Look) -> float | None:
 
 def _left(look: Look) -> Message | None:
     a = look.analysis
-    if a is None:
+    if a is None or (look.grave is not None and not look.done):
         return None
     if look.done or not len(a.run.iterations):
         return forecast(a)
@@ -141,17 +158,19 @@ def _left(look: Look) -> Message | None:
 
 def _rows(look: Look, card: Reading | None) -> Iterator[tuple[Message, tuple[Message, ...], bool]]:
     """Label, text, and whether it is a warning."""
-    a = look.analysis
-    if look.late:
-        yield Message("Silence"), (Message("No line for {silence:time}.", {"silence": look.silence_s}),), True
-    if look.ratio is not None:
+    a, goes_on = look.analysis, look.grave is None
+    if not goes_on:
+        facts = {"clock": _clock(look.now_s - look.silence_s), "silence": look.silence_s}
+        text = Message("at {clock:word}, {silence:time} ago", facts)
+        yield Message("Last line"), (text,), look.late
+    if look.ratio is not None and goes_on:
         yield Message("Now"), (_speed(look),), look.slow
     known = a is not None and step_known(a)
     if a is not None and known and len(a.run.iterations):
         yield Message("Speed"), speed(a, short=True), False
-    if look.evaluation is not None:
+    if look.evaluation is not None and goes_on:
         yield Message("Evaluation"), (_ahead(look.evaluation),), False
-    if look.checkpoint is not None:
+    if look.checkpoint is not None and goes_on:
         yield Message("Checkpoint"), (_ahead(look.checkpoint),), False
     if a is not None and known and look.slow_row is not None:
         row = slow_row(a, look.slow_row)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING
-from stepwatch.analysis.phases import Phase
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.presenters import advice_answer, overview_answer, plan_sentences
@@ -19,6 +18,7 @@ from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
 from stepwatch.presenters.next_command import next_commands
 from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
+from stepwatch.verdict import Status
 
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
@@ -65,9 +65,7 @@ def report_document(
 ) -> doc.Document:
     """One run is the document; of several each is a section, after a table of them."""
     chosen = report.longest
-    title = Message("Why some iterations are slow")
-    if report.analyses[chosen].phases.of(Phase.STEP).all():
-        title = Message("What an iteration takes")
+    title = Message("Report on a training run")
     names = report.inputs or tuple(dict.fromkeys(a.run.source for a in report.analyses))
     about = names[0] if len(names) == 1 and names[0] not in ("", "-") else None
     ask = tuple(next_commands(report, report.runs[chosen], full=full, typed=typed))
@@ -131,7 +129,8 @@ def _run(
     spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.ALWAYS)
     warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
     fine = doc.Text((sentences.all_fine(run.fine),), priority=doc.EXTRA) if run.fine else doc.Text(())
-    changes = doc.Bullets(tuple(_changes(run.advice)))
+    applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
+    changes = doc.Bullets(tuple(_changes(run.advice)) if applies else ())
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
@@ -144,12 +143,11 @@ def _run(
     ahead = doc.Text((sentences.forecast(a), *sentences.forecast_notes(a)))
     noticed = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind == "info"))
     ranks: tuple[doc.Block, ...] = (*about(_ABOUT_RANKS), _ranks(a)) if a.ranks is not None else ()
-    whole = doc.Text((sentences.time_spent(a),))
     parts = sections(
-        doc.Section("time", Message("Where the time went"), (spent, *_normal(a), whole)),
-        doc.Section("changes", Message("What to change"), (changes, chart("changes"))),
-        doc.Section("noticed", Message("What was noticed"), (warned,)),
-        doc.Section("fine", Message("Checked and fine"), (fine,)),
+        doc.Section("time", Message("Where the time went"), (spent,)),
+        doc.Section("parts", Message("What each part costs"), tuple(_normal(a)), folded=True),
+        doc.Section("changes", Message("What to change"), (changes,)),
+        doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
         doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
         doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
@@ -158,7 +156,7 @@ def _run(
             "speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True
         ),
         doc.Section("forecast", Message("How long it will take"), (ahead, chart("forecast")), folded=True),
-        doc.Section("more", Message("What else is known"), (noticed, chart("parts")), folded=True),
+        doc.Section("more", Message("What else is known"), (noticed, chart("changes"), chart("parts")), folded=True),
         doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
     )
     return tuple(lead), parts

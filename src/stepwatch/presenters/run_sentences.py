@@ -177,7 +177,9 @@ def figures(run: RunReport) -> Iterator[Figure]:
         yield Figure(Message("Speed"), Message("{achieved:tflops}", {"achieved": t.achieved_flops}))
     if step_known(a) and a.goodput.wall_s > 0:
         share = {"share": 1 - share_of(a, "step")}
-        yield Figure(Message("Overhead"), Message("{share:pct}", share), Message("of the time is no training step"))
+        yield Figure(
+            Message("Overhead"), Message("{share:pct}", share), Message("of the time is not spent on training steps")
+        )
     if a.goodput.iterations:
         facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
         note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)
@@ -264,18 +266,6 @@ def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
     else:
         text = Message("The normal iterations compute at {achieved:tflops}.")
     yield text._replace(params=facts)
-
-
-def time_spent(a: Analysis) -> Message:
-    iterations = a.goodput.iterations
-    if not iterations:
-        return Message("No iteration has finished yet.")
-    facts = {"wall": a.goodput.wall_s, "count": iterations, "share": share_of(a, "step")}
-    if not step_known(a):
-        return Message(
-            "{wall:time} for {count:n} iteration.", facts, "{wall:time} for {count:n} iterations.", iterations
-        )
-    return Message("{wall:time} for {count:n} iteration; the training step took {share:pct} of it.", facts, "{wall:time} for {count:n} iterations; training steps took {share:pct} of it.", iterations)
 
 
 def forecast(a: Analysis) -> Message:

@@ -143,7 +143,7 @@ _ROUNDEST = (
 _ROUND_STEPS = (
     10.0, 15.0, 30.0, *(MINUTE_S * count for count in (1, 2, 5, 10, 15, 30)),
     *(HOUR_S * count for count in (1, 2, 3, 6)),
-    *(DAY_S * count for count in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)),
+    *(DAY_S * count for count in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)),
 )  # fmt: skip
 """Between two ticks of a linear scale; a shorter one is 1, 2 or 5 times a power of ten."""
 

@@ -21,6 +21,7 @@ from stepwatch.run import (
     Event,
     Fact,
     Fault,
+    FaultKind,
     Floats,
     Ints,
     Iterations,
@@ -81,14 +82,17 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
         seen.add(time)
     lines = list(map(LINE_OF, events)) if rows else []
     for row in rows:
-        # The line of the row, or of the evaluation or the header just above that belongs to it.
+        # The line of the row, or of the header or the evaluation just above that belongs to it: an evaluation before
+        # the header, or before an error, was the last of the process before.
         line, above, number = int(iterations.line[row]), int(iterations.line[row - 1]), int(iterations.number[row])
-        own = (
+        between = events[bisect_right(lines, above) : bisect_left(lines, line)]
+        failed = max((event.line for event in between if isinstance(event, Fault)), default=above)
+        own = [event.line for event in between if isinstance(event, Fact) and event.header] or [
             event.line
-            for event in events[bisect_right(lines, above) : bisect_left(lines, line)]
-            if (isinstance(event, Evaluation) and event.at == number) or (isinstance(event, Fact) and event.header)
-        )
-        starts.add(float(next(own, line)))
+            for event in between
+            if isinstance(event, Evaluation) and event.at == number and event.line > failed
+        ]
+        starts.add(float(own[0] if own else line))
     return [0.0, *sorted(line for line in starts if line > 0)]
 
 
@@ -226,6 +230,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         distributed="distributed" in named or ranks > 1,
         busy_when_logging="busy_when_logging" in named,
         reordered=reordered,
+        ended_by_plan=any(fact.name == "ended" for fact in kinds.facts),
     )
 
 
@@ -276,13 +281,15 @@ def _checkpoints(kinds: _Kinds, iterations: Iterations) -> tuple[Checkpoint, ...
 
 
 def _ranks(events: Sequence[Event]) -> int:
-    """How many processes printed the header: each rank says it once. A crash before the run starts the count anew."""
-    counts = {"tokens_per_iter": 0, "n_params": 0}
+    """How many processes printed the header: each rank says it once. A header after a crash starts the count anew."""
+    counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
     for event in events:
         if isinstance(event, Fact) and event.name in counts:
+            counts = dict.fromkeys(counts, 0) if crashed else counts
             counts[event.name] += 1
-        elif isinstance(event, Fault) and event.kind == "traceback":
-            counts = dict.fromkeys(counts, 0)
+            crashed = False
+        elif isinstance(event, Fault) and event.kind is FaultKind.TRACEBACK:
+            crashed = True
     return max(1, *counts.values())
 
 

@@ -9,6 +9,7 @@ from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.sources import Source
 
 SNIFFED_BYTES = 1 << 18
+SURELY_AN_ITERATION = 5  # of the weights below: its word and number, and two more
 _MARKS = (
     (Pattern(rb"(?i)\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
     (Pattern(rb"(?i)\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),

@@ -34,6 +34,7 @@ class LiveReader:
         self._undetected = b""
         self._line = 0
         self._records = Records()
+        self._given_out = 0
         self._unread = 0
         self._left_out = 0
         self._inferred = Settings({})
@@ -59,9 +60,12 @@ class LiveReader:
             self._reader.finish(self._line, self._records)
 
     def run(self) -> Run | None:
-        """The run that is going on, or None before its header."""
+        """The run that is going on, or None before its header; one that crashed before it is a run too."""
         if self._reader is None:
-            return None
+            unknown, records = READERS["nanogpt"], Records()  # signs of a crash are the same in every format
+            unknown.parse(self._undetected, self._line, records)
+            crashed = assemble(records, unknown, self.name)[-1]
+            return crashed if crashed.faults else None
         records = self._records
         whole = records.iterations()
         records.replace_rows(whole)
@@ -71,16 +75,28 @@ class LiveReader:
         start = starts_of_runs(whole, records.events, of_kind(records.events, Fact))[-1]
         if len(whole) and start > max(whole.line[0], 0):
             self._divide(start, self._reader)
+        self._given_out = len(self._records.events)
         run = assemble(self._records, self._reader, self.name)[-1]
-        return self._as_known(run) if len(run.iterations) or run.has_header else None
+        return self._as_known(run) if len(run.iterations) or run.has_header or run.faults else None
 
     @property
     def begins_anew(self) -> bool:
-        """A header stands after the last iteration: a new run has started and has not yet printed one."""
+        """A header stands after the last iteration and the last fault: a new run has started, without a line yet."""
         lines = [event.line for event in self._records.events if isinstance(event, Fact) and event.header]
-        rows = self._records.columns["line"]
-        last = max((int(part[-1]) for part in rows if len(part)), default=-1)
-        return bool(lines) and max(lines) > last
+        ends = [event.line for event in self._records.events if isinstance(event, Fault)]
+        ends += [int(part[-1]) for part in self._records.columns["line"] if len(part)]
+        return bool(lines) and bool(ends) and max(lines) > max(ends)
+
+    @property
+    def new_fault(self) -> bool:
+        """A line that came since the run was last given out says that it ended."""
+        return any(isinstance(event, Fault) for event in self._records.events[self._given_out :])
+
+    @property
+    def loss_lost(self) -> bool:
+        """The last loss is not a number."""
+        parts = [part for part in self._records.columns["loss"] if len(part)]
+        return bool(parts) and bool(np.isinf(parts[-1][-1]))
 
     def keep(self, run: Run, rows: np.ndarray, forgotten: Iterable[int] = ()) -> None:
         """Of the run as it was given out only these rows; and no events of the forgotten iterations."""
@@ -96,6 +112,7 @@ class LiveReader:
         kept_events += [evaluation for evaluation in run.evaluations if evaluation.at not in gone]
         kept_events += [save for save in run.checkpoints if save.at not in gone]
         self._records.events = sorted(kept_events, key=lambda event: event.line)
+        self._given_out = len(self._records.events)
 
     # --- parts ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.assemble import assemble
-from stepwatch.readers.detection import SNIFFED_BYTES, detect, nearness
+from stepwatch.readers.detection import SNIFFED_BYTES, SURELY_AN_ITERATION, detect, nearness
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.readers.reader import Reader
@@ -110,7 +110,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     # The last header of a log without iterations: a run that has only begun.
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
-    if not begun or any(nearness(line.text.encode()) >= 5 for line in unread):  # surely an iteration
+    if not begun or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
         raise nothing_found(source)
     return (begun[-1],)
 

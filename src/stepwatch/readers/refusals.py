@@ -6,13 +6,19 @@ from collections.abc import Sequence
 
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.configs import config_given
-from stepwatch.readers.detection import nearness
+from stepwatch.readers.detection import SURELY_AN_ITERATION, nearness
 from stepwatch.readers.formats import READERS
-from stepwatch.run import Run
+from stepwatch.readers.text.faults import fault_in
+from stepwatch.readers.text.shape import LONGEST_LINE
+from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.run import Fault, Run, most_telling
 from stepwatch.sources import Source
 
 _SHOWN_LETTERS = 80
+_LAST_BYTES = 1 << 20  # in which the end of a process stands
+_COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 
 
 def no_times(runs: Sequence[Run]) -> NoIterations:
@@ -59,12 +65,28 @@ def nothing_found(source: Source) -> NoIterations:
         'formats read: {formats:list}; for another, show one of its lines: --like "it 12 | 0.34 s"',
         {"formats": ", ".join(READERS)},
     )
-    nearest = max(text.split(b"\n"), key=nearness)
+    nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each different line once
+    fault = fault_of(source.text)
+    if fault is not None and nearness(nearest) < SURELY_AN_ITERATION and not _COUNTED.search(text):
+        facts = {"line": fault.line + 1, "quote": fault.text}
+        return NoIterations(
+            Message("no iteration found; line {line:n} says why the run ended: “{quote:quote}”", facts),
+            Message("the lines above it in the log show where in the code it failed"),
+        )
     if nearness(nearest) < 2:
         return NoIterations(Message("no iteration found in the log"), remedy)
     return NoIterations(
         Message("no iteration found; the nearest line is “{line:word}”", {"line": _shown(nearest)}), remedy
     )
+
+
+def fault_of(text: bytes) -> Fault | None:
+    """Why a process ended that printed no iteration."""
+    begin = text.rfind(b"\n", 0, max(len(text) - _LAST_BYTES, 0)) + 1
+    lines = enumerate(text[begin:].split(b"\n"), start=text.count(b"\n", 0, begin))
+    parted = ((*strip_prefix(line[:LONGEST_LINE].decode("utf-8", "replace")), number) for number, line in lines)
+    faults = [fault for rest, prefix, number in parted if (fault := fault_in(rest, prefix, number)) is not None]
+    return most_telling(faults)
 
 
 def _shown(line: bytes) -> str:

@@ -225,6 +225,8 @@ class GrowingPipe:
                     self._turn.notify_all()
         except (OSError, ValueError):  # whoever wrote, or whoever reads what we pass on, is gone
             pass
+        if self.name != "-":  # standard input is not ours to close
+            stream.close()
         with self._turn:
             self._over = True
             self._turn.notify_all()

@@ -143,7 +143,7 @@ class _View:
     async def _glance(self, text: bytes = b"", **more: bool) -> Reply:
         glance = Glance(self._name, self._source.name, self._age_s, first=self._first, **more)
         reply = await self._ask(self._asked._replace(body=glance.before(text)))
-        self._first = False
+        self._first &= reply.status != 200
         if reply.status == UNKNOWN_VIEW:
             raise Lost
         return reply

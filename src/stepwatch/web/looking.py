@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepwatch.answers.from_logs import Known, explain_runs
-from stepwatch.errors import StepwatchError
+from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.presenters import page_body
 from stepwatch.presenters.look_answer import monitor
 from stepwatch.watch import Live
@@ -22,7 +23,7 @@ _watched: dict[str, _Watched] = {}  # by the name of the view
 class _Watched:
     known: Known
     live: Live
-    begun: bool = field(default=False)
+    begun: bool = False
 
 
 def look_at(asked: Asked) -> Reply:
@@ -52,11 +53,13 @@ def look_at(asked: Asked) -> Reply:
             live.begin_watching(now)
             watched.begun = True
         look = live.look(now, thoroughly=glance.report)
+        runs = live.runs() if glance.report else ()
+        with suppress(NoIterations):  # a header alone may say too little
+            if runs:
+                report = replace(explain_runs(runs, watched.known), inputs=(glance.name,))
+                body = page_body(report, language)
+                found["report"] = {"html": body.html, "specs": body.specs}
         found["look"] = monitor(look, language)
-        if glance.report and look.last_iteration is not None:
-            report = replace(explain_runs(live.runs(), watched.known), inputs=(glance.name,))
-            body = page_body(report, language)
-            found["report"] = {"html": body.html, "specs": body.specs}
     except StepwatchError as error:
         return refused(error, asked)
     return Reply(200, JSON, json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"))

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.builders import Truth, a_log
+from tests.planted import on_an_h100
 from tests.unit.analysis.test_analysis import lines
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis import findings as module
+from stepwatch.analysis.statistics import quantile
 from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import say
@@ -47,8 +49,8 @@ LOGS: dict[str, str] = {
     "sleep": with_slow({100: 4e6}),
     "periodic_slowness": with_slow(dict.fromkeys(range(36, 300, 37), 400.0)) + "step 5000: train loss 3, val loss 3\n",
     "regime_change": lines(*[100.0] * 200, *[240.0] * 150, first=10),
-    "uneven_steps": lines(*np.random.default_rng(0).uniform(100, 180, 120), first=10),
     "drift": lines(*(100 * (1 + 0.1 * np.arange(400) / 400)), first=10),
+    "uneven_steps": lines(*(100 * np.exp(0.3 * np.random.default_rng(0).standard_normal(200))), first=10),
     "ddp_artefact": "torchrun --standalone train.py\n" + with_slow(dict.fromkeys(range(9, 300, 10), 300.0)),
     "unsynchronised": "tokens per iteration will be: 16,384\n" * 4 + FIRST + STEADY,
     "busy_when_logging": FIRST + STEADY.replace("iter", "Gradient norm: 2.1\niter"),
@@ -167,6 +169,60 @@ def test_the_peak_of_another_card_in_the_trainers_table_is_named() -> None:
     header = "GPU: NVIDIA GeForce RTX 3090 Ti | Peak FLOPS (BF16): 3.10e+13\nEstimated FLOPs per token: 1.0e+09\n"
     step = "step {n:05d}/00400 (0.25%) | loss: 9.5 | lrm: 1.00 | dt: 480.00ms | tok/sec: 21,407 | bf16_mfu: 69.05 |\n"
     assert "mfu_other_peak" in codes(header + "".join(step.format(n=n) for n in range(30)), "3090")
+
+
+def spread_by(ratio: float, rows: int) -> str:
+    """Steps in which p95 is this many times p5."""
+    return lines(*np.random.default_rng(1).permutation(np.repeat((100.0, 100.0 * ratio), rows // 2)), first=10)
+
+
+@pytest.mark.parametrize(
+    ("text", "uneven"),
+    [
+        (spread_by(1.45, 40), False),
+        (spread_by(1.55, 40), True),
+        (spread_by(1.55, module.LEAST_SPREAD_ROWS), True),
+        (spread_by(1.55, module.LEAST_SPREAD_ROWS - 2), False),
+        (lines(*[100.0] * 200, *[240.0] * 150, first=10), False),  # two levels, each of them even
+    ],
+)
+def test_steps_are_uneven_from_half_as_much_again_on(text: str, uneven: bool) -> None:
+    assert ("uneven_steps" in codes(text)) is uneven
+
+
+def test_a_schedule_or_rounded_times_make_no_uneven_steps() -> None:
+    rng = np.random.default_rng(0)
+    total = np.cumsum(100 * np.exp(0.3 * rng.standard_normal(400)))
+    scheduled = "".join(f"step:{n}/400 train_time:{t:.0f}ms step_avg:{t / n:.2f}ms\n" for n, t in enumerate(total, 1))
+    assert "uneven_steps" not in codes(scheduled)
+    epochs = "".join(
+        f"Epoch {n}/60\n500/500 ━━━━━━━━━━ {ms // 2}s {ms}ms/step - loss: 5.1204\n"
+        for n, ms in enumerate(rng.choice((2, 4), 60).tolist(), 1)
+    )
+    assert "uneven_steps" not in codes(epochs)
+
+
+def test_uneven_steps_are_said_with_their_spread() -> None:
+    analysis = analyse(read(from_text(LOGS["uneven_steps"]))[0])
+    sentence = next(say(f.message, "en") for f in analysis.findings if f.code == "uneven_steps")
+    times = analysis.run.iterations.time_s[analysis.phases.normal]
+    assert f"nine in ten between {1000 * quantile(times, 0.05):.1f} ms and" in sentence
+
+
+def test_an_mfu_below_half_of_what_is_usual_is_low() -> None:
+    usual = analyse(read(from_text("\n".join(on_an_h100("llm.c", [0.35] * 60))))[0], find_gpu("h100")).throughput
+    assert usual.mfu is not None
+    assert usual.normal_mfu is not None
+    edge_s = 0.35 * usual.mfu / (usual.normal_mfu.low / 2)
+    for step_s, low in ((0.97 * edge_s, False), (1.03 * edge_s, True)):
+        text = "\n".join(on_an_h100("llm.c", [step_s] * 60))
+        assert ("low_mfu" in codes(text, "h100")) is low
+        assert "low_mfu" not in codes(text)
+        small = text.replace("774030080", str(int(module.PUBLISHED_PARAMS) - 1))
+        assert "low_mfu" not in codes(small, "h100")  # small models are slow by their size
+    # At the limit of size the model still counts.
+    text = "\n".join(on_an_h100("llm.c", [20.0] * 60)).replace("774030080", str(int(module.PUBLISHED_PARAMS)))
+    assert "low_mfu" in codes(text, "h100")
 
 
 def test_every_code_in_the_module_is_tested_here() -> None:

@@ -357,9 +357,9 @@ def test_a_fence_in_an_unread_line_cannot_close_the_block() -> None:
 def test_front_matter_comes_first_with_quoted_values() -> None:
     lines = as_note(a_report(a_log(PLAIN)), front_matter=True).splitlines()
     assert lines[:7] == [
-        "---", 'title: "Why some iterations are slow"', 'lang: "en"', "layout: post", "type: note", "---", "",
+        "---", 'title: "Report on a training run"', 'lang: "en"', "layout: post", "type: note", "---", "",
     ]  # fmt: skip
-    assert as_note(a_report(a_log(PLAIN))).startswith("# Why some iterations are slow\n")
+    assert as_note(a_report(a_log(PLAIN))).startswith("# Report on a training run\n")
 
 
 def test_tables_of_the_note_have_as_many_cells_in_every_row() -> None:

@@ -369,7 +369,7 @@ def test_any_logarithmic_scale_of_times_has_three_ticks() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("high", [1e-3, 0.7, 59, 61, 4000, 90_000, 1e7, 1e8])
+@pytest.mark.parametrize("high", [1e-3, 0.7, 59, 61, 4000, 90_000, 1e7, 1e9])
 def test_a_linear_scale_of_times_has_three_ticks_from_nothing(high: float, language: str) -> None:
     ticks = time_ticks(0, high, language, log=False)
     assert 3 <= len(ticks) <= 9
@@ -438,14 +438,14 @@ def test_a_picture_is_a_png_of_a_readable_size() -> None:
     assert len(picture) < 400_000
 
 
-@pytest.mark.parametrize("name", CHARTS)
-def test_a_picture_is_titled_by_the_headline_and_names_the_log(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["times", "anatomy", "throughput", "forecast"])
+def test_a_picture_is_titled_by_the_verdict_and_names_the_log(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[Plot, str, str]] = []
     monkeypatch.setattr(pictures, "png", lambda *given: told.append(given) or b"")
     a = an_analysis(a_log(CUT))
-    render(Report(runs=(RunReport(analysis=a, advice=None),)), "png", "en", View(chart=name))
+    render(Report(runs=(RunReport(analysis=a, advice=None, verdict=judge(a)),)), "png", "en", View(chart=name))
     ((chart, headline, source),) = told
-    assert headline == say(sentences.headline(a), "en")
+    assert headline == say(judge(a).text, "en")
     assert source == "train.log"
     drawn = vl_convert.vegalite_to_svg(titled(chart, headline, source))
     words = html.unescape(" ".join(re.findall(r">([^<>]+)<", drawn)))

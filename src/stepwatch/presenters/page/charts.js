@@ -166,11 +166,16 @@ window.stepwatchCharts = (() => {
     }
   }
 
+  const seen = (place) => place.closest("figure").checkVisibility();
+
   function draw(root, specs) {
     for (const place of drawn.keys()) if (!place.isConnected || !place.closest("article")?.checkVisibility()) forget(place);
-    const places = [...root.querySelectorAll(".drawing[data-chart]")];
-    const visible = places.filter((place) => specs[place.dataset.chart] && place.closest("figure").checkVisibility());
-    return Promise.all(visible.map((place) => drawOne(place, specs[place.dataset.chart])));
+    const places = [...root.querySelectorAll(".drawing[data-chart]")].filter((place) => specs[place.dataset.chart]);
+    const one = (place) => drawOne(place, specs[place.dataset.chart]);
+    for (const folded of root.querySelectorAll("details:has(.drawing)")) { // drawn when it is opened
+      folded.ontoggle = () => places.filter((place) => folded.contains(place) && seen(place) && !drawn.has(place)).map(one);
+    }
+    return Promise.all(places.filter(seen).map(one));
   }
 
   return { draw, darkness, viewOf: (place) => drawn.get(place)?.view };

@@ -7,10 +7,12 @@ from dataclasses import replace
 from stepwatch.messages import Message
 from stepwatch.readers.formats import hf_trainer
 from stepwatch.readers.text.line import Line
+from stepwatch.run import Traits
 
 FORMAT = replace(
     hf_trainer.FORMAT,
     name="axolotl",
+    traits=Traits(batch_size="micro_batch_size", accumulation="gradient_accumulation_steps"),
     axolotl=True,
     about=Message(
         "Like the Hugging Face Trainer, whose progress bar it shows. Its own tokens per second count the trained "

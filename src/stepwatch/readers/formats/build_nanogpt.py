@@ -12,11 +12,12 @@ from stepwatch.readers.reader import BOTH, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Fact, Timing
+from stepwatch.run import Fact, Timing, Traits
 
 FORMAT = LineFormat(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
+    traits=Traits(batch_size="B"),
     holds=BOTH,
     about=Message(
         "One iteration, synchronised with the card, with the validation, HellaSwag, samples and checkpoint that come "

@@ -24,7 +24,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Floats, Ints, Timing
+from stepwatch.run import Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 
@@ -229,6 +229,7 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
+    traits=Traits(batch_size="per_device_train_batch_size", accumulation="gradient_accumulation_steps"),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. "

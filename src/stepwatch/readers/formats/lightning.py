@@ -20,7 +20,7 @@ from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _COUNTS = (
     r"[{pad}{int}%][[ ]|{bar}|][ ]{number}</{last};/?;it> \[{elapsed:clock}[\<{eta}],{pad}"
@@ -272,6 +272,7 @@ class _BarRows:
 FORMAT = LightningFormat(
     name="lightning",
     timing=Timing.SPANS_ITERATION,
+    traits=Traits(batch_size="batch_size", accumulation="accumulate_grad_batches"),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the mean since the epoch began, taken apart. What is counted are batches, not "

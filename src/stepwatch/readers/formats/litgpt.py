@@ -10,11 +10,12 @@ from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Timing
+from stepwatch.run import Timing, Traits
 
 FORMAT = LineFormat(
     name="litgpt",
     timing=Timing.SPANS_STEP,
+    traits=Traits(batch_size="train.micro_batch_size"),
     holds=NOTHING,
     about=Message(
         "One micro-batch without the fetching of its data; the one at which the optimizer steps waits for the others."

@@ -191,7 +191,7 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
         Line("successfully saved checkpoint <from;at> iteration  {at}"),
     ),
     settings=(
-        Line("{any}using world size: {world_size}", header=True),
+        Line("{any}using world size: {world_size}", header=True, opening=True),
         Line(r"\[before the start of training step\] datetime", header=True, sets={"begun": "datetime"}),
         Line("using torch.{dtype} for parameters"),
         Line("Total number of parameters in billions:  {billions:decimal}", scale=1e9),
@@ -204,6 +204,6 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
     ),
     own=(_SHARD,),
     events_first=False,
-    traits=Traits(prints_means=True),
+    traits=Traits(prints_means=True, batch_size="--micro-batch-size"),
 )
 READER = FORMAT.reader()

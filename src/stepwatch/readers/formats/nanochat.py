@@ -13,11 +13,12 @@ from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
 FORMAT = LineFormat(
     name="nanochat",
     timing=Timing.SPANS_STEP,
+    traits=Traits(batch_size="device_batch_size"),
     holds=NOTHING,
     about=Message(
         "One step, with the loading of the next batch, synchronised with the card. Evaluations and checkpoints are "

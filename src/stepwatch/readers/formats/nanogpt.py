@@ -396,6 +396,8 @@ iter 500: loss 3.9011, time 5772.18ms, mfu 10.73%
 iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
     sniff=sniff, parse=parse, finish=finish,
     traits=Traits(
+        batch_size="batch_size",
+        accumulation="gradient_accumulation_steps",
         has_nanogpt_settings=True, states_model=True, announces_compile=True, mfu_of_a100=True, mfu_marks_start=True,
         evaluates_at_zero=True, saves_with_evaluations=True, prints_means=True, unread_lines=UnreadLines.ALL,
     ),

@@ -21,7 +21,19 @@ from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.undo import credible, fine, gaps_of, rows_after, starts_of, without
-from stepwatch.run import IMPOSSIBLE_MFU, Checkpoint, Evaluation, Event, Fact, Fault, Floats, Ints, Iterations, Timing
+from stepwatch.run import (
+    IMPOSSIBLE_MFU,
+    Checkpoint,
+    Evaluation,
+    Event,
+    Fact,
+    Fault,
+    Floats,
+    Ints,
+    Iterations,
+    Timing,
+    Traits,
+)
 
 _WORK = "teraflops of a token"
 _SIZES = Line(
@@ -207,7 +219,7 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
         Line("Saving a <full;model>{any}checkpoint{any}step {at}"),
     ),
     settings=(
-        Line("Training starts at step {int}", header=True, sets={"begun": "starts"}),
+        Line("{any}Training starts at step {int}", header=True, opening=True, sets={"begun": "starts"}),
         Line("{name} capacity: {gpu_text} with {decimal}GiB memory"),
         Line("Peak FLOPS used for computing MFU: {mfu_peak_flops}"),
         Line("{colour}Model {any} {colour}size: {n_params} total parameters"),
@@ -215,5 +227,6 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     ),
     own=(_SIZES, _MESH),
     events_first=False,
+    traits=Traits(batch_size="training.local_batch_size"),
 )
 READER = FORMAT.reader()

@@ -10,7 +10,10 @@ LONGEST_TEXT = 300
 
 # The first kind that fits counts: the specific ones before the general.
 _KINDS = (
-    (FaultKind.INTERRUPTED, r"^(?:Detected )?KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)"),
+    (
+        FaultKind.INTERRUPTED,
+        r"^(?:Detected )?KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)|\bgot signal: 2\b|\(SIGINT\)",
+    ),
     (
         FaultKind.OUT_OF_MEMORY,
         r"(?:CUDA|HIP|MPS|XPU)\b.{0,40}\bout of memory|^out of memory$|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
@@ -30,13 +33,12 @@ _KINDS = (
     (
         FaultKind.KILLED,
         r"^(?:\S+: line \d+: +\d+ )?(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO (?:TIME LIMIT|PREEMPTION|NODE)"
-        r"|oom[-_]kill|\bSignalException\b|CANCELLED AT|killed by signal|exit(?: ?code|ed with)?:? -9\b"
-        r"|can't allocate memory|Cannot allocate memory|^MemoryError",
+        r"|oom[-_]kill|\bSignalException\b|CANCELLED AT|killed by signal|exit(?: ?code|ed with)?:? -9\b",
     ),
     (
         FaultKind.ERROR,
-        r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)(?::|$)|^Error: |^Segmentation fault|^Bus error|\(core dumped\)"
-        r"|^terminate called after|^Fatal Python error|^Aborted\b",
+        r"^(?:[\w.]+\.)?_?[A-Z]\w*(?:Error|Exception|Iteration|Expired)(?::|$)|^Error: |^Segmentation fault|^Bus error"
+        r"|\(core dumped\)|^terminate called after|^Fatal Python error|^Aborted\b|(?:can't|[Cc]annot) allocate memory",
     ),
     (FaultKind.TRACEBACK, r"^Traceback \(most recent call last\)"),
 )
@@ -46,12 +48,16 @@ FAULT_LETTERS = (
     b"Timed out waiting", b"rror", b"ERROR", b"_STATUS_", b"device-side", b"illegal memory", b"NVRM", b"ECC",
     b"Killed", b"killed by", b"Terminated", b"SIGKILL", b"SIGTERM", b"DUE TO", b"oom", b"Exception", b"CANCELLED",
     b" -9", b"allocate memory", b"Segmentation", b"core dumped", b"terminate called", b"Aborted", b"Traceback (most",
-    b"DistBackend",
+    b"DistBackend", b"StopIteration", b"Expired", b"got signal", b"SIGINT",
 )  # fmt: skip
 """Letters of which every line has some that a fault is read from."""
 
 # What a launcher says when it ends the other processes, a warning, or an error that was caught: no reason by itself.
 _HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\w* ?\d{4} |WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
+# A program that is printed, a config with its comments, the code in a traceback.
+_CODE = re.compile(
+    r"(?:(?:except|raise|class|def|import|from|if|elif|assert|return|with|print)\b[^:]|\w+(?:\.\w+)* = |[#\"'])|.*\s#\s"
+)
 
 
 def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
@@ -59,6 +65,7 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
     start = rest[:500]
     for kind, pattern in _KINDS:
         if re.search(pattern, start):
-            harmless = _HARMLESS.search((prefix + start)[:150])
-            return None if harmless else Fault(line=number, kind=kind, text=rest.strip()[:LONGEST_TEXT])
+            harmless = _HARMLESS.search((prefix + start)[:150]) or _CODE.match(start)
+            begin = max(start.find("slurmstepd: "), 0)  # it writes into the middle of a line
+            return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_TEXT])
     return None

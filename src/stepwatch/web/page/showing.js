@@ -7,17 +7,20 @@ let engine = null;
 
 function show({ html, specs }) {
   const kept = [...byId("report").querySelectorAll("figure")].map(stateOf);
+  const open = [...byId("report").querySelectorAll("section > details[open]")].map((part) => part.parentElement.className);
   byId("answer").hidden = false;
   byId("report").innerHTML = html; // escaped by the server; the Content-Security-Policy lets no script in it run
+  for (const part of byId("report").querySelectorAll("section > details")) part.open = open.includes(part.parentElement.className);
   setStale(false);
   title();
   drawn = specs;
   draw().then(() => kept.forEach(restore));
 }
 
-// The engine of the charts is large: it comes with the first chart.
+// The engine of the charts is large: it comes with the first chart that is in sight.
 async function draw() {
-  if (!Object.keys(drawn).length) return;
+  const places = [...byId("report").querySelectorAll(".drawing[data-chart]")];
+  if (!engine && !places.some((place) => place.closest("figure").checkVisibility())) return;
   try {
     await (engine ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");

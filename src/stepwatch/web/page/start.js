@@ -44,6 +44,7 @@ addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   dropped(event);
 });
-stepwatchCharts.darkness.addEventListener("change", draw);
+byId("report").addEventListener("toggle", () => engine || draw(), true); // the first chart may be a folded one
+stepwatchCharts.darkness.addEventListener("change", () => draw());
 remember(null);
 openView();

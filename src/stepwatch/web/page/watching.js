@@ -55,6 +55,7 @@ class Watch {
     monitor.dataset.state = data.state;
     part(".badge").textContent = data.badge;
     part(".verdict .text").textContent = data.verdict ?? data.name;
+    part(".remedy").textContent = data.remedy ?? "";
     part(".where").textContent = data.where;
     part("progress").hidden = data.share === null;
     if (data.share !== null) part("progress").value = data.share;
@@ -73,11 +74,13 @@ class Watch {
     const event = data.events.findLast((each) => each.alarm);
     const grave = ["crashed", "diverged", "stopped", "silent", "slow"].includes(data.state);
     const due = event && (grave || Date.now() / 1000 - event.at_s < ALARM_S);
-    const text = due ? `${clock(event.at_s, true)} ${event.text}` : grave ? (data.verdict ?? data.badge) : "";
+    const text = data.verdict ?? (due ? `${clock(event.at_s, true)} ${event.text}` : grave ? data.badge : "");
+    byId("alarm").classList.toggle("said", Boolean(data.verdict)); // stands in the line below
     if (text !== this.alarmed) byId("alarm").textContent = text;
     this.alarmed = text;
     const share = data.share === null ? data.badge : `${Math.floor(100 * data.share)} %`;
-    this.heading = `${text ? `⚠ ${data.badge}` : data.state === "done" ? `✓ ${data.badge}` : share} ${data.name}`;
+    this.heading = text ? `⚠ ${data.badge}` : data.state === "done" ? `✓ ${data.badge}` : share;
+    if (byId("answer").hidden) this.heading += ` ${data.name}`;
     title(this.heading);
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -279,36 +280,33 @@ def test_a_megabyte_of_noise_before_the_first_line_does_not_hide_it() -> None:
 STAMPED = "2024-05-04 09:30:00,000 " + LINE
 
 
-@pytest.mark.parametrize("blanks_kept", [True, False])
-@pytest.mark.parametrize("line", [LINE, STAMPED], ids=["plain", "stamped"])
-@pytest.mark.parametrize("column", range(10, 80))
-def test_a_line_broken_at_any_column_is_read(line: str, column: int, blanks_kept: bool) -> None:
-    pieces = [line[:column], line[column:]]
-    if not blanks_kept:
-        pieces = [piece.rstrip() for piece in pieces]
-    broken = "\n".join(piece for piece in pieces if piece)
-    text = f"step 0: train loss 4.3, val loss 4.3\n{broken}\niter 200: loss 4.1, time 169ms, mfu 3.2%\n"
-    run = the_run(text)
-    assert numbers_and_times(run) == [(100, 0.1686), (200, 0.169)]
-    assert run.iterations.reported_mfu[0] == 0.0321
-    assert run.iterations.loss[0] == 4.2
-    if line == STAMPED and column > 24:
-        assert run.iterations.stamp_s[0] == 1714815000.0
+def test_a_line_broken_at_any_column_is_read() -> None:
+    for line, column, blanks_kept in product([LINE, STAMPED], range(10, 80), [True, False]):
+        pieces = [line[:column], line[column:]]
+        if not blanks_kept:
+            pieces = [piece.rstrip() for piece in pieces]
+        broken = "\n".join(piece for piece in pieces if piece)
+        text = f"step 0: train loss 4.3, val loss 4.3\n{broken}\niter 200: loss 4.1, time 169ms, mfu 3.2%\n"
+        run = the_run(text)
+        assert numbers_and_times(run) == [(100, 0.1686), (200, 0.169)], (line, column, blanks_kept)
+        assert run.iterations.reported_mfu[0] == 0.0321, (line, column, blanks_kept)
+        assert run.iterations.loss[0] == 4.2, (line, column, blanks_kept)
+        if line == STAMPED and column > 24:
+            assert run.iterations.stamp_s[0] == 1714815000.0, (line, column, blanks_kept)
 
 
-@pytest.mark.parametrize("line", [LINE, STAMPED], ids=["plain", "stamped"])
-@pytest.mark.parametrize("width", range(20, 80))
-def test_a_log_wrapped_by_a_narrow_terminal_is_read(line: str, width: int) -> None:
-    lines = [line.replace("100", str(100 + i)) for i in range(9)]
-    text = "\n".join(line[i : i + width] for line in lines for i in range(0, len(line), width))
-    assert numbers_and_times(the_run(text)) == [(100 + i, 0.1686) for i in range(9)]
+def test_a_log_wrapped_by_a_narrow_terminal_is_read() -> None:
+    for line, width in product([LINE, STAMPED], range(20, 80)):
+        lines = [line.replace("100", str(100 + i)) for i in range(9)]
+        text = "\n".join(line[i : i + width] for line in lines for i in range(0, len(line), width))
+        assert numbers_and_times(the_run(text)) == [(100 + i, 0.1686) for i in range(9)], (line, width)
 
 
-@pytest.mark.parametrize("column", range(10, 48))
-def test_an_evaluation_broken_at_any_column_is_read(column: int) -> None:
-    line = "step 100: train loss 2.5123, val loss 2.6123"
-    (evaluation,) = the_run(f"{line[:column]}\n{line[column:]}\n{LINE}\n").evaluations
-    assert (evaluation.at, evaluation.train_loss, evaluation.val_loss) == (100, 2.5123, 2.6123)
+def test_an_evaluation_broken_at_any_column_is_read() -> None:
+    for column in range(10, 48):
+        line = "step 100: train loss 2.5123, val loss 2.6123"
+        (evaluation,) = the_run(f"{line[:column]}\n{line[column:]}\n{LINE}\n").evaluations
+        assert (evaluation.at, evaluation.train_loss, evaluation.val_loss) == (100, 2.5123, 2.6123), column
 
 
 def test_an_iteration_without_its_end_takes_nothing_from_the_next() -> None:
@@ -318,11 +316,11 @@ def test_an_iteration_without_its_end_takes_nothing_from_the_next() -> None:
     assert len(run.checkpoints) == 1
 
 
-@pytest.mark.parametrize("cut", range(1, 140))
-def test_a_log_cut_anywhere_gives_what_it_holds(cut: int) -> None:
-    text = f"iter 0: loss 4.3, time 12000.00ms, mfu -100.00%\nstep 100: train loss 4.2, val loss 4.2\n{LINE}\n"
-    (run,) = read(from_text(text[:-cut])) if cut < 85 else read(from_text(text))
-    assert (0, 12.0) in numbers_and_times(run)
+def test_a_log_cut_anywhere_gives_what_it_holds() -> None:
+    for cut in range(1, 140):
+        text = f"iter 0: loss 4.3, time 12000.00ms, mfu -100.00%\nstep 100: train loss 4.2, val loss 4.2\n{LINE}\n"
+        (run,) = read(from_text(text[:-cut])) if cut < 85 else read(from_text(text))
+        assert (0, 12.0) in numbers_and_times(run), cut
 
 
 # --- excerpts --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +129,9 @@ def _run(
     warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
     fine = doc.Text((sentences.all_fine(run.fine),), priority=doc.EXTRA) if run.fine else doc.Text(())
     applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
-    changes = doc.Bullets(tuple(_changes(run.advice)) if applies else ())
+    advised = run.advice if run.advice is not None and run.advice.advice else None
+    changes = tuple(advice_answer.changes(advised, pressing=True)) if advised is not None else ()
+    nothing = doc.Text((advice_answer.headline(run.advice), *advice_answer.nothing(run.advice)))
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
@@ -146,7 +147,7 @@ def _run(
     parts = sections(
         doc.Section("time", Message("Where the time went"), (spent,)),
         doc.Section("parts", Message("What each part costs"), tuple(_normal(a)), folded=True),
-        doc.Section("changes", Message("What to change"), (changes,)),
+        doc.Section("changes", Message("What to change"), (nothing,) if applies and not changes else (), changes),
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
         doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
@@ -245,16 +246,6 @@ def _first_change(advised: AdviceList | None) -> int | None:
     """The position of the first change that can be made."""
     found = advised.advice if advised is not None else ()
     return next((place for place, advice in enumerate(found) if advice.remedy), None)
-
-
-def _changes(advised: AdviceList | None) -> Iterator[doc.Text]:
-    """A paragraph for each change that pays, or that there is nothing to gain."""
-    if advised is None or not advised.advice:
-        yield doc.Text((advice_answer.headline(advised), *advice_answer.nothing(advised)))
-        return
-    chosen = _first_change(advised)
-    for place, text in enumerate(advice_answer.changes(advised)):
-        yield replace(text, priority=doc.PRESSING) if place == chosen else text
 
 
 def _settings(a: Analysis) -> doc.Table:

@@ -339,8 +339,9 @@ def test_a_plan_has_a_page_of_its_own() -> None:
 
 def test_lines_that_were_not_understood_are_shown_on_request() -> None:
     report = hostile_report()
-    assert "<pre>" in report_body(report, "en", static=False, with_lines=True).html
-    assert "<pre>" not in report_body(report, "en", static=False).html
+    shown = report_body(report, "en", static=False, with_lines=True).html.partition('<section class="part unread">')[2]
+    assert shown.split("<pre>")[1].startswith("4: ")
+    assert 'class="part unread"' not in report_body(report, "en", static=False).html
 
 
 # --- for every reader -------------------------------------------------------------------------------------------

@@ -227,7 +227,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     ranked = [
         finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because
     ]
-    candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
+    said = _SAID_ABOVE | ({"mfu_other_card"} if a.throughput.mfu is not None else set())  # beside the MFU itself
+    candidates = [finding for finding in ranked if finding.code not in said]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
     # Stalls of less than half a per cent of the time are no finding for the first screen.
@@ -237,15 +238,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     priorities = {id(finding): doc.ALWAYS for finding in warnings}
     priorities |= {id(finding): doc.REMARK for finding in others[:1] if finding.severity == NOTICE}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
-    printed = {"printed": a.throughput.reported_mfu}
-    against = Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", printed)
-    texts = []
-    for finding in ranked:
-        other_card = finding.code == "mfu_other_card" and a.throughput.reported_mfu is not None
-        brief = (against,) if other_card else ()  # the line on speed says the rest
-        priority = priorities.get(id(finding))
-        texts.append((finding.code, doc.Text((finding.message,), finding.severity, brief=brief, priority=priority)))
-    return texts
+    texts = ((finding, doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding)))) for finding in ranked)
+    return [(finding.code, text) for finding, text in texts]
 
 
 def _first_change(advised: AdviceList | None) -> int | None:

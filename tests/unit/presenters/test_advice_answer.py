@@ -130,7 +130,7 @@ def test_an_alternative_is_folded_below_the_change_that_it_is_an_alternative_to(
     folded = [inner for part in parts for inner in part.sections]
     assert len(folded) == len(unchosen)
     assert all(inner.folded for inner in folded)
-    assert {inner.heading for inner in folded} == {found.advice[place].what for place in unchosen}
+    assert all(found.advice[place].what in [inner.heading for inner in folded] for place in unchosen)
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
 
 

@@ -177,7 +177,8 @@ def test_the_page_of_600000_iterations_is_below_four_megabytes() -> None:
 @cache
 def many_runs(count: int) -> Report:
     """Of one log; the second is the longest, and the last one crashed."""
-    logs = [a_log(replace(CUT, max_iters=200 if seed == 1 else 100, log_interval=1, seed=seed)) for seed in range(count)]
+    lengths = [200 if seed == 1 else 100 for seed in range(count)]
+    logs = [a_log(replace(CUT, max_iters=n, log_interval=1, seed=seed)) for seed, n in enumerate(lengths)]
     return a_report("".join(logs) + "Traceback (most recent call last):\nRuntimeError: CUDA error\n")
 
 

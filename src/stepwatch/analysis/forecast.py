@@ -123,7 +123,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
             # Only the evaluation of the first iteration was seen: the next come at an unknown, longer interval.
             seen = max(last - int(run.iterations.number[0]), 1)
             likely = end // next((usual for usual in USUAL_INTERVALS if usual > seen), 2 * seen)
-            most = max((end - last) / seen, likely)
+            most = max((end - last) / max(seen, USUAL_INTERVALS[0]), likely)
             left = left + Interval(0.0, likely * costs.eval_s.mid, most * costs.eval_s.high)
         return left, 0, 0.0
     evals = end // interval - last // interval

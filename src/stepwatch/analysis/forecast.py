@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
 
 # Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
-SHORTEST_INTERVAL = 20  # between two evaluations: no public log has a shorter one
+SHORTEST_INTERVAL = 10  # between two evaluations, of the public logs of nanoGPT
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
 
 

@@ -41,6 +41,7 @@ FORMATS: dict[str, Row] = {
     "composer": Row("composer"),
     "mlx-lm": Row("mlx_lm"),
     "keras": Row("keras"),
+    "metric-logger": Row("metric_logger"),
     "tensorboard": Row("tensorboard"),
     "wandb": Row("wandb"),
     "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),

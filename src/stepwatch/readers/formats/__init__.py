@@ -42,6 +42,8 @@ FORMATS: dict[str, Row] = {
     "mlx-lm": Row("mlx_lm"),
     "keras": Row("keras"),
     "metric-logger": Row("metric_logger"),
+    "timm": Row("timm"),
+    "minimind": Row("minimind"),
     "tensorboard": Row("tensorboard"),
     "wandb": Row("wandb"),
     "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),

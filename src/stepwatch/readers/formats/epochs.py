@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.formats.running import at_lines, first_draws
+from stepwatch.readers.formats.running import at_lines, first_draws, median
 from stepwatch.readers.records import INSIDE, Records
 from stepwatch.run import Evaluation, Event, Fact, Floats, Inside, Ints, Run
 
@@ -120,7 +120,10 @@ def tell_epochs(
     for lap in np.flatnonzero(epochs.process).tolist():
         row = int(epochs.begins[lap])
         line = int(epochs.line[row])
-        records.events.append(Fact(line=line, name="process", value=line, header=True))
+        if lap or epochs.done[row] <= median(
+            epochs.covers.astype(np.float64)
+        ):  # a log that begins in mid-epoch shows no start
+            records.events.append(Fact(line=line, name="process", value=line, header=True))
         following = np.flatnonzero(epochs.process[lap + 1 :])
         end = int(epochs.line[epochs.begins[lap + 1 + following[0]]]) if len(following) else np.inf
         own = [fact.value for fact in planned if fact.line < end]

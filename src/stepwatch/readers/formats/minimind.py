@@ -11,7 +11,6 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import EPOCHS, Epochs, tell_epochs
-from stepwatch.readers.formats.running import Laps, lap_times
 from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
@@ -56,38 +55,50 @@ class _Minimind(LineFormat):
         if not len(epochs.rows):
             return
         _, _, _, _, left, older, loss, stamps = table[epochs.rows].T
-        elapsed, doubt = _since_begin(epochs, left, older)
-        laps = Laps(epochs.done, elapsed, doubt, epochs.begins, epochs.done[epochs.begins])
-        tell_epochs(epochs, lap_times(laps, []), np.full(len(left), np.nan), loss, stamps, [], records)
+        times = epochs.differences(_since_begin(epochs, left, older))
+        tell_epochs(epochs, times, np.full(len(left), np.nan), loss, stamps, [], records)
 
 
-def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> tuple[Floats, Floats]:
-    """Seconds since the epoch began at each row, and how far off they may be."""
+def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
+    """Seconds since the epoch began at each row, as evenly as the bounds of all rows allow."""
     to_come = np.repeat(epochs.total, epochs.lengths) - epochs.done
     with np.errstate(divide="ignore", invalid="ignore"):
         least = epochs.done * ((left - older * MINUTE_S) / to_come)  # the older ones subtract two that are rounded down
         most = epochs.done * ((left + MINUTE_S) / to_come)
     least = np.where(to_come > 0, np.maximum(least, 0.0), 0.0)
     most = np.where(to_come > 0, most, np.inf)
-    elapsed, doubt = np.empty(len(left)), np.empty(len(left))
+    elapsed = np.empty(len(left))
     for begin, length in zip(epochs.begins.tolist(), epochs.lengths.tolist(), strict=True):
         rows = slice(begin, begin + length)
         low = np.maximum.accumulate(least[rows])
         high = np.minimum.accumulate(most[rows][::-1])[::-1]
-        known = np.isfinite(high)
-        if not known.any():  # nothing but an epoch's last line
-            elapsed[rows], doubt[rows] = low, 0.0
-            continue
-        done, middle, width = epochs.done[rows], (low + high)[known] / 2, (high - low)[known] / 2
-        # A line through all of them, the exact ones first: as even as the bounds allow. The last rows have none.
-        weight = 1 / np.maximum(width, 1e-6)
-        centre, height = (np.average(values, weights=weight) for values in (done[known], middle))
-        apart = done[known] - centre
-        spread = float((weight * apart**2).sum())
-        slope = float((weight * apart * (middle - height)).sum()) / spread if spread > 0 else height / centre
-        elapsed[rows] = np.clip(height + slope * (done - centre), low, high)
-        doubt[rows] = np.interp(done, done[known], width)
-    return elapsed, doubt
+        elapsed[rows] = _straightest(epochs.done[rows], np.minimum(low, high), high)
+    return elapsed
+
+
+def _straightest(done: Ints, low: Floats, high: Floats) -> Floats:
+    """The way from 0 between the bounds with the fewest bends."""
+    bends = [(0.0, 0.0)]
+    begin = 0
+    while begin < len(done):
+        at, shown = bends[-1]
+        steps = done[begin:] - at
+        least = np.maximum.accumulate((low[begin:] - shown) / steps)
+        most = np.minimum.accumulate((high[begin:] - shown) / steps)
+        blocked = np.flatnonzero(least > most)
+        if not len(blocked):
+            slope = (least[-1] + most[-1]) / 2 if np.isfinite(most[-1]) else least[-1]
+            bends.append((float(done[-1]), shown + slope * float(steps[-1])))
+            break
+        end = int(blocked[0])
+        rises = end == 0 or least[end] > least[end - 1]  # a bound from below turns the way upwards, at one from above
+        slope = most[end] if rises else least[end]
+        touched = (most if rises else least)[: end + 1]
+        last = begin + max(int(np.flatnonzero(touched == slope)[0]), 0)
+        bends.append((float(done[last]), shown + float(slope) * float(done[last] - at)))
+        begin = last + 1
+    places, values = zip(*bends, strict=True)
+    return np.interp(done, places, values)
 
 
 FORMAT = _Minimind(

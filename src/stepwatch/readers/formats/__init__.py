@@ -28,6 +28,7 @@ FORMATS: dict[str, Row] = {
     "nanoswe": Row("nanoswe"),
     "build-nanogpt": Row("build_nanogpt"),
     "modded-nanogpt": Row("modded_nanogpt"),
+    "parameter-golf": Row("parameter_golf"),
     "llm.c": Row("llm_c"),
     "mingpt": Row("mingpt"),
     "hf-trainer": Row("hf_trainer"),

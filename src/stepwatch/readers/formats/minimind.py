@@ -98,7 +98,7 @@ def _straightest(done: Ints, low: Floats, high: Floats) -> Floats:
         bends.append((float(done[last]), shown + float(slope) * float(done[last] - at)))
         begin = last + 1
     places, values = zip(*bends, strict=True)
-    return np.interp(done, places, values)
+    return np.asarray(np.interp(done, places, values))
 
 
 FORMAT = _Minimind(

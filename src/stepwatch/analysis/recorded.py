@@ -163,4 +163,23 @@ def lost_lines(a: Analysis) -> Iterator[Finding]:
         yield Finding("lost_lines", NOTICE, message)
 
 
-RULES: tuple[Rule, ...] = (data_wait, late_steps, device_time, outside_the_phases, lost_lines)
+def parts_of_steps(a: Analysis) -> dict[str, float]:
+    """What the named parts of a normal step take in the mean, the longest first."""
+    found = {name: took[a.phases.normal] for name, took in a.run.parts.items()}
+    known = {name: float(np.nansum(took)) / len(took) for name, took in found.items() if len(took)}
+    return dict(sorted(known.items(), key=lambda each: -each[1]))
+
+
+def step_parts(a: Analysis) -> Iterator[Finding]:
+    parts, normal = parts_of_steps(a), a.run.iterations.time_s[a.phases.normal]
+    shares = {name: took / float(normal.mean()) for name, took in parts.items()}
+    said = [
+        Message("{name:word} {took:time} ({share:pct})", {"name": name, "took": parts[name], "share": share})
+        for name, share in shares.items()
+        if share >= 0.01
+    ]
+    if said:
+        yield Finding("step_parts", INFO, Message("The parts of a step: {parts:said}.", {"parts": said}))
+
+
+RULES: tuple[Rule, ...] = (data_wait, late_steps, step_parts, device_time, outside_the_phases, lost_lines)

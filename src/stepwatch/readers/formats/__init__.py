@@ -31,6 +31,7 @@ FORMATS: dict[str, Row] = {
     "parameter-golf": Row("parameter_golf"),
     "llm.c": Row("llm_c"),
     "mingpt": Row("mingpt"),
+    "verl": Row("verl"),
     "hf-trainer": Row("hf_trainer"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),

@@ -46,6 +46,8 @@ FORMATS: dict[str, Row] = {
     "metric-logger": Row("metric_logger"),
     "timm": Row("timm"),
     "minimind": Row("minimind"),
+    "olmo": Row("olmo"),
+    "fairseq": Row("fairseq"),
     "tensorboard": Row("tensorboard"),
     "wandb": Row("wandb"),
     "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),

@@ -1,7 +1,7 @@
 """fairseq: a line of averages every `log_interval` updates, as text or as JSON, with the seconds since the start.
 
 `ups` has two digits and `train_wall` is whole seconds of the steps alone: the clock in front of the line, or `wall`,
-shows all that an update takes, data and logging too. Validation and saving lie in between and are taken out by their lines.
+shows all that an update takes, data and logging too. Validation and saving lie in between; their lines take them out.
 """
 
 from __future__ import annotations

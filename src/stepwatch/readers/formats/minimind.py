@@ -1,4 +1,4 @@
-"""minimind: a countdown in whole minutes, of which the time since the epoch began can be told.
+"""minimind: a countdown in whole minutes, from which the time since the epoch began follows.
 
 `epoch_time` is what is left of the epoch: the mean of its steps so far by those to come, in minutes, rounded down.
 Each line so bounds the time since the epoch began, and that time only grows: a line whose minutes have just fallen, or
@@ -106,7 +106,7 @@ FORMAT = _Minimind(
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=frozenset({CHECKPOINT}),
     about=Message(
-        "The countdown of the epoch in whole minutes, taken apart: only the mean of many steps can be told. Steps are "
+        "The countdown of the epoch in whole minutes, taken apart: only the mean of many steps is known. Steps are "
         "micro-batches. Checkpoints are included, and no line shows them."
     ),
     example="""\

@@ -106,8 +106,8 @@ FORMAT = _Olmo(
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
     about=Message(
-        "The clock in front of the lines, from step to step; without a clock, batches per second, which are the mean of "
-        "a window. Evaluations and saves are taken out by their own lines."
+        "The clock in front of the lines, from step to step; without a clock, the batches per second, a mean over a "
+        "window. Evaluations and saves are taken out by their own lines."
     ),
     example="""\
 2025-12-12 11:05:05.850\thost:0\tolmo.train:979\tINFO\t[step=2/15000,epoch=0]

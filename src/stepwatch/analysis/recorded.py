@@ -73,8 +73,9 @@ def data_share(a: Analysis) -> float | None:
     if a.run.inside is None:
         return None
     rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
-    total = float(a.run.iterations.time_s[rows].sum())
-    return float(a.run.inside.data_s[rows].sum()) / total if total > 0 else None
+    covers = a.phases.covers[rows]
+    total = float((a.run.iterations.time_s[rows] * covers).sum())
+    return float((a.run.inside.data_s[rows] * covers).sum()) / total if total > 0 else None
 
 
 def data_wait(a: Analysis) -> Iterator[Finding]:
@@ -82,8 +83,9 @@ def data_wait(a: Analysis) -> Iterator[Finding]:
     if a.run.inside is None or share is None:
         return
     rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
-    each = float(a.run.inside.data_s[rows].mean())
-    facts = {"share": share, "lost": each * int(rows.sum()) * a.run.logged / len(rows), "each": each}
+    covers = a.phases.covers[rows]
+    each = float((a.run.inside.data_s[rows] * covers).sum() / covers.sum())
+    facts = {"share": share, "lost": each * int(rows.sum()) * a.goodput.iterations / len(rows), "each": each}
     severity = WARNING if share >= 0.20 else NOTICE if share >= 0.05 else INFO
     text = Message("The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would recover most of it.", facts)
     if severity == INFO:

@@ -30,6 +30,8 @@ FORMATS: dict[str, Row] = {
     "modded-nanogpt": Row("modded_nanogpt"),
     "llm.c": Row("llm_c"),
     "mingpt": Row("mingpt"),
+    "detectron2": Row("detectron2"),
+    "detectron2-json": Row("detectron2_metrics"),
     "hf-trainer": Row("hf_trainer"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),

@@ -32,6 +32,8 @@ FORMATS: dict[str, Row] = {
     "mingpt": Row("mingpt"),
     "detectron2": Row("detectron2"),
     "detectron2-json": Row("detectron2_metrics"),
+    "mmengine": Row("mmengine"),
+    "mmengine-json": Row("mmengine_json"),
     "hf-trainer": Row("hf_trainer"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.json_rows import first_of_each
+from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
 from stepwatch.readers.reader import NOTHING
@@ -93,6 +93,8 @@ class _Detectron2(LineFormat):
             if begin and not headed:  # it went on from a checkpoint, and began one interval before its first line
                 records.events.append(Fact(int(line[begin]), "process", begin, header=True))
                 start = number[begin] - apart
+            if end == begin + 1:
+                records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
             later = np.concatenate((begins[:, 0], line[end : end + 1], [np.inf]))
             over = float(later[later > line[end - 1]].min())
             ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over), 1]

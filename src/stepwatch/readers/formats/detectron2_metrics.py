@@ -13,16 +13,26 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.json_rows import drop_copies, objects
+from stepwatch.readers.formats.json_rows import drop_copies, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.shape import alike
 from stepwatch.run import Evaluation, Fact, Timing, Traits
 
+_OBJECT = Line(
+    r'\{"', '"iteration": {number}', '"time": {time_s}', '"data_time": {data_s:decimal}', '"total_loss": {loss:decimal}',
+    '"eta_seconds": {eta_s:decimal}', needs=("time_s",),
+)  # fmt: skip
+_FIELDS = {"number", "time_s", "data_s", "loss", "eta_s"}
 _KEYS = ("iteration", "time", "data_time", "total_loss", "eta_seconds")
 _SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000}\}\s*$')
 _TIMED = Pattern(rb'"(?:data_time|eta_seconds|time)": ')
 _RESULTS = (b"/AP", b'"AP', b"mIoU", b"/PQ")  # of its evaluators: boxes and masks, semantic and panoptic segmentation
+_EVERY = 20  # iterations between two objects, and those of a median
+_LEFT = "left"
 _WHOLE = 1e-6  # how far a count may be from a whole number by rounding
 
 
@@ -33,7 +43,18 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    for line, letters, numbers in objects(text, first_line, _KEYS):
+    """Nearly all objects are of one shape, and are read together; those with results, and odd ones, one by one."""
+    block = Block.of(text)
+    results = block.holding(block.filled, _RESULTS)
+    left = block.without(block.filled, results)
+    for _, lines, found in alike(block, left, (_OBJECT,), prefixes=False):
+        if set(found) == _FIELDS and bool(((found["time_s"] > 0) & (found["time_s"] <= LONGEST_TIME_S)).all()):
+            number, time = found["number"].astype(np.int64) + 1, found["time_s"]
+            records.add_rows(number=number, time_s=time, loss=found["loss"], line=lines + first_line)
+            records.keep(INSIDE, lines + first_line, np.minimum(found["data_s"], time), np.full(len(lines), np.nan))
+            records.keep(_LEFT, lines + first_line, found["eta_s"])
+            left = block.without(left, lines)
+    for line, letters, numbers in objects(block, np.union1d(left, results), first_line, _KEYS):
         iteration, time = numbers.get("iteration", math.nan), numbers.get("time", math.nan)
         if not iteration >= 0:
             continue
@@ -43,7 +64,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             loss = math.inf if "total_loss" in numbers and not math.isfinite(loss) else loss
             records.add_row(number=iteration + 1, time_s=time, loss=loss, line=line)
             records.keep_row(INSIDE, line, min(numbers.get("data_time", math.nan), time), math.nan)
-            records.keep_row("left", line, numbers.get("eta_seconds", math.nan))
+            records.keep_row(_LEFT, line, numbers.get("eta_seconds", math.nan))
         if any(result in letters for result in _RESULTS) or not (timed or "total_loss" in numbers):
             records.unplaced.append(Evaluation(line=line, at=int(iteration) + timed))
     records.flush_rows()
@@ -52,9 +73,12 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 def finish(first_line: int, records: Records) -> None:
     drop_copies(records)
     rows = records.iterations()
-    left = records.take_table("left", 2)
+    left = records.take_table(_LEFT, 2)
     fell = np.flatnonzero(np.diff(rows.number) <= 0) + 1
     records.events += [Fact(int(rows.line[row]), "process", row, header=True) for row in fell.tolist()]
+    for row in np.flatnonzero(np.diff([0, *fell, len(rows)]) == 1).tolist():
+        first = int([0, *fell][row])
+        records.events.append(lone_row(rows.line[first], rows.number[first], _EVERY))
     for row in {0, *fell.tolist(), len(rows) - 1} if len(rows) else ():
         eta = left[left[:, 0] == rows.line[row], 1]
         ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) and np.isfinite(eta[0]) else 0.5

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Block
-from stepwatch.run import Floats, Ints
+from stepwatch.run import Fact, Floats, Ints
 
 
 class Object(NamedTuple):
@@ -22,11 +22,10 @@ class Object(NamedTuple):
     """What is written as no number, or as none that anything can be, is nan."""
 
 
-def objects(text: bytes, first_line: int, keys: Sequence[str]) -> Iterator[Object]:
-    """The objects on lines of their own, with the numbers that stand under these keys."""
-    block = Block.of(text)
+def objects(block: Block, lines: Ints, first_line: int, keys: Sequence[str]) -> Iterator[Object]:
+    """Those of the lines that are objects, with the numbers that stand under these keys."""
     marks = [(key, f'"{key}":'.encode()) for key in keys]
-    for index in block.filled.tolist():
+    for index in lines.tolist():
         line = block.line(index).strip()
         if line.startswith(b"{") and line.endswith(b"}"):
             numbers = {}
@@ -64,3 +63,9 @@ def drop_copies(records: Records) -> None:
     new = first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)
     if not new.all():
         records.replace_rows(rows.take(new))
+
+
+def lone_row(line: float, number: float, covers: float) -> Fact:
+    """What the only row of a process is about, which no distance to another shows: all so far, or its last few."""
+    whole = covers >= number
+    return Fact(int(line), "mean_of_run" if whole else "log_interval", 1 if whole else max(int(covers), 1))

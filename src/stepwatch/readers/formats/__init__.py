@@ -34,6 +34,8 @@ FORMATS: dict[str, Row] = {
     "detectron2-json": Row("detectron2_metrics"),
     "mmengine": Row("mmengine"),
     "mmengine-json": Row("mmengine_json"),
+    "ultralytics": Row("ultralytics"),
+    "ultralytics-csv": Row("ultralytics_csv"),
     "hf-trainer": Row("hf_trainer"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),

@@ -121,7 +121,7 @@ _ENDINGS = {
     FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:quote}”"),
     FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:quote}”"),
     FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.NCCL: Message("The ranks lost each other after iteration {last:n}: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost contact after iteration {last:n}: “{quote:quote}”"),
     FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:quote}”"),
     FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed after iteration {last:n}; its traceback begins in line {line:n}."),
@@ -130,21 +130,23 @@ _ENDINGS_BEFORE = {
     FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:quote}”"),
     FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:quote}”"),
     FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:quote}”"),
-    FaultKind.NCCL: Message("The ranks lost each other before the first iteration: “{quote:quote}”"),
+    FaultKind.NCCL: Message("The ranks lost contact before the first iteration: “{quote:quote}”"),
     FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:quote}”"),
     FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:quote}”"),
     FaultKind.TRACEBACK: Message("The run crashed before its first iteration; its traceback begins in line {line:n}."),
 }
 _REMEDIES = {
-    FaultKind.DISK_FULL: Message("Free space where the checkpoints are written."),
+    FaultKind.DISK_FULL: Message("Free up disk space where the checkpoints are written."),
     FaultKind.CUDA: Message(
-        "If it comes again, run with CUDA_LAUNCH_BLOCKING=1: the traceback then names the call that failed."
+        "If it happens again, run with CUDA_LAUNCH_BLOCKING=1: the traceback then names the call that failed."
     ),
     FaultKind.NCCL: Message(
-        "Look for the rank that failed first: the others only lost it. NCCL_DEBUG=INFO shows more."
+        "Look for the rank that failed first: the others only lost contact with it. NCCL_DEBUG=INFO shows more."
     ),
-    FaultKind.KILLED: Message("See who ended it: a time limit, the host's memory (dmesg says so), or another user."),
-    FaultKind.ERROR: Message("The lines above it in the log name the place in the code."),
+    FaultKind.KILLED: Message(
+        "Find out what ended it: a time limit, too little host memory (see dmesg), or another user."
+    ),
+    FaultKind.ERROR: Message("The lines above it in the log show where in the code it failed."),
     FaultKind.TRACEBACK: Message("The last line of the traceback says what went wrong."),
 }
 
@@ -212,7 +214,7 @@ def _stopped(case: Case) -> Iterator[Verdict]:
     elif silent_s is not None and planned:
         facts["silent"] = silent_s
         text = Message(
-            "The log ends at iteration {last:n} of {end:n} without a reason, and nothing was written for {silent:time}."
+            "The log ends at iteration {last:n} of {end:n} without giving a reason, and nothing has been written for {silent:time}."
         )
     elif case.ended and planned:
         text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
@@ -362,7 +364,7 @@ def _slowing(case: Case) -> Iterator[Verdict]:
     elif a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift, "step": a.costs.step_s.mid}
         text = Message(
-            "The run becomes slower little by little: the iterations are {change:pct} longer in the last fifth than in the first.",
+            "The run is gradually slowing down: iterations are {change:pct} longer in the last fifth than in the first.",
             facts,
         )
         yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("drift")), advice)

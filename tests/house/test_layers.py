@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
         "watch",
     },
-    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "verdict", "watch"},
+    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
     "cli": {"answers", "gpus", "i18n", "options", "presenters", "settings", "trainer", "watch", "web"},
 }
 FACADE = {"__init__", "__main__"}

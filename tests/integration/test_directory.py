@@ -32,7 +32,7 @@ def run(*arguments: str) -> Result:
 def test_a_directory_is_shown_as_a_table_of_its_runs(runs: str) -> None:
     done = run("explain", runs)
     assert done.exit_code == 0
-    assert "2 runs were found." in done.stdout
+    assert "2 runs were found, 2 with problems." in done.stdout
     assert "deep/slow.log" in done.stdout
     assert "fast.log" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
@@ -89,9 +89,9 @@ def test_a_run_that_crashed_at_once_is_a_row_among_the_others(runs: str) -> None
     Path(runs, "crashed.log").write_text(CRASH)
     done = run("explain", runs)
     assert done.exit_code == 0
-    (row,) = [line for line in done.stdout.splitlines() if "crashed.log" in line]
-    number = row.split()[0]
-    assert "rashed" in row
+    rows = [line for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+    number, name, *badge = rows[1].split()  # the worst comes first; above it is the headline
+    assert (name, badge[:2]) == ("crashed.log", ["✖", "Crashed"])
     alone = run("explain", runs, "--run", number)
     assert alone.exit_code == 0
     assert "ran out of GPU memory before its first iteration" in " ".join(alone.stdout.split())

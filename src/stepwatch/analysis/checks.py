@@ -23,13 +23,13 @@ def passed(a: Analysis) -> Iterator[Message]:
     rows, parts = int(a.phases.normal.sum()), a.goodput.parts_s
     single = a.run.timing not in (Timing.SPANS_LOG_INTERVAL, Timing.SPANS_RUN)
     if codes & {"speed_is_normal", "faster_than_expected"}:
-        yield Message("the speed for this card")
+        yield Message("good speed for this card")
     if rows >= LEAST_SPREAD_ROWS and not codes & {"uneven_steps", "regime_change", "drift", "schedule"}:
-        yield Message("the pace, which is even")
+        yield Message("even pace")
     if rows >= LEAST_SPREAD_ROWS and single and not codes & {"stall", "sleep", "periodic_slowness", "late_data"}:
         yield Message("no stalls")
     between = parts["eval"] + parts["checkpoint"]
     if a.evaluations_done and 0 < between < SMALL_SHARE * (between + parts["step"]):
-        yield Message("evaluations and checkpoints, which take little")
+        yield Message("little time in evaluations and checkpoints")
     if np.isfinite(a.run.iterations.loss).any() and "loss_nan" not in codes:
-        yield Message("the loss, which is a number throughout")
+        yield Message("finite loss throughout")

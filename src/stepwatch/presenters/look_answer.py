@@ -83,7 +83,7 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
         else "slow" if look.slow
         else "running"
     )  # fmt: skip
-    left_text = _left(look) if grave is None else None
+    left_text = _left(look)
     return {
         "name": clean(look.name),
         "state": state,

@@ -86,7 +86,8 @@ def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], 
 
 def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Plot:
     said, description = say(title, language), " ".join(say(message, language) for message in about)
-    rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in table.rows)
+    plain = ([cell for cell in row if isinstance(cell, tuple)] for row in table.rows)  # no chart has badges
+    rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in plain)
     head = tuple(say(cell, language) for cell in table.head)
     return Plot(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
 

@@ -71,7 +71,7 @@ def nothing_found(source: Source) -> NoIterations:
         facts = {"line": fault.line + 1, "quote": fault.text}
         return NoIterations(
             Message("no iteration found; line {line:n} says why the run ended: “{quote:quote}”", facts),
-            Message("the lines above it in the log name the place in the code"),
+            Message("the lines above it in the log show where in the code it failed"),
         )
     if nearness(nearest) < 2:
         return NoIterations(Message("no iteration found in the log"), remedy)

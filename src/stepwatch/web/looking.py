@@ -24,7 +24,6 @@ class _Watched:
     known: Known
     live: Live
     begun: bool = False
-    """Of the run, as the last report had it."""
 
 
 def look_at(asked: Asked) -> Reply:

@@ -26,7 +26,7 @@ from stepwatch.presenters import View, document_of, render
 from stepwatch.presenters import html as page
 from stepwatch.presenters.document import Bullets, Document, Headline, Section, Text
 from stepwatch.presenters.html import Body, body_of
-from stepwatch.presenters.run_answer import MOST_CHARTED_RUNS
+from stepwatch.presenters.run_answer import MOST_OPEN_RUNS
 from stepwatch.presenters.screen import held
 from stepwatch.readers import read
 from stepwatch.report import PlanReport, Report, RunReport
@@ -174,16 +174,51 @@ def test_the_page_of_600000_iterations_is_below_four_megabytes() -> None:
     assert len(whole_page(a_report(a_log(long)), "en").encode()) < 4 * MIB
 
 
-def test_of_many_runs_the_longest_are_written_out_and_a_few_of_them_drawn() -> None:
+@cache
+def many_runs(count: int) -> Report:
+    """Of one log; the second is the longest, and the last one crashed."""
+    lengths = [200 if seed == 1 else 100 for seed in range(count)]
+    logs = [a_log(replace(CUT, max_iters=n, log_interval=1, seed=seed)) for seed, n in enumerate(lengths)]
+    return a_report("".join(logs) + "Traceback (most recent call last):\nRuntimeError: CUDA error\n")
+
+
+def test_of_many_runs_none_is_left_out_and_the_worst_and_the_longest_are_open_and_drawn() -> None:
     """On purpose without the drawings for paper, which take longest."""
-    seeds = range(page.MOST_SECTIONS_ALIKE + 3)
-    report = a_report("".join(a_log(replace(CUT, max_iters=100, log_interval=1, seed=seed)) for seed in seeds))
+    report = many_runs(23)
     body = report_body(report, "en", static=False)
     found = Seen(body.html)
-    assert len(report.analyses) == page.MOST_SECTIONS_ALIKE + 3
-    assert len(found.all("section", class_="run")) == page.MOST_SECTIONS_ALIKE
-    assert "and 3 more" in found.text
-    assert len([name for name in body.specs if name.startswith("times-")]) == MOST_CHARTED_RUNS
+    assert len(report.analyses) == len(found.all("section", class_="run")) == 23
+    assert [name for name in body.specs if name.startswith("times-")] == ["times-23", "times-2"]
+    folded = re.findall(r"<section class=\"run\" id=\"en-run-(\d+)\" tabindex=\"-1\">\s*<details>", body.html)
+    assert sorted(map(int, folded)) == [1, *range(3, 23)]
+    assert "<h3>Every iteration</h3>" not in body.html.split('id="en-run-1"')[1].split('class="run"')[0]
+
+
+def test_a_few_runs_are_all_open_and_drawn() -> None:
+    body = report_body(many_runs(MOST_OPEN_RUNS), "en", static=False)
+    assert len([name for name in body.specs if name.startswith("times-")]) == MOST_OPEN_RUNS
+    assert not re.search(r"<section class=\"run\"[^>]*>\s*<details>", body.html)
+
+
+def test_the_page_of_a_hundred_runs_is_below_seven_megabytes() -> None:
+    report = many_runs(100)
+    text = whole_page(report, "en")
+    assert len(text.encode()) < 7 * MIB
+    assert len(Seen(text).all("section", class_="run")) == 100 * len(LANGUAGES)
+
+
+def test_each_row_of_an_overview_leads_to_its_run_and_can_be_sorted() -> None:
+    body = report_body(many_runs(5), "en", static=False)
+    found = Seen(body.html)
+    links = [item["href"] for item in found.all("a", class_="to")]
+    assert links[0] == "#en-run-5"
+    assert sorted(links) == sorted(f"#{item['id']}" for item in found.all("section", class_="run"))
+    heads = [item for item in found.all("th") if "aria-sort" in item]
+    assert [item["aria-sort"] for item in heads] == ["descending"]
+    assert len(found.all("button", class_="sort")) == 5  # one for each column
+    keys = re.findall(r'<td class="number" data-key="(\d+)"><a class="to"', body.html)
+    assert keys[0] == "5"
+    assert sorted(keys) == list("12345")
 
 
 # --- nothing from outside becomes markup ------------------------------------------------------------------------
@@ -305,8 +340,9 @@ def test_a_plan_has_a_page_of_its_own() -> None:
 
 def test_lines_that_were_not_understood_are_shown_on_request() -> None:
     report = hostile_report()
-    assert "<pre>" in report_body(report, "en", static=False, with_lines=True).html
-    assert "<pre>" not in report_body(report, "en", static=False).html
+    shown = report_body(report, "en", static=False, with_lines=True).html.partition('<section class="part unread">')[2]
+    assert shown.split("<pre>")[1].startswith("4: ")
+    assert 'class="part unread"' not in report_body(report, "en", static=False).html
 
 
 # --- for every reader -------------------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def test_several_runs_are_listed_and_the_longest_is_explained() -> None:
     report = a_report(a_log(short) + a_log(long))
     assert len(report.analyses) == 2
     text = on_terminal(report)
-    assert "The input holds 2 runs." in text
+    assert text.startswith("2 runs were found, 1 with a problem.\nThe worst is run 1:")
     assert "Below: run 2, the longest." in text
     assert text.rstrip().endswith("stepwatch explain train.log --run 1")
     note = as_note(report)

@@ -52,8 +52,12 @@ def tables(document: doc.Document) -> list[doc.Table]:
 
 
 def words_in(table: doc.Table, language: str) -> set[str]:
-    cells = [(head,) for head in table.head] + [cell for row in table.rows for cell in row]
-    return {word for cell in cells for message in cell for word in say(message, language).split()}
+    cells = [cell for row in table.rows for cell in row]
+    badges = [cell for cell in cells if isinstance(cell, doc.Badge)]
+    messages = [*table.head, *(badge.word for badge in badges)]
+    messages += [message for cell in cells if isinstance(cell, tuple) for message in cell]
+    signs = {badge.sign for badge in badges}
+    return signs | {word for message in messages for word in say(message, language).split()}
 
 
 @pytest.mark.parametrize("width", WIDTHS)

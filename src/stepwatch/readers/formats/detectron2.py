@@ -53,7 +53,7 @@ class _Detectron2(LineFormat):
         total = _TOTAL.find(rest)
         if total is not None:
             values = total.values()
-            records.keep_row(_TOTALS, number, clock - values["clock_s"] - values.get("days", 0.0) * DAY_S)
+            records.keep_row(_TOTALS, number, clock, values["clock_s"] + values.get("days", 0.0) * DAY_S)
             return True
         if saved is not None:
             if "model_final" in rest:
@@ -72,7 +72,7 @@ class _Detectron2(LineFormat):
     def finish(self, first_line: int, records: Records) -> None:
         line, number, mean, data, loss, stamp = records.take_table(_MEANS, 6).T
         begins, evaluated, totals = (
-            records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 2))
+            records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 3))
         )
         finals = records.take_table(_FINALS, 1)[:, 0]
         known = np.isfinite(number) & (mean > 0)
@@ -97,13 +97,15 @@ class _Detectron2(LineFormat):
                 records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
             later = np.concatenate((begins[:, 0], line[end : end + 1], [np.inf]))
             over = float(later[later > line[end - 1]].min())
-            ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over), 1]
+            ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
             if len(ended) and (np.isfinite(start) or number[begin] <= apart):  # an excerpt begins later
-                began = ended[0]
+                began = ended[0, 1] - ended[0, 2]
+                records.events.append(Fact(int(line[end - 1]), "told_s", float(ended[0, 2])))
             times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
             if ((finals > line[begin]) & (finals < over)).any():  # written at the last iteration, before its line
                 records.events.append(Fact(int(line[end - 1]), "max_iters", int(number[end - 1])))
-            _add_evaluations(records, evaluated, line[rows], number[rows], over)
+            total = float(ended[0, 0]) if len(ended) else np.inf
+            _add_evaluations(records, evaluated, line[rows], number[rows], total, over)
         records.add_rows(
             number=number.astype(np.int64), time_s=times, loss=loss, stamp_s=stamp, line=line.astype(np.int64)
         )
@@ -119,8 +121,13 @@ def _times(done: Floats, mean: Floats, elapsed: Floats) -> Floats:
     return np.where(times > 0, times, mean)
 
 
-def _add_evaluations(records: Records, table: np.ndarray, line: Floats, number: Floats, over: float) -> None:
-    """One between two lines, whatever data it is of: it belongs to the next line, and ends with its results."""
+def _add_evaluations(
+    records: Records, table: np.ndarray, line: Floats, number: Floats, total: float, over: float
+) -> None:
+    """One between two lines, whatever data it is of: it belongs to the next line, and ends with its results.
+
+    Behind the total it belongs to none: detectron2 itself counts it as one iteration more.
+    """
     for row in range(len(line)):
         begin, end = line[row], line[row + 1] if row + 1 < len(line) else over
         lines = table[(table[:, 0] > begin) & (table[:, 0] < end)]
@@ -128,7 +135,7 @@ def _add_evaluations(records: Records, table: np.ndarray, line: Floats, number: 
         if len(starts):
             ends = lines[(lines[:, 1] == 1) & (lines[:, 0] > starts[0, 0]), 2]
             took = float(ends[-1] - starts[0, 2]) if len(ends) and ends[-1] >= starts[0, 2] else None
-            at = int(number[min(row + 1, len(number) - 1)])
+            at = int(number[min(row + 1, len(number) - 1)]) + bool(starts[0, 0] > total)
             records.events.append(Evaluation(line=int(starts[0, 0]), at=at, took_s=took))
 
 

@@ -85,8 +85,8 @@ READER = Reader(
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=BOTH,
     about=Message(
-        "results.csv of YOLO: a row is an epoch with its validation and the checkpoint before it, and an iteration here "
-        "is such an epoch, for the file does not show its batches. Files of YOLOv5 have no times."
+        "results.csv of YOLO: a row is an epoch with its validation and the checkpoint before it. What is called an "
+        "iteration is such an epoch: the file does not show its batches. Files of YOLOv5 have no times."
     ),
     example="""\
 epoch,time,train/box_loss,train/cls_loss,metrics/mAP50(B),val/box_loss,val/cls_loss,lr/pg0

@@ -76,6 +76,16 @@ def test_a_printed_total_moves_the_start() -> None:
     assert analyse(the_run(text)).goodput.wall_s == pytest.approx(200, abs=1)
 
 
+def test_the_evaluation_behind_the_total_is_not_of_the_run() -> None:
+    text = log([1.0] * STEPS)
+    text += f"{clock(200)} d2.engine.hooks]: Total training time: 0:03:20 (0:00:00 on hooks)\n"
+    text += f"{clock(201)} d2.evaluation.evaluator]: Start inference on 50 batches\n"
+    text += f"{clock(901)} d2.evaluation.evaluator]: Total inference time: 0:11:39.50 (0.19 s)\n"
+    run = the_run(text)
+    assert [event.took_s for event in run.evaluations] == [700.0]
+    assert analyse(run).goodput.wall_s == pytest.approx(200, abs=1)
+
+
 def test_evaluations_and_saves_are_events_with_their_cost() -> None:
     run = the_run(log([1.0] * STEPS, evaluate=100))
     assert [(event.at, event.took_s) for event in run.evaluations] == [(100, 10.0), (200, 10.0)]

@@ -61,6 +61,8 @@ class Traits:
     """Where times are means: of one log interval each, whatever lines were left out of the log."""
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
+    counts_epochs: bool = False
+    """A number is that of an epoch: the log does not show its batches."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
     batch_size: str = ""
     """What the trainer calls the sequences that a card takes at a time."""
@@ -233,6 +235,8 @@ class Run:
     """The record was ended by the program itself."""
     ended_by_plan: bool = False
     """The trainer says that it ends before its last iteration, at a limit of time for example."""
+    told_s: float | None = None
+    """What the run took, as the trainer itself says at its end."""
     lost_lines: int = 0
     """Lines of the record that could not be written."""
     written_s: float | None = None

@@ -12,7 +12,7 @@ from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
 from stepwatch.analysis.outside import with_outside
-from stepwatch.analysis.phases import Phase, Phases, find_phases
+from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
@@ -59,7 +59,9 @@ class Analysis:
         if "eval" not in self.run.holds:
             return len(self.run.evaluations)
         logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
-        return logged + len(phases.unlogged_evals) + (phases.trailing is not None) + phases.first_evaluates
+        done = logged + len(phases.unlogged_evals) + (phases.trailing is not None) + phases.first_evaluates
+        # Where each mean has one in it, none of them is told apart.
+        return done or (len(self.run.evaluations) if self.run.timing in AVERAGES else 0)
 
     @property
     def checkpoints_done(self) -> int:

@@ -386,6 +386,12 @@ def impossible_mfu(a: Analysis) -> Iterator[Finding]:
         yield Finding("impossible_mfu", WARNING, text)
 
 
+def epochs_for_iterations(a: Analysis) -> Iterator[Finding]:
+    if a.run.traits.counts_epochs:
+        text = Message("This log has one line per epoch and does not show its batches: what is called an iteration here is a whole epoch, with its validation and its checkpoint.")
+        yield Finding("epochs", NOTICE, text)
+
+
 def outside_the_time(a: Analysis) -> Iterator[Finding]:
     """What the printed times leave out, where nothing else shows it."""
     unseen = [
@@ -558,6 +564,6 @@ def only_begun(a: Analysis) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, uneven_steps, drift,
     warm_up, ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
-    few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu, impossible_figures, loss_nan,
-    ended_early, averaged_times, lines_without_time,
+    epochs_for_iterations, few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu,
+    impossible_figures, loss_nan, ended_early, averaged_times, lines_without_time,
 )  # fmt: skip

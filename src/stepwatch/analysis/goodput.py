@@ -84,6 +84,9 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     clock = clock_wall_s(run, int(phases.covers[0]))
     if clock is not None:
         clock += unclocked_s(run, phases, costs)
+    elif run.told_s is not None and run.told_s > wall:  # all that lies between the parts, which nothing else shows
+        clock = run.told_s
+    if clock is not None:
         ends = run.iterations.stamp_s[[0, -1]]
         resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0
         if clock - wall > resolution_s or wall <= 0:

@@ -104,9 +104,11 @@ def unclocked_s(run: Run, phases: Phases, costs: Costs) -> float:
 
 
 def _outside(run: Run, costs: Costs) -> Iterator[tuple[str, _Events, Interval]]:
-    """The events that no printed time includes, and what one costs."""
+    """The events that no printed time includes, and what one costs; what follows a printed total is not of the run."""
+    last = int(run.iterations.number[-1])
+    evaluations = [event for event in run.evaluations if run.told_s is None or event.at <= last]
     if "eval" not in run.holds and costs.eval_s is not None:
-        yield "eval", run.evaluations, costs.eval_s
+        yield "eval", evaluations, costs.eval_s
     if "checkpoint" not in run.holds and costs.checkpoint_s is not None:
         yield "checkpoint", run.checkpoints, costs.checkpoint_s
 

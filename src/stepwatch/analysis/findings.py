@@ -513,6 +513,8 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
+        if a.run.evaluations and not a.shows_parts:
+            text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")

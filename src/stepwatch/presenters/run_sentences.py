@@ -175,7 +175,7 @@ def figures(run: RunReport) -> Iterator[Figure]:
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
     elif t.achieved_flops is not None and math.isfinite(t.achieved_flops):
         yield Figure(Message("Speed"), Message("{achieved:tflops}", {"achieved": t.achieved_flops}))
-    if step_known(a) and a.goodput.wall_s > 0:
+    if step_known(a) and a.goodput.wall_s > 0 and a.shows_parts:
         share = {"share": 1 - share_of(a, "step")}
         yield Figure(
             Message("Overhead"), Message("{share:pct}", share), Message("of the time is not spent on training steps")

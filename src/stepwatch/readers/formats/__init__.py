@@ -31,6 +31,7 @@ FORMATS: dict[str, Row] = {
     "llm.c": Row("llm_c"),
     "mingpt": Row("mingpt"),
     "hf-trainer": Row("hf_trainer"),
+    "hf-notebook": Row("hf_notebook"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),
     "lightning": Row("lightning"),

@@ -226,6 +226,13 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
     return True
 
 
+UNSLOTH = (  # its banner; older versions have some of the figures on other lines
+    Line("{any}Num examples = {count} | Num Epochs = {epochs}[ | Total steps = {max_iters}]", header=True),
+    Line("{any}Batch size per device = {batch_size} | Gradient <a;A>ccumulation steps = {micro_steps}"),
+    Line(r"{any}Total batch size[ ({word} x {word} x {word})] = {whole_batch}[ | Total steps = {max_iters}]"),
+    Line("{any}Trainable parameters = {trainable_params} of {n_params}"),
+)
+
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
@@ -258,6 +265,7 @@ FORMAT = TrainerFormat(
         Line("{any}model_parameter_info: {any}{n_params:amount} Params"),
         Line("{any}rank: {int}, local_rank: {int}, world_size: {world_size}"),
         Line("torch_dtype=torch.{dtype}"),
+        *UNSLOTH,
     ),
     own=(Line("{any}eval_"), Line("{any}train_runtime"), Line("{any}current_steps")),
 )

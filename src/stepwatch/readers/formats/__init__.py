@@ -44,6 +44,9 @@ FORMATS: dict[str, Row] = {
     "keras": Row("keras"),
     "tensorboard": Row("tensorboard"),
     "wandb": Row("wandb"),
+    "wandb-file": Row("wandb_file"),
+    "trackio": Row("trackio"),
+    "mlflow": Row("mlflow"),
     "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),
 }
 

@@ -31,7 +31,8 @@ _ROW = Pattern(
     rb"(?m)^(?P<place>\d{1,12}(?:\.\d{1,6})?)\t(?P<loss>[^\t\n]{1,20})(?:\t(?P<next>[^\t\n]{1,20}))?[^\n]*\n?"
 )
 _ENDED = Pattern(
-    rb"(?m)(?:TrainOutput\(global_step=(?P<step>\d{1,12}),[^\n]{0,200}?)?'train_runtime': (?P<runtime>\d{1,9}(?:\.\d*)?)"
+    rb"(?m)(?:TrainOutput\(global_step=(?P<step>\d{1,12}),[^\n]{0,200}?)?"
+    rb"'train_runtime': (?P<runtime>\d{1,9}(?:\.\d{1,9})?)"
     rb"|^(?P<used>\d{1,9}\.\d{1,9}) seconds used for training\."  # unsloth's notebooks
 )
 

@@ -225,6 +225,8 @@ class Run:
     """Compilation that was timed by itself."""
     inside: Inside | None = None
     rank: int | None = None
+    bar_alone: bool = False
+    """Nothing but a progress bar shows that this is a training."""
     first_covers: int | None = None
     """Iterations that the first time is about, where times are means and the log shows that its process began."""
     ranks: tuple[Rank, ...] = ()

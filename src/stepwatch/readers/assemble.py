@@ -225,6 +225,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         flops_per_token=_float(named.get("flops_per_token")),
         mfu_peak_flops=_float(named.get("mfu_peak_flops")),
         compile_s=_float(named.get("compile_s")),
+        bar_alone="bar_alone" in named,
         first_covers=int(named["first_covers"]) if "first_covers" in named else None,
         has_header=any(fact.header for fact in facts),
         resumed="resume" in named or named.get("init_from") == "resume",

@@ -32,6 +32,7 @@ FORMATS: dict[str, Row] = {
     "mingpt": Row("mingpt"),
     "hf-trainer": Row("hf_trainer"),
     "hf-notebook": Row("hf_notebook"),
+    "tqdm-loop": Row("tqdm_loop"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),
     "lightning": Row("lightning"),

@@ -289,6 +289,9 @@ class TrainerRows:
 
     def _tell_facts(self, process: _Process, clock: Clock, several: bool) -> None:
         events, line = self.records.events, int(process.line[0])
+        said = any(map(len, (self.losses, self.told, self.evaluations, self.summaries)))
+        if not said and not any(isinstance(event, Fact) and event.name == "training" for event in events):
+            events.append(Fact(line=line, name="bar_alone", value=True))
         if clock.done or several:
             begin = line if math.isinf(process.begin) else int(process.begin)
             events.append(Fact(line=begin, name="process", value=line, header=True))

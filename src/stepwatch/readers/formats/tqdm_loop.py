@@ -31,7 +31,7 @@ _BAR = Pattern(
     rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
 )
-_TRAINING = Pattern(r"(?i)train|epoch|iteration|\bstep|\bfit")
+_TRAINING = Pattern(r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])")  # no path
 _VALIDATION = Pattern(r"(?i)\b(?:in)?val|eval|\btest|\bdev\b")
 _OTHER = Pattern(
     r"(?i)load|token|map|split|generat|process|prepar|extract|convert|cach|filter|pack|sav|writ|merg|cop(?:y|ied)|fetch"
@@ -144,7 +144,7 @@ def _seconds(found: re.Match[bytes], number: int) -> float:
 
 
 def _masked(title: str) -> str:
-    return _DIGITS.sub("#", title)
+    return " ".join(_DIGITS.sub("#", title).split())
 
 
 def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int, int]]) -> list[_Bars]:

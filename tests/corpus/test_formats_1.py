@@ -21,6 +21,7 @@ from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.run import Run
 from stepwatch.sources import Source, from_file
+from stepwatch.verdict import Status, judge
 
 PLACE = adapter.corpus()
 
@@ -143,6 +144,9 @@ def test_every_log_is_answered(path: Path) -> None:
     try:
         for run in readers.read(from_file(path)):
             analysis = analyse(run)
+            if not len(run.iterations):
+                assert judge(analysis).status is Status.CRASHED
+                continue
             assert analysis.costs.step_s.mid > 0
             assert analysis.goodput.wall_s > 0
     except NoIterations:

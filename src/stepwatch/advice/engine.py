@@ -44,6 +44,24 @@ class AdviceList:
     missing: tuple[Message, ...]
     """Facts that would allow more advice, each with the way to supply it."""
 
+    def alternatives_to(self, position: int) -> tuple[int, ...]:
+        """The positions of those that add little once this one is done: it acts on the same, or was the last before."""
+        return tuple(
+            other
+            for other, advice in enumerate(self.advice)
+            if advice.remedy and not self.chosen[other] and self._instead_of(other) == position
+        )
+
+    def _instead_of(self, position: int) -> int | None:
+        one = self.advice[position]
+        kept = [place for place in range(position) if self.chosen[place]]
+        same = [
+            place
+            for place in kept
+            if set(self.advice[place].change) & set(one.change) or self.advice[place].acts_on == one.acts_on is not None
+        ]
+        return next(iter(same or kept[-1:]), None)
+
 
 def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
     """Changes that pay, the one that surely saves most first; empty where nothing is worth changing."""

@@ -211,14 +211,22 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     awake &= ~on_period
     if awake.any():
         largest, lost = float(ratio[awake].max()), float(excess[awake].sum())
-        yield Finding("stall", NOTICE, stall_message(numbers[awake].tolist(), largest, lost, a.run.logged))
+        yield Finding("stall", NOTICE, stall_message(a.run, numbers[awake].tolist(), largest, lost))
 
 
-def stall_message(at: list[int], ratio: float, lost_s: float, logged: int) -> Message:
+def stall_message(run: Run, at: list[int], ratio: float, lost_s: float) -> Message:
+    facts = {"at": at, "count": len(at), "ratio": ratio, "of": run.logged, "lost": lost_s}
+    if run.traits.has_nanogpt_settings or (run.evaluations and run.checkpoints):  # the log shows both where they are
+        return Message(
+            "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else blocked the machine for {lost:time}.",
+            facts,
+            "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else blocked the machine for {lost:time} in all.",
+            len(at),
+        )
     return Message(
-        "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else blocked the machine for {lost:time}.",
-        {"at": at, "count": len(at), "ratio": ratio, "of": logged, "lost": lost_s},
-        "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else blocked the machine for {lost:time} in all.",
+        "Iteration {at:ints} took {ratio:x} times as long as a normal one, {lost:time} more. The log does not show why; it may be an evaluation or a checkpoint.",
+        facts,
+        "{count:n} of {of:n} logged iterations were slow (up to {ratio:x} times normal; {at:ints}), {lost:time} more in all. The log does not show why; evaluations or checkpoints may be among them.",
         len(at),
     )
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import Costs
-from stepwatch.analysis.outside import before_first_s, outside_s
+from stepwatch.analysis.outside import outside_s, unclocked_s
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
 from stepwatch.run import Floats, Ints, Run
 from stepwatch.units import Interval
@@ -83,7 +83,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     wall = sum(parts.values())
     clock = clock_wall_s(run, int(phases.covers[0]))
     if clock is not None:
-        clock += before_first_s(run, phases, costs)
+        clock += unclocked_s(run, phases, costs)
         ends = run.iterations.stamp_s[[0, -1]]
         resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0
         if clock - wall > resolution_s or wall <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -78,28 +78,44 @@ def _each(excess: Floats, counts: Ints, where: np.ndarray) -> list[float]:
 
 
 def outside_s(run: Run, phases: Phases, costs: Costs) -> dict[str, float]:
-    """Seconds of the logged span that such events took, by part."""
-    return _spent_s(run, phases, costs, int(run.iterations.line[-1]))
+    """Seconds that such events took, by part; those after the last row too, which belong to its iteration."""
+    begin = _begin(run, phases)
+    return {
+        part: sum(cost.mid if event.took_s is None else event.took_s for event in found if event.line > begin)
+        for part, found, cost in _outside(run, costs)
+    }
 
 
-def before_first_s(run: Run, phases: Phases, costs: Costs) -> float:
-    """Of those the seconds before the line of the first row: no clock of the lines shows them."""
-    return sum(_spent_s(run, phases, costs, int(run.iterations.line[0])).values())
+def unclocked_s(run: Run, phases: Phases, costs: Costs) -> float:
+    """Of those the seconds before the line of the first row or after the last: no clock of the rows shows them."""
+    begin, (first, last) = _begin(run, phases), run.iterations.line[[0, -1]].tolist()
+    number = int(run.iterations.number[-1])
+
+    def apart(event: Evaluation | Checkpoint) -> bool:
+        # A line may be printed late: what it is about tells whether it lies behind the last row.
+        return begin < event.line < first or (event.line > last and (event.at is None or event.at >= number))
+
+    return sum(
+        cost.mid if event.took_s is None else event.took_s
+        for _, found, cost in _outside(run, costs)
+        for event in found
+        if apart(event)
+    )
 
 
-def _spent_s(run: Run, phases: Phases, costs: Costs, end: int) -> dict[str, float]:
-    """From the line after which the logged span begins: a mean is of what came before its own line too."""
+def _outside(run: Run, costs: Costs) -> Iterator[tuple[str, _Events, Interval]]:
+    """The events that no printed time includes, and what one costs."""
+    if "eval" not in run.holds and costs.eval_s is not None:
+        yield "eval", run.evaluations, costs.eval_s
+    if "checkpoint" not in run.holds and costs.checkpoint_s is not None:
+        yield "checkpoint", run.checkpoints, costs.checkpoint_s
+
+
+def _begin(run: Run, phases: Phases) -> int:
+    """The line after which the logged span begins: a mean is of what came before its own line too."""
     begin, number, covers = int(run.iterations.line[0]), int(run.iterations.number[0]), int(phases.covers[0])
     if covers > 1 and not run.reordered:
         events: tuple[Evaluation | Checkpoint, ...] = (*run.evaluations, *run.checkpoints)
         inside = (event.line for event in events if event.at is not None and number - covers <= event.at <= number)
         begin = min([begin, *(line - 1 for line in inside)])
-    spent: dict[str, float] = {}
-    for part, found, cost in (
-        ("eval", run.evaluations, costs.eval_s),
-        ("checkpoint", run.checkpoints, costs.checkpoint_s),
-    ):
-        if part not in run.holds and cost is not None:
-            between = [event for event in found if begin < event.line < end]
-            spent[part] = sum(cost.mid if event.took_s is None else event.took_s for event in between)
-    return spent
+    return begin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
 from stepwatch.quoting import quoted_path
-from stepwatch.settings import Value
+from stepwatch.settings import Origin, Value
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
@@ -35,17 +36,13 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     if answer.recommended is not None:
         return _recommended_document(answer, answer.recommended)
     advised = answer.advice
-    lead: list[doc.Block] = [doc.Headline(((headline(advised),),), priority=None)]
+    largest = () if advised is None or not advised.advice else ((advised.advice[0].what, saves(advised, 0)),)
+    lead: list[doc.Block] = [doc.Headline((*largest, (headline(advised),)), priority=None)]
     lead += [doc.Text((message,)) for message in nothing(advised)]
     notes: list[Message | None] = []
     parts: list[doc.Section] = []
     if advised is not None:
-        for position, advice in enumerate(advised.advice):
-            blocks: list[doc.Block] = [doc.Text((saves(advised, position), *together(advised, position)))]
-            blocks += [doc.Text((advice.because,)), doc.Text((Message("Price:"), advice.price))]
-            if advice.patch is not None and advice.where is not None:
-                blocks += [doc.Text((advice.where,)), doc.Code(advice.patch, "python" if advice.remedy else "sh")]
-            parts.append(doc.Section(f"change-{position + 1}", advice.what, tuple(blocks), number=position + 1))
+        parts += changes(advised)
         notes += [span(advised), *advised.missing]
     if advised is not None and any(advised.chosen):
         draw = partial(_plot, advised)
@@ -72,18 +69,36 @@ def _plot(advised: AdviceList, language: str, still: bool) -> Plot | None:
 
 def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:
     plan = found.plan
+    work, settings = plan.workload, found.usual.settings
     facts = {
         "gpu": plan.gpu.name,
         "cards": plan.n_gpus,
-        "step": plan.estimate.step_s,
-        "total": plan.total_s,
-        "params": plan.workload.n_params,
+        "params": work.n_params,
+        "batch": work.batch_size,
+        "accumulation": work.grad_accum,
+        "dtype": work.dtype,
     }
-    said = Message("For {params:big} parameters on a {gpu:word}: {step:range} per iteration, {total:range} in all.")
+    model = Message("For {params:big} parameters on a {gpu:word}:", facts)
     if plan.n_gpus > 1:
-        said = Message(
-            "For {params:big} parameters on {cards:n} × {gpu:word}: {step:range} per iteration, {total:range} in all."
+        model = Message("For {params:big} parameters on {cards:n} × {gpu:word}:", facts)
+    chosen = Message(
+        "batch_size = {batch:n}, gradient_accumulation_steps = {accumulation:n}, {dtype:word}, not compiled.", facts
+    )
+    if work.compile:
+        chosen = Message(
+            "batch_size = {batch:n}, gradient_accumulation_steps = {accumulation:n}, {dtype:word}, compiled.", facts
         )
+    paragraphs: list[tuple[Message, ...]] = [(model, chosen)]
+    if settings["n_layer"].origin is Origin.FORMAT_DEFAULT:
+        paragraphs.append((Message("No model was given: this is nanoGPT's default, the size of the smallest GPT-2."),))
+    length = {"count": settings.count("max_iters")}
+    iterations = Message("for {count:n} iterations", length)
+    if settings["max_iters"].origin is Origin.FORMAT_DEFAULT:
+        iterations = Message("for the {count:n} iterations of nanoGPT's default run", length)
+    takes = (
+        (Message("Training step"), (time_range(plan.estimate.step_s),), False),
+        (Message("Whole run"), (time_range(plan.total_s), iterations), False),
+    )
     reasons = (
         *bullets(recommended_reasons(found)).items,
         *bullets(answer.remarks, "notice").items,
@@ -91,7 +106,7 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
     )
     return doc.Document(
         Message("Recommended settings"),
-        (doc.Headline(((said._replace(params=facts),),), priority=None),),
+        (doc.Headline(tuple(paragraphs), priority=None), doc.Labelled(takes)),
         sections(
             doc.Section("config", Message("In the config"), (doc.Code("\n".join(config_lines(found)), "python"),)),
             doc.Section("reasons", Message("Why these"), (doc.Bullets(reasons),)),
@@ -104,6 +119,7 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
 
 
 def headline(advised: AdviceList | None) -> Message:
+    """What all changes give together; what to look at in the machine counts for nothing here."""
     if advised is None:
         return Message("The log shows too little to say what is worth changing.")
     chosen = sum(advised.chosen)
@@ -115,6 +131,13 @@ def headline(advised: AdviceList | None) -> Message:
             "after": max(before - saved.mid, 0.0),
             "share": saved.mid / before if before > 0 else 0.0,
         }
+        if not advised.advice[0].remedy:
+            return Message(
+                "Without that, one change makes this run {share:pct} shorter: {after:time} instead of {before:time}.",
+                facts,
+                "Without that, {count:n} changes make this run {share:pct} shorter: {after:time} instead of {before:time}.",
+                chosen,
+            )
         return Message(
             "One change makes this run {share:pct} shorter: {after:time} instead of {before:time}.",
             facts,
@@ -143,12 +166,35 @@ def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
     return (why._replace(params={"share": share}),)
 
 
-def changes(advised: AdviceList) -> Iterator[doc.Text]:
-    """Each advice as one paragraph; in short what, and what it saves."""
-    for position, advice in enumerate(advised.advice):
-        saved = saves(advised, position)
-        whole = (advice.what, advice.because, saved, Message("Price:"), advice.price)
-        yield doc.Text(whole, "change", brief=(advice.what, saved))
+def changes(advised: AdviceList, *, pressing: bool = False) -> Iterator[doc.Section]:
+    """Each with what it saves and the lines to paste; below it, folded, what could be done instead.
+
+    `pressing` puts the first one that can be made on the first screen.
+    """
+    alternatives = {position: advised.alternatives_to(position) for position in range(len(advised.advice))}
+    inner = {other for others in alternatives.values() for other in others}
+    shown = [position for position in alternatives if position not in inner]
+    first = next((position for position in shown if pressing and advised.advice[position].remedy), None)
+    for number, position in enumerate(shown, start=1):
+        below = (_change(advised, other, folded=True) for other in alternatives[position])
+        found = _change(advised, position, tuple(below), number=number)
+        brief = doc.Text((), "change", brief=(found.heading, saves(advised, position)), priority=doc.PRESSING)
+        yield replace(found, blocks=(brief, *found.blocks)) if position == first else found
+
+
+def _change(advised: AdviceList, position: int, below: tuple[doc.Section, ...] = (), **shown: Any) -> doc.Section:
+    advice = advised.advice[position]
+    lines = [f"{name} = {new!r}" for name, (_, new) in advice.change.items() if name not in NOT_TAKEN]
+    blocks: list[doc.Block] = [
+        doc.Text(together(advised, position)),
+        doc.Text((advice.because,)),
+        doc.Text((Message("Price:"), advice.price)),
+        doc.Code("\n".join(lines), "python"),
+    ]
+    if advice.patch is not None and advice.where is not None:
+        blocks += [doc.Text((advice.where,)), doc.Code(advice.patch, "python" if advice.remedy else "sh")]
+    section = doc.Section("change", advice.what, tuple(blocks), below, beside=saves(advised, position), **shown)
+    return sections(section)[0]
 
 
 def saves(advised: AdviceList, position: int) -> Message:

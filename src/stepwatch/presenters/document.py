@@ -228,6 +228,8 @@ class Section:
     sections: tuple[Section, ...] = ()
     number: int | None = None
     """Before the heading, where sections are ranked."""
+    beside: Message | None = None
+    """Beside the heading, less prominent: what a change saves."""
     anchor: str = ""
     """By which a table links to it."""
     badge: Badge | None = None

@@ -39,6 +39,8 @@ class _Writer:
                 continue
             number = "" if section.number is None else f"{section.number}. "
             yield f"{level} {number}{self.said([section.heading])}"
+            if section.beside is not None:
+                yield f"*{self.said([section.beside])}*"
             yield from self.blocks(section.blocks)
             yield from self.sections(section.sections, level + "#")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,12 +41,14 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     rests_on = doc.Labelled(tuple((label, said, False) for label, said in sentences.reckoning(plan)))
     settings_head = (Message("Setting"), Message("Value"), Message("Origin"))
     settings = doc.Table(settings_head, "lld", cells(sentences.known_settings(plan)))
-    changes = list(advice_answer.changes(report.advice))
-    changes[:1] = [replace(text, priority=doc.PRESSING) for text in changes[:1]]
+    changes = tuple(advice_answer.changes(report.advice, pressing=True))
     answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
     return doc.Document(
         Message("How long this run will take"),
-        (doc.Headline(tuple(filter(None, answers))), doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan)))),
+        (
+            doc.Headline(tuple(filter(None, answers))),
+            doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan))),
+        ),
         sections(
             doc.Section("parts", Message("What it takes"), (parts, doc.Text((sentences.RANGES,)), time_chart)),
             doc.Section("speed", Message("How fast it is"), (speed,)),
@@ -56,7 +57,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
             doc.Section("noticed", Message("What else to know"), (doc.Bullets(told),)),
             doc.Section("sum", Message("How one iteration adds up"), (terms, rests_on) if why else ()),
             doc.Section("settings", Message("Settings"), (settings,) if why else ()),
-            doc.Section("changes", Message("What to change"), (doc.Bullets(tuple(changes)),)),
+            doc.Section("changes", Message("What to change"), (), changes),
             doc.Section("next", Message("What to ask next"), (ask,) if ask is not None else ()),
         ),
     )

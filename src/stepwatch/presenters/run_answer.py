@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +129,9 @@ def _run(
     warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
     fine = doc.Text((sentences.all_fine(run.fine),), priority=doc.EXTRA) if run.fine else doc.Text(())
     applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
-    changes = doc.Bullets(tuple(_changes(run.advice)) if applies else ())
+    advised = run.advice if run.advice is not None and run.advice.advice else None
+    changes = tuple(advice_answer.changes(advised, pressing=True)) if advised is not None else ()
+    nothing = doc.Text((advice_answer.headline(run.advice), *advice_answer.nothing(run.advice)))
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
@@ -146,7 +147,7 @@ def _run(
     parts = sections(
         doc.Section("time", Message("Where the time went"), (spent,)),
         doc.Section("parts", Message("What each part costs"), tuple(_normal(a)), folded=True),
-        doc.Section("changes", Message("What to change"), (changes,)),
+        doc.Section("changes", Message("What to change"), (nothing,) if applies and not changes else (), changes),
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
         doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
@@ -226,7 +227,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     ranked = [
         finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because
     ]
-    candidates = [finding for finding in ranked if finding.code not in _SAID_ABOVE]
+    said = _SAID_ABOVE | ({"mfu_other_card"} if a.throughput.mfu is not None else set())  # beside the MFU itself
+    candidates = [finding for finding in ranked if finding.code not in said]
     warnings = [finding for finding in candidates if finding.severity == WARNING]
     others = [finding for finding in candidates if finding.severity != WARNING]
     # Stalls of less than half a per cent of the time are no finding for the first screen.
@@ -236,31 +238,17 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     priorities = {id(finding): doc.ALWAYS for finding in warnings}
     priorities |= {id(finding): doc.REMARK for finding in others[:1] if finding.severity == NOTICE}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
-    printed = {"printed": a.throughput.reported_mfu}
-    against = Message("The MFU of {printed:pct} in the log is measured against an A100, whatever the card.", printed)
-    texts = []
-    for finding in ranked:
-        other_card = finding.code == "mfu_other_card" and a.throughput.reported_mfu is not None
-        brief = (against,) if other_card else ()  # the line on speed says the rest
-        priority = priorities.get(id(finding))
-        texts.append((finding.code, doc.Text((finding.message,), finding.severity, brief=brief, priority=priority)))
-    return texts
+    texts = (
+        (finding, doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding))))
+        for finding in ranked
+    )
+    return [(finding.code, text) for finding, text in texts]
 
 
 def _first_change(advised: AdviceList | None) -> int | None:
     """The position of the first change that can be made."""
     found = advised.advice if advised is not None else ()
     return next((place for place, advice in enumerate(found) if advice.remedy), None)
-
-
-def _changes(advised: AdviceList | None) -> Iterator[doc.Text]:
-    """A paragraph for each change that pays, or that there is nothing to gain."""
-    if advised is None or not advised.advice:
-        yield doc.Text((advice_answer.headline(advised), *advice_answer.nothing(advised)))
-        return
-    chosen = _first_change(advised)
-    for place, text in enumerate(advice_answer.changes(advised)):
-        yield replace(text, priority=doc.PRESSING) if place == chosen else text
 
 
 def _settings(a: Analysis) -> doc.Table:

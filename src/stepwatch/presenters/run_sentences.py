@@ -15,6 +15,7 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Figure, Table, cells, time, time_range
 from stepwatch.units import Interval
+from stepwatch.verdict import ENDED
 
 if TYPE_CHECKING:
     from stepwatch.report import RunReport
@@ -116,7 +117,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
                 how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
                 count=count,
                 seconds=parts_s[part],
-                share=share_of(a, part) if known or how != NOT_SEPARABLE else math.nan,
+                share=share_of(a, part) if a.goodput.iterations and (known or how != NOT_SEPARABLE) else math.nan,
             )
         )
     if not separable(a):
@@ -170,11 +171,14 @@ def figures(run: RunReport) -> Iterator[Figure]:
         if t.normal_mfu is not None:
             facts |= {"low": t.normal_mfu.low, "high": t.normal_mfu.high}
             note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct})", facts)
+            if any(finding.code == "mfu_other_card" for finding in a.findings):
+                facts["printed"] = t.reported_mfu
+                note = Message(
+                    "of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is of an A100", facts
+                )
         yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
-    elif t.achieved_flops is not None and math.isfinite(t.achieved_flops):
-        yield Figure(Message("Speed"), Message("{achieved:tflops}", {"achieved": t.achieved_flops}))
     if step_known(a) and a.goodput.wall_s > 0 and a.shows_parts:
         share = {"share": 1 - share_of(a, "step")}
         yield Figure(
@@ -187,7 +191,8 @@ def figures(run: RunReport) -> Iterator[Figure]:
     left = a.forecast.remaining_s
     if left is None or a.forecast.done:
         thousand = a.forecast.per_thousand_s
-        if not a.forecast.done and thousand is not None and step_known(a):
+        goes_on = not a.forecast.done and run.verdict.status not in ENDED
+        if goes_on and thousand is not None and step_known(a):
             more = {"thousand": thousand, "count": 1000}
             yield Figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
     elif run.ends_s is None:

@@ -150,10 +150,14 @@ class TerminalWriter:
 
     def _section(self, section: doc.Section) -> list[Line]:
         if section.number is not None:
-            head = self._labelled(str(section.number), self._said([section.heading]), 3)
+            head = self._labelled(str(section.number), self._said(filter(None, (section.heading, section.beside))), 3)
             inner = replace(self, width=self.width - 3)
-            return [Line(), *head, *(line.indented(3) for line in inner._blocks(section.blocks))]
-        head = [] if section.prompt else [Line(self._said([section.heading]), style="bold underline")]
+            below = (line for part in section.sections for line in inner._section(part))
+            return [Line(), *head, *(line.indented(3) for line in (*inner._blocks(section.blocks), *below))]
+        if section.beside is not None:
+            head = self._paragraph([section.heading, section.beside], "bold")
+        else:
+            head = [] if section.prompt else [Line(self._said([section.heading]), style="bold underline")]
         inner_lines = (line for inner in section.sections for line in self._section(inner))
         return [Line(), *head, *self._blocks(section.blocks), *inner_lines]
 

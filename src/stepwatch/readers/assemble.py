@@ -73,7 +73,7 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     if not len(iterations):
         return [0.0]
     starts = _header_starts(iterations, facts)
-    rows = _sentinel_rows(iterations) | _begun_again(iterations)
+    rows = _sentinel_rows(iterations) | _begun_again(iterations) | _other_excerpts(iterations)
     seen: set[float] = set()
     for row in np.flatnonzero(iterations.number == 0).tolist():
         time = float(iterations.time_s[row])
@@ -174,6 +174,22 @@ def _begun_again(iterations: Iterations) -> set[int]:
     for row in set(again.tolist()) - _repeats(iterations, again):
         rises = (np.diff(number[row : row + _ROWS_ALIKE]) > 0).all()
         if rises and (new[row : row + _ROWS_ALIKE] < row).all():
+            starts.add(row)
+    return starts
+
+
+def _other_excerpts(iterations: Iterations) -> set[int]:
+    """Where the numbers go back, and go on in other steps and with other times: an excerpt of another run."""
+    number, time_s = iterations.number, iterations.time_s
+    starts = set()
+    for row in (np.flatnonzero(number[1:] <= number[:-1]) + 1).tolist():
+        before, after = slice(max(row - _ROWS_ALIKE, 0), row), slice(row, row + _ROWS_ALIKE)
+        steps = np.diff(number[before]), np.diff(number[after])
+        if min(map(len, steps)) < _ROWS_ALIKE - 1 or not all((step > 0).all() for step in steps):
+            continue
+        ends = [(float(time_s[part].min()), float(time_s[part].max())) for part in (before, after)]
+        apart = max(ends[0][0] / ends[1][1], ends[1][0] / ends[0][1])
+        if np.median(steps[0]) != np.median(steps[1]) and apart > 1.5:  # no step varies so much from line to line
             starts.add(row)
     return starts
 

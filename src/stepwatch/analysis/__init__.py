@@ -17,7 +17,7 @@ from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
 from stepwatch.analysis.throughput import Throughput, find_throughput
-from stepwatch.run import Run
+from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
@@ -48,9 +48,14 @@ class Analysis:
     def step_spread_s(self) -> tuple[float, float] | None:
         """Nine of ten normal iterations take between these; None where they are too few to say."""
         times = self.run.iterations.time_s[self.phases.normal]
-        if len(times) < findings.LEAST_SPREAD_ROWS:
+        if len(times) < findings.LEAST_SPREAD_ROWS or self.run.timing is Timing.SPANS_RUN:
             return None
         return quantile(times, 0.05), quantile(times, 0.95)
+
+    @property
+    def shows_parts(self) -> bool:
+        """Whether the log can show what evaluations and checkpoints take: a mean of the whole run hides them."""
+        return self.run.timing is not Timing.SPANS_RUN or not self.run.holds
 
     @property
     def evaluations_done(self) -> int:

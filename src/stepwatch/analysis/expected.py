@@ -85,9 +85,7 @@ def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
     return Interval(mid * math.exp(-spread), mid, mid * math.exp(spread))
 
 
-def with_expected_step(
-    run: Run, phases: Phases, costs: Costs, expected: Estimate | None, gpu: Gpu | None
-) -> Costs:
+def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None, gpu: Gpu | None) -> Costs:
     """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
     if len(run.iterations) != 1 or not phases.of(Phase.FIRST).any():
         return costs

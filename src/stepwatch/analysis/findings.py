@@ -524,9 +524,17 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
     yield Finding("ended_early", severity, text._replace(params={"last": int(a.run.iterations.number[-1])}))
 
 
+def bar_alone(a: Analysis) -> Iterator[Finding]:
+    if a.run.bar_alone:
+        text = Message("Nothing but a progress bar shows that this is a training: it could be of loading or inference too.")
+        yield Finding("bar_alone", NOTICE, text)
+
+
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
+        if a.run.evaluations and not a.shows_parts:
+            text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
@@ -565,5 +573,5 @@ RULES: tuple[Rule, ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, uneven_steps, drift,
     warm_up, ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
     epochs_for_iterations, few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu,
-    impossible_figures, loss_nan, ended_early, averaged_times, lines_without_time,
+    impossible_figures, loss_nan, ended_early, bar_alone, averaged_times, lines_without_time,
 )  # fmt: skip

@@ -242,6 +242,8 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         mfu_peak_flops=_float(named.get("mfu_peak_flops")),
         compile_s=_float(named.get("compile_s")),
         told_s=_float(named.get("told_s")),
+        bar_alone="bar_alone" in named,
+        first_covers=int(named["first_covers"]) if "first_covers" in named else None,
         has_header=any(fact.header for fact in facts),
         resumed="resume" in named or named.get("init_from") == "resume",
         distributed="distributed" in named or ranks > 1,

@@ -39,6 +39,8 @@ FORMATS: dict[str, Row] = {
     "ultralytics": Row("ultralytics"),
     "ultralytics-csv": Row("ultralytics_csv"),
     "hf-trainer": Row("hf_trainer"),
+    "hf-notebook": Row("hf_notebook"),
+    "tqdm-loop": Row("tqdm_loop"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),
     "lightning": Row("lightning"),
@@ -56,6 +58,9 @@ FORMATS: dict[str, Row] = {
     "fairseq": Row("fairseq"),
     "tensorboard": Row("tensorboard"),
     "wandb": Row("wandb"),
+    "wandb-file": Row("wandb_file"),
+    "trackio": Row("trackio"),
+    "mlflow": Row("mlflow"),
     "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),
 }
 

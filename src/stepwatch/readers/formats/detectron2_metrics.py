@@ -23,7 +23,7 @@ from stepwatch.readers.text.shape import alike
 from stepwatch.run import Evaluation, Fact, Timing, Traits
 
 _OBJECT = Line(
-    r'\{"', '"iteration": {number}', '"time": {time_s}', '"data_time": {data_s:decimal}',
+    r"\{", '"iteration": {number}', '"time": {time_s}', '"data_time": {data_s:decimal}',
     '"total_loss": {loss:decimal}', '"eta_seconds": {eta_s:decimal}', needs=("time_s",),
 )  # fmt: skip
 _FIELDS = {"number", "time_s", "data_s", "loss", "eta_s"}

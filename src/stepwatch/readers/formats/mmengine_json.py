@@ -22,14 +22,10 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.shape import alike
 from stepwatch.run import Evaluation, Fact, Floats, Timing
 
-_PIECES = (
-    '"time": {time_s}', '"data_time": {data_s:decimal}', '"loss": {loss:decimal}', '"lr": {lr:decimal}',
-    '"epoch": {epoch:int}', '"iter": {place:int}',
+_OBJECT = Line(
+    r"\{", '"time": {time_s}', '"data_time": {data_s:decimal}', '"loss": {loss:decimal}', '"lr": {lr:decimal}',
+    '"epoch": {epoch:int}', '"iter": {place:int}', '"step": {step:int}', needs=("time_s",),
 )  # fmt: skip
-_OBJECTS = (
-    Line(r'\{"mode": "train"', *_PIECES, needs=("time_s",)),
-    Line(r'\{"<base_lr;lr>": ', *_PIECES, '"step": {step:int}', needs=("time_s",)),
-)
 _KEYS = ("epoch", "iter", "step", "time", "data_time", "loss", "lr")
 _SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}\}\s*$')
 _TRAINED, _VALIDATED = b'"mode": "train"', b'"mode": "val"'
@@ -50,14 +46,15 @@ def sniff(head: bytes) -> float:
 def parse(text: bytes, first_line: int, records: Records) -> None:
     """Objects of training have few shapes, and are read together; those of validation, and odd ones, one by one."""
     block = Block.of(text)
-    left = block.filled
-    for _, lines, found in alike(block, left, _OBJECTS, prefixes=False):
+    validated = block.holding(block.filled, (_VALIDATED,))
+    left = block.without(block.filled, validated)
+    for _, lines, found in alike(block, left, (_OBJECT,), prefixes=False):
         if bool(((found["time_s"] > 0) & (found["time_s"] <= LONGEST_TIME_S)).all()) and {"lr", "loss"} <= set(found):
             unknown = np.full(len(lines), np.nan)
             columns = (found.get(name, unknown) for name in ("epoch", "place", "step", "time_s", "data_s", "loss"))
             records.keep(_ROWS, lines + first_line, *columns)
             left = block.without(left, lines)
-    for line, letters, numbers in objects(block, left, first_line, _KEYS):
+    for line, letters, numbers in objects(block, np.union1d(left, validated), first_line, _KEYS):
         epoch, place, step, time, data = (numbers.get(key, math.nan) for key in _KEYS[:5])
         if b'"config": ' in letters or b'"env_info": ' in letters:
             for told in _LENGTH.finditer(letters):

@@ -49,9 +49,9 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     left = block.without(block.filled, results)
     for _, lines, found in alike(block, left, (_OBJECT,), prefixes=False):
         if set(found) == _FIELDS and bool(((found["time_s"] > 0) & (found["time_s"] <= LONGEST_TIME_S)).all()):
-            number, time = found["number"].astype(np.int64) + 1, found["time_s"]
-            records.add_rows(number=number, time_s=time, loss=found["loss"], line=lines + first_line)
-            records.keep(INSIDE, lines + first_line, np.minimum(found["data_s"], time), np.full(len(lines), np.nan))
+            number, times = found["number"].astype(np.int64) + 1, found["time_s"]
+            records.add_rows(number=number, time_s=times, loss=found["loss"], line=lines + first_line)
+            records.keep(INSIDE, lines + first_line, np.minimum(found["data_s"], times), np.full(len(lines), np.nan))
             records.keep(_LEFT, lines + first_line, found["eta_s"])
             left = block.without(left, lines)
     for line, letters, numbers in objects(block, np.union1d(left, results), first_line, _KEYS):

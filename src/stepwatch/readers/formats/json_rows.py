@@ -46,7 +46,7 @@ def _number(text: bytes) -> float:
     return value if abs(value) <= LARGEST_KEPT else math.nan
 
 
-def first_of_each(number: Ints, *columns: Floats) -> np.ndarray:
+def first_of_each(number: Ints | Floats, *columns: Floats) -> np.ndarray:
     """Which rows do not stand there before: a file may hold its log twice, and several ranks write the same."""
     seen: set[tuple[float, ...]] = set()
     new = np.ones(len(number), bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -226,7 +226,13 @@ class Run:
     compile_s: float | None = None
     """Compilation that was timed by itself."""
     inside: Inside | None = None
+    parts: Mapping[str, Floats] = field(default_factory=dict)
+    """What the named parts of each step took, where the trainer prints them: they add up to the step."""
     rank: int | None = None
+    bar_alone: bool = False
+    """Nothing but a progress bar shows that this is a training."""
+    first_covers: int | None = None
+    """Iterations that the first time is about, where times are means and the log shows that its process began."""
     ranks: tuple[Rank, ...] = ()
     """Of a run of several processes all that left a record, this one too."""
     closed: bool = False

@@ -17,7 +17,7 @@ from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
 from stepwatch.analysis.throughput import Throughput, find_throughput
-from stepwatch.run import Run
+from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
@@ -48,9 +48,14 @@ class Analysis:
     def step_spread_s(self) -> tuple[float, float] | None:
         """Nine of ten normal iterations take between these; None where they are too few to say."""
         times = self.run.iterations.time_s[self.phases.normal]
-        if len(times) < findings.LEAST_SPREAD_ROWS:
+        if len(times) < findings.LEAST_SPREAD_ROWS or self.run.timing is Timing.SPANS_RUN:
             return None
         return quantile(times, 0.05), quantile(times, 0.95)
+
+    @property
+    def shows_parts(self) -> bool:
+        """Whether the log can show what evaluations and checkpoints take: a mean of the whole run hides them."""
+        return self.run.timing is not Timing.SPANS_RUN or not self.run.holds
 
     @property
     def evaluations_done(self) -> int:
@@ -81,7 +86,7 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     expected = find_expected(run, gpu)
     if len(run.iterations):
         phases = find_phases(run)
-        costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected))
+        costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected, gpu))
         costs = recorded.with_recorded(run, phases, costs)
         regimes = find_regimes(run, phases)
         split = split_rows(run, phases, costs)

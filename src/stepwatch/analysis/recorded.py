@@ -73,9 +73,9 @@ def data_share(a: Analysis) -> float | None:
     if a.run.inside is None:
         return None
     rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
-    covers = a.phases.covers[rows]
-    total = float((a.run.iterations.time_s[rows] * covers).sum())
-    return float((a.run.inside.data_s[rows] * covers).sum()) / total if total > 0 else None
+    steps = a.phases.covers[rows]
+    total = float((a.run.iterations.time_s[rows] * steps).sum())
+    return float((a.run.inside.data_s[rows] * steps).sum()) / total if total > 0 else None
 
 
 def data_wait(a: Analysis) -> Iterator[Finding]:
@@ -83,9 +83,9 @@ def data_wait(a: Analysis) -> Iterator[Finding]:
     if a.run.inside is None or share is None:
         return
     rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
-    covers = a.phases.covers[rows]
-    each = float((a.run.inside.data_s[rows] * covers).sum() / covers.sum())
-    facts = {"share": share, "lost": each * int(rows.sum()) * a.goodput.iterations / len(rows), "each": each}
+    steps = a.phases.covers[rows]
+    lost = float((a.run.inside.data_s[rows] * steps).sum())
+    facts = {"share": share, "lost": lost * a.run.logged / len(rows), "each": lost / int(steps.sum())}
     severity = WARNING if share >= 0.20 else NOTICE if share >= 0.05 else INFO
     text = Message("The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would recover most of it.", facts)
     if severity == INFO:
@@ -163,4 +163,23 @@ def lost_lines(a: Analysis) -> Iterator[Finding]:
         yield Finding("lost_lines", NOTICE, message)
 
 
-RULES: tuple[Rule, ...] = (data_wait, late_steps, device_time, outside_the_phases, lost_lines)
+def parts_of_steps(a: Analysis) -> dict[str, float]:
+    """What the named parts of a normal step take in the mean, the longest first."""
+    found = {name: took[a.phases.normal] for name, took in a.run.parts.items()}
+    known = {name: float(np.nansum(took)) / len(took) for name, took in found.items() if len(took)}
+    return dict(sorted(known.items(), key=lambda each: -each[1]))
+
+
+def step_parts(a: Analysis) -> Iterator[Finding]:
+    parts, normal = parts_of_steps(a), a.run.iterations.time_s[a.phases.normal]
+    shares = {name: took / float(normal.mean()) for name, took in parts.items()}
+    said = [
+        Message("{name:word} {took:time} ({share:pct})", {"name": name, "took": parts[name], "share": share})
+        for name, share in shares.items()
+        if share >= 0.01
+    ]
+    if said:
+        yield Finding("step_parts", INFO, Message("The parts of a step: {parts:said}.", {"parts": said}))
+
+
+RULES: tuple[Rule, ...] = (data_wait, late_steps, step_parts, device_time, outside_the_phases, lost_lines)

@@ -45,7 +45,10 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
     return doc.Document(
         Message("How long this run will take"),
-        (doc.Headline(tuple(filter(None, answers))), doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan)))),
+        (
+            doc.Headline(tuple(filter(None, answers))),
+            doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan))),
+        ),
         sections(
             doc.Section("parts", Message("What it takes"), (parts, doc.Text((sentences.RANGES,)), time_chart)),
             doc.Section("speed", Message("How fast it is"), (speed,)),

@@ -9,6 +9,7 @@ from typing import Any
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.analysis.ranks import ranks_json
+from stepwatch.analysis.recorded import parts_of_steps
 from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
 
@@ -97,6 +98,9 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
             "last_iteration": forecast.last_iteration,
             "evaluations_ahead": forecast.evals_ahead,
         }
+    parts = parts_of_steps(analysis)
+    if parts:
+        document["step_parts_s"] = {name: plain_json(took) for name, took in parts.items()}
     if analysis.ranks is not None:
         document["ranks"] = ranks_json(analysis.ranks)
     return document

@@ -23,18 +23,21 @@ from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing, Traits
 
-_CLOCKS_OF_VALIDATIONS = "validation"
-_VALIDATION = Line(
+CLOCKS_OF_VALIDATIONS = "validation"
+VALIDATION = Line(
     "step:{pad}{at}/{last}[ |] val_loss:{val_loss}[ |] {any}train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:"
+)
+STEP = Line(
+    "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
 )
 _SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?int)? = ([\d* ]{1,40}?) *(?:#(.*))?$")
 _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
-class _Modded(LineFormat):
+class Modded(LineFormat):
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         """A validation tells the last step and the clock when it began; the first of all begins a run."""
-        found = _VALIDATION.find(rest)
+        found = VALIDATION.find(rest)
         values = found.values() if found is not None else {}
         if not values or values["at"] > LARGEST_KEPT or values["last"] > LARGEST_KEPT:
             return False
@@ -43,12 +46,12 @@ class _Modded(LineFormat):
         records.events.append(Evaluation(number, at, None, values["val_loss"], None, stamp_of(prefix)))
         clock = values["time_ms"] / 1e3 if "time_ms" in values else values["time_s"]
         if 0 <= clock <= LONGEST_TIME_S:
-            records.keep_row(_CLOCKS_OF_VALIDATIONS, number, at, clock)
+            records.keep_row(CLOCKS_OF_VALIDATIONS, number, at, clock)
         return True
 
     def sniff(self, head: bytes) -> float:
         """Some of its logs hold nothing but the lines of validation."""
-        return super().sniff(head) or LineFormat.sniff(replace(self, iterations=(_VALIDATION,)), head)
+        return super().sniff(head) or LineFormat.sniff(replace(self, iterations=(VALIDATION,)), head)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """The source listing tells tokens per step, how often it validates, and whether steps change their length."""
@@ -79,7 +82,7 @@ class _Modded(LineFormat):
         records.unread_lines = [line for line in records.unread_lines if line not in source]
         first = rows.line.min(initial=np.iinfo(np.int64).max)
         records.events = [event for event in records.events if not (isinstance(event, Fault) and event.line < first)]
-        clocks = _Clocks.of(rows, records.take_table(_CLOCKS_OF_VALIDATIONS, 3))
+        clocks = _Clocks.of(rows, records.take_table(CLOCKS_OF_VALIDATIONS, 3))
         timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
         if not timed:
             return
@@ -148,7 +151,7 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     return line[1:], number[1:], np.maximum(times, 0.0)
 
 
-FORMAT = _Modded(
+FORMAT = Modded(
     name="modded-nanogpt",
     timing=Timing.CUMULATIVE,
     holds=NOTHING,
@@ -160,12 +163,7 @@ FORMAT = _Modded(
 step:250/1390 val_loss:4.4817 train_time:8120ms step_avg:32.48ms
 step:251/1390 train_time:8153ms step_avg:32.48ms
 step:252/1390 train_time:8186ms step_avg:32.48ms""",
-    iterations=(
-        Line(
-            "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]"
-            "train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
-        ),
-    ),
+    iterations=(STEP,),
     settings=(
         Line("{any}compiled for CUDA {decimal} on {gpu_text} with world_size {world_size}"),
         Line("Device: {gpu_text} |"),
@@ -173,7 +171,7 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
         Line("{any}grad_accum_steps={gradient_accumulation_steps}{end}"),
         Line("stopping_early: ", sets={"ended": "by plan"}),
     ),
-    own=(_VALIDATION,),
+    own=(VALIDATION,),
     traits=Traits(schedules=True),
 )
 READER = FORMAT.reader()

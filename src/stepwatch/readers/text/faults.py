@@ -33,7 +33,7 @@ _KINDS = (
     (
         FaultKind.KILLED,
         r"^(?:\S+: line \d+: +\d+ )?(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO (?:TIME LIMIT|PREEMPTION|NODE)"
-        r"|oom[-_]kill|\bSignalException\b|CANCELLED AT|killed by signal|exit(?: ?code|ed with)?:? -9\b",
+        r"|oom[-_]kill|\bSignalException\b|CANCELLED AT|killed by signal|\bjob killed:|exit(?: ?code|ed with)?:? -9\b",
     ),
     (
         FaultKind.ERROR,
@@ -48,7 +48,7 @@ FAULT_LETTERS = (
     b"Timed out waiting", b"rror", b"ERROR", b"_STATUS_", b"device-side", b"illegal memory", b"NVRM", b"ECC",
     b"Killed", b"killed by", b"Terminated", b"SIGKILL", b"SIGTERM", b"DUE TO", b"oom", b"Exception", b"CANCELLED",
     b" -9", b"allocate memory", b"Segmentation", b"core dumped", b"terminate called", b"Aborted", b"Traceback (most",
-    b"DistBackend", b"StopIteration", b"Expired", b"got signal", b"SIGINT",
+    b"DistBackend", b"StopIteration", b"Expired", b"got signal", b"SIGINT", b"job killed",
 )  # fmt: skip
 """Letters of which every line has some that a fault is read from."""
 

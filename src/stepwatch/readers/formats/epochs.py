@@ -1,0 +1,141 @@
+"""Loops that count the steps of each epoch anew: numbers that go on, evaluations in between, waiting for data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.readers.formats.running import at_lines, first_draws, median
+from stepwatch.readers.records import INSIDE, Records
+from stepwatch.run import Evaluation, Event, Fact, Floats, Inside, Ints, Run
+
+EPOCHS, RESUMED = "epochs", "resume"
+"""Facts that a format states: how many epochs are planned, and that the process goes on from a checkpoint."""
+
+
+class Pass(NamedTuple):
+    """One evaluation, between the line where it begins and the one where it ends."""
+
+    begin: int
+    end: int
+    took_s: float | None
+
+
+class Epochs(NamedTuple):
+    """The lines of training, each once, and the epochs that they belong to."""
+
+    rows: Ints
+    """Of all lines that were given, those that count."""
+    line: Ints
+    done: Ints
+    """Steps of the epoch that are done at the line."""
+    begins: Ints
+    """The first row of each epoch."""
+    epoch: Ints
+    total: Ints
+    """Steps of each epoch."""
+    process: np.ndarray
+    """Whether a process begins with the epoch."""
+
+    @classmethod
+    def of(cls, line: Floats, epoch: Floats, done: Floats, total: Floats) -> Epochs:
+        """Several ranks print the same lines, a little apart: only a fall to the beginning is another epoch."""
+        lines, numbers, counts, totals = (column.astype(np.int64) for column in (line, epoch, done, total))
+        steps = np.diff(counts, prepend=0)
+        usual = int(np.median(np.abs(steps))) if len(steps) else 0
+        new = (np.diff(numbers, prepend=-1) != 0) | ((steps < -2 * usual) & (counts <= usual + 1))
+        lap = np.cumsum(new)
+        rows = first_draws(lap * (int(totals.max(initial=0)) + 2) + counts)
+        begins = np.flatnonzero(np.diff(lap[rows], prepend=0))
+        first = rows[begins]
+        process = np.diff(numbers[first], prepend=np.iinfo(np.int64).max) <= 0
+        return cls(rows, lines[rows], counts[rows], begins, numbers[first], totals[first], process)
+
+    @property
+    def lengths(self) -> Ints:
+        return np.diff(self.begins, append=len(self.rows))
+
+    @property
+    def covers(self) -> Ints:
+        """Steps since the row before, or since the epoch began."""
+        covers = np.diff(self.done, prepend=0)
+        covers[self.begins] = self.done[self.begins]
+        return covers
+
+    def without_first_steps(self) -> tuple[Epochs, np.ndarray]:
+        """The first step of a later epoch starts the loader again, as in each: it is part of the row that follows."""
+        single = (self.done[self.begins] == 1) & ~self.process & (self.lengths > 1)
+        kept = np.ones(len(self.rows), bool)
+        kept[self.begins[single]] = False
+        begins = self.begins - np.cumsum(single) + single
+        return self._replace(rows=self.rows[kept], line=self.line[kept], done=self.done[kept], begins=begins), kept
+
+    def differences(self, elapsed_s: Floats) -> Floats:
+        """The mean of the steps of each row, from the seconds since its epoch began."""
+        spent = np.diff(elapsed_s, prepend=0.0)
+        spent[self.begins] = elapsed_s[self.begins]
+        return np.asarray(np.maximum(spent, 0.0) / self.covers)
+
+    def numbers(self, records: Records) -> Ints:
+        """Steps done since the training began; a later process counts on where its epochs do."""
+        resumed = [event.line for event in records.events if isinstance(event, Fact) and event.name == RESUMED]
+        offsets, offset = np.zeros(len(self.begins), np.int64), 0
+        for lap, (epoch, total, begun) in enumerate(
+            zip(self.epoch.tolist(), self.total.tolist(), self.process.tolist(), strict=True)
+        ):
+            if begun:
+                line = int(self.line[self.begins[lap]])
+                above = int(self.line[self.begins[lap] - 1]) if lap else -1
+                # Some count from 1. A log that begins with epoch 1 and was not resumed is of these.
+                from_one = epoch == 1 and not any(above < each < line for each in resumed)
+                offset = (epoch - from_one) * total
+            else:
+                offset += (epoch - int(self.epoch[lap - 1])) * int(self.total[lap - 1])
+            offsets[lap] = offset
+        return self.done + np.repeat(offsets, self.lengths)
+
+
+def tell_epochs(
+    epochs: Epochs, times: Floats, data: Floats, loss: Floats, stamps: Floats, passes: Sequence[Pass], records: Records
+) -> None:
+    """Rows, what they waited for data, the evaluations, and how long the training is planned to be."""
+    if not len(epochs.rows):
+        return
+    numbers = epochs.numbers(records)
+    records.add_rows(line=epochs.line, number=numbers, time_s=times, loss=loss, stamp_s=stamps)
+    known = np.isfinite(data)
+    records.keep(INSIDE, epochs.line[known], np.clip(data, 0.0, times)[known], np.array(np.nan))
+    merged: dict[int, Evaluation] = {}
+    for begin, _, took in passes:
+        row = int(np.searchsorted(epochs.line, begin)) - 1
+        at = int(numbers[row]) if row >= 0 else int(numbers[0] - epochs.covers[0])
+        before = merged.get(row)
+        costs = [each for each in (before.took_s if before else None, took) if each is not None]
+        merged[row] = Evaluation(before.line if before else begin, at, took_s=sum(costs) if costs else None)
+    records.events += merged.values()
+    planned = [event for event in records.events if isinstance(event, Fact) and event.name == EPOCHS]
+    for lap in np.flatnonzero(epochs.process).tolist():
+        row = int(epochs.begins[lap])
+        line = int(epochs.line[row])
+        if lap or epochs.done[row] <= median(
+            epochs.covers.astype(np.float64)
+        ):  # a log that begins in mid-epoch shows no start
+            records.events.append(Fact(line=line, name="process", value=line, header=True))
+        following = np.flatnonzero(epochs.process[lap + 1 :])
+        end = int(epochs.line[epochs.begins[lap + 1 + following[0]]]) if len(following) else np.inf
+        own = [fact.value for fact in planned if fact.line < end]
+        if own and own[-1] > 0:
+            records.events.append(Fact(line=line, name="max_iters", value=int(own[-1] * epochs.total[lap])))
+
+
+def with_waiting(run: Run, events: Sequence[Event], records: Records) -> Run:
+    """The run with what its steps waited for data."""
+    table = records.table(INSIDE, 3)
+    data = at_lines(run.iterations.line, table[:, 0], table[:, 1])
+    if not np.isfinite(data).any():
+        return run
+    unknown = np.full(len(data), np.nan)
+    return replace(run, inside=Inside(data_s=data, wait_s=unknown, device_s=unknown))

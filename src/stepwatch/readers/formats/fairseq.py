@@ -1,0 +1,120 @@
+"""fairseq: a line of averages every `log_interval` updates, as text or as JSON, with the seconds since the start.
+
+`ups` has two digits and `train_wall` is whole seconds of the steps alone: the clock in front of the line, or `wall`,
+shows all that an update takes, data and logging too. Validation and saving lie in between; their lines take them out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.clocked import ROWS, STARTS, tell_clocked
+from stepwatch.readers.formats.running import WHOLE_SECONDS
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.text.block import Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+
+_JSON = Line(
+    '{any}"epoch": {int}, "update": {decimal},',
+    '"loss": "{loss}"', '"num_updates": "{number}"', '"wall": "{elapsed:decimal}"', needs=("elapsed",),
+)  # fmt: skip
+_TEXT = Line(
+    "{any}epoch {int}:{pad}{int} / {int} ",
+    "loss={loss},", "num_updates={number},", " wall={elapsed:decimal}", needs=("elapsed",),
+)  # fmt: skip
+_START = Line("{any}Start iterating over samples")
+_VALIDATING = Line("{any}begin validation on ")
+_VALIDATED = (
+    Line('{any}"valid_num_updates": "{at}"'),
+    Line("{any}valid on '{quoted}' subset | {any}num_updates {at}"),
+)
+_SAVED = Line("{any}Saved checkpoint {any} @ {at} updates{any}(writing took {took_s} seconds)")
+_DONE = Line("{any}done training in {took_s} seconds")
+_PLANNED = Pattern(rb"(?:'max_update': |max_update=)(\d{1,12})\b")
+_TICKS, _VALIDATIONS = "ticks", "validations"
+
+
+class _Fairseq(LineFormat):
+    def parse(self, text: bytes, first_line: int, records: Records) -> None:
+        """The arguments are one line that is longer than a pattern looks at."""
+        super().parse(text, first_line, records)
+        for found in _PLANNED.compiled.finditer(text):
+            self.add_last(records, first_line + text.count(b"\n", 0, found.start()), float(found[1]))
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        unknown = np.full(len(lines), np.nan)
+        if "number" in found:
+            columns = (found["number"], found["elapsed"], found.get("loss", unknown), found.get("stamp_s", unknown))
+            records.keep(_TICKS, lines, *columns)
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        stamp = stamp_of(prefix)
+        clock = math.nan if stamp is None else stamp
+        if _START.fits(rest):
+            records.keep_row(STARTS, number, clock)
+        elif _VALIDATING.fits(rest):
+            records.keep_row(_VALIDATIONS, number, clock, math.nan)
+        elif (found := next((found for line in _VALIDATED if (found := line.find(rest))), None)) is not None:
+            records.keep_row(_VALIDATIONS, number, clock, found.values()["at"])
+        elif (found := _SAVED.find(rest)) is not None:
+            values = found.values()
+            records.events.append(Checkpoint(number, int(values["at"]), took_s=values["took_s"], stamp_s=stamp))
+        elif _DONE.fits(rest):
+            records.events.append(Fact(line=number, name="ended", value="by plan"))
+        else:
+            return super().read_event(rest, prefix, number, records)
+        return True
+
+    def finish(self, first_line: int, records: Records) -> None:
+        line, number, wall, loss, stamps = records.take_table(_TICKS, 5).T
+        if not len(line):
+            return
+        begun: tuple[float, float] = (-1.0, math.nan)
+        for at_line, clock, at in records.take_table(_VALIDATIONS, 3).tolist():
+            if math.isnan(at):
+                begun = (at_line, clock)
+            elif at <= LARGEST_KEPT:
+                took = clock - begun[1] if begun[0] >= 0 else math.nan
+                records.events.append(Evaluation(int(at_line), int(at), took_s=took if took >= 0 else None))
+                begun = (-1.0, math.nan)
+        stamped = bool(np.isfinite(stamps).all())
+        starts = records.take_table(STARTS, 2)
+        # Each epoch starts to iterate; a process does with the first of them.
+        new = np.concatenate(([True], np.diff(number) < 0))
+        first = [int(np.searchsorted(starts[:, 0], edge)) for edge in np.concatenate(([-1.0], line[:-1]))[new]]
+        kept = starts[[place for place in first if place < len(starts)]] if stamped else np.zeros((0, 2))
+        records.keep(STARTS, kept[:, 0], kept[:, 1])
+        records.keep(ROWS, line, number, stamps if stamped else wall, loss)
+        tell_clocked(records, 0.0005 if stamped and (stamps % 1 > 0).any() else WHOLE_SECONDS)
+
+
+FORMAT = _Fairseq(
+    name="fairseq",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "The mean of the updates since the line before, by the clock of the log or by the seconds since the start. "
+        "Validation is taken out by the clock; saves print how long they took."
+    ),
+    example="""\
+2024-03-08 18:40:00 | INFO | fairseq_cli.train | Start iterating over samples
+2024-03-08 18:47:05 | INFO | train_inner | epoch 001:    200 / 481 loss=9.276, wps=58056, ups=0.5, num_updates=200, \
+lr=3e-06, train_wall=404, wall=425
+2024-03-08 18:53:45 | INFO | train_inner | epoch 001:    400 / 481 loss=6.961, wps=58120, ups=0.5, num_updates=400, \
+lr=6e-06, train_wall=399, wall=825""",
+    iterations=(_JSON, _TEXT),
+    settings=(
+        Line("{any}num. [shared ]model params: {n_params}"),
+        Line("{any}training on {world_size} devices"),
+    ),
+    own=(_START, _VALIDATING, *_VALIDATED, _SAVED, _DONE),
+)  # fmt: skip
+READER = FORMAT.reader()

@@ -1,0 +1,192 @@
+"""MetricLogger: the loop of torchvision's references, and of DETR, DeiT, MAE, DINO, BLIP and many others.
+
+A line tells the mean of the last 20 steps, with what they waited for data; `eta` is the mean of all steps of the epoch
+by those that are left, in whole seconds. Where lines are 10 or 20 steps apart, the seconds since the epoch began follow
+from the means alone; else the last mean stands for the steps between two lines, as far as `eta` allows. `Total time`
+of the epoch is exact, and so is that of an evaluation, which is the same loop under another name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, tell_epochs, with_waiting
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import alike
+from stepwatch.run import Fact, Timing, Traits
+from stepwatch.units import DAY_S
+
+_WINDOW = 20  # of MetricLogger's SmoothedValue
+_COUNTS = r"\[{pad}{done:int}/{total:int}\]  eta: [{days:int} day[s], ]{eta:clock}"
+_EVALUATION = Line(
+    "{any}<Test;test;TEST;Val;val;VAL;Eval;eval;EVAL;Infer;infer;Predict;predict;Generat;generat;Extract;extract>{any}"
+    + _COUNTS
+)
+_TRAINING = Line(
+    r"{any}<Epoch;epoch;EPOCH;Train;train;TRAIN>{any}<\[[epoch:]{epoch:int}[/{last_epoch:int}]\]{pad}; >" + _COUNTS,
+    "  loss: {loss}", "  time: {time_s}", "  data: {data:decimal}", needs=("time_s",),
+)  # fmt: skip
+_OTHER = Line("{any}" + _COUNTS)
+_TOTAL = Line("{any}Total time: [{days:int} day[s], ]{clock} ({took_s}[ ]s / it)")
+_WHOLE = Line("{any}Training time [{days:int} day[s], ]{whole:clock}")
+_LINES, _PASSES, _TOTALS, _WHOLES = "lines", "passes", "totals", "wholes"
+
+
+class _MetricLogger(LineFormat):
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        for _, lines, found in alike(block, left, (_EVALUATION,)):
+            records.keep(_PASSES, numbers[lines], found["done"], found["total"])
+            left = block.without(left, lines)
+        super().read_block(block, left, numbers, records)
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        unknown = np.full(len(lines), np.nan)
+        eta = found["eta"] + found.get("days", np.zeros(len(lines))) * DAY_S
+        columns = [found.get(name, unknown) for name in ("data", "loss", "stamp_s")]
+        epoch = found.get("epoch", found.get("epoch_named", unknown))
+        records.keep(_LINES, lines, epoch, found["done"] + 1, found["total"], eta, found["time_s"], *columns)
+        if "last_epoch" in found:
+            records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        total, whole = _TOTAL.find(rest), _WHOLE.find(rest)
+        if total is not None:
+            records.keep_row(_TOTALS, number, total.values()["took_s"])
+            return True
+        if whole is not None:
+            values = whole.values()
+            records.keep_row(_WHOLES, number, values["whole"] + values.get("days", 0.0) * DAY_S)
+            return True
+        found = _EVALUATION.find(rest) or (_OTHER.find(rest) if _TRAINING.find(rest) is None else None)
+        if found is None:
+            return super().read_event(rest, prefix, number, records)
+        values = found.values()
+        records.keep_row(_PASSES, number, values["done"], values["total"])
+        return True
+
+    def finish(self, first_line: int, records: Records) -> None:
+        table = records.take_table(_LINES, 9)
+        table = table[np.isfinite(table[:, 2:6]).all(axis=1) & (table[:, 3] > 0) & (table[:, 5] <= LONGEST_TIME_S)]
+        if np.isnan(table[:, 1]).any():  # without a number: as many as the count began again
+            table[:, 1] = np.cumsum(np.diff(table[:, 2], prepend=0) < 0)
+        epochs = Epochs.of(*table[:, :4].T)
+        _, _, _, _, eta, mean, data, loss, stamps = table[epochs.rows].T
+        totals = records.take_table(_TOTALS, 2)
+        passes = _passes(records.take_table(_PASSES, 3), epochs, totals)
+        elapsed = _chained(epochs, mean, eta)
+        _scale(epochs, elapsed, totals, passes)
+        waited = _chained(epochs, np.minimum(data, mean), None)
+        cut = epochs.done[epochs.begins] > _WINDOW
+        epochs, kept = epochs.without_first_steps()
+        times, waits = (epochs.differences(shown[kept]) for shown in (elapsed, waited))
+        # A log that begins in the middle of an epoch: of what came before is known that it is not of this line.
+        begins = epochs.begins[cut]
+        times[begins], waits[begins] = mean[kept][begins], data[kept][begins]
+        passes = _with_rest(passes, epochs, times, records.take_table(_WHOLES, 2))
+        tell_epochs(epochs, times, waits, loss[kept], stamps[kept], passes, records)
+
+
+def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:
+    """Seconds since the epoch began: by means that follow on each other, else as `eta` allows."""
+    done, left = epochs.done, np.repeat(epochs.total, epochs.lengths) - epochs.done + 1
+    least = done * (eta / left) if eta is not None else np.zeros(len(done))
+    most = done * ((eta + 1) / left) if eta is not None else np.full(len(done), np.inf)
+    columns = (done, mean, least, most, np.isin(np.arange(len(done)), epochs.begins))
+    elapsed: list[float] = []
+    known: dict[int, float] = {}
+    last, shown = 0, 0.0
+    for count, average, low, high, begins in zip(*(column.tolist() for column in columns), strict=True):
+        if begins:
+            known, last, shown = {0: 0.0}, 0, 0.0
+        before = known.get(max(count - _WINDOW, 0))
+        if before is not None:
+            shown = before + min(count, _WINDOW) * average
+        else:
+            shown = min(max(shown + (count - last) * average, low), high)
+        known[count], last = shown, count
+        elapsed.append(shown)
+    return np.array(elapsed)
+
+
+def _scale(epochs: Epochs, elapsed: Floats, totals: np.ndarray, passes: list[Pass]) -> None:
+    """Puts in what the whole epoch took, where it is printed behind its last line."""
+    ends = epochs.begins + epochs.lengths - 1
+    ended = {each.end for each in passes}
+    for lap, (last, total) in enumerate(zip(epochs.line[ends].tolist(), epochs.total.tolist(), strict=True)):
+        place = int(np.searchsorted(totals[:, 0], last))
+        whole = place < len(totals) and epochs.done[ends[lap]] == total
+        if whole and totals[place, 0] not in ended and elapsed[ends[lap]] > 0:
+            following = epochs.line[ends[lap] + 1] if ends[lap] + 1 < len(epochs.line) else np.inf
+            if totals[place, 0] < following:
+                elapsed[epochs.begins[lap] : ends[lap] + 1] *= totals[place, 1] * total / elapsed[ends[lap]]
+
+
+def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]:
+    """The lines of evaluations as passes: one ends with its total, with a step of training, or where it begins anew."""
+    stops = np.sort(np.concatenate((epochs.line, totals[:, 0])))
+    part = np.searchsorted(stops, table[:, 0])
+    begins = np.flatnonzero((np.diff(part, prepend=-1) != 0) | (np.diff(table[:, 1], prepend=0) < 0))
+    found = []
+    for begin, end in zip(begins.tolist(), (begins + np.diff(begins, append=len(table))).tolist(), strict=True):
+        last, total = table[end - 1, 0], table[end - 1, 2]
+        place = int(np.searchsorted(totals[:, 0], last))
+        stop = int(part[end - 1])
+        told = place < len(totals) and stop < len(stops) and stops[stop] == totals[place, 0]
+        following = table[end, 0] if end < len(table) else np.inf
+        if told and totals[place, 0] < following:
+            found.append(Pass(int(table[begin, 0]), int(totals[place, 0]), float(totals[place, 1] * total)))
+        else:
+            found.append(Pass(int(table[begin, 0]), int(last), None))
+    return found
+
+
+def _with_rest(passes: list[Pass], epochs: Epochs, times: Floats, wholes: np.ndarray) -> list[Pass]:
+    """What `Training time` has beyond steps and evaluations, figures and saves, belongs to the end of each epoch."""
+    spent = times * epochs.covers
+    begun = epochs.line[epochs.begins[epochs.process]]
+    for line, whole in wholes.tolist():
+        begin = begun[max(int(np.searchsorted(begun, line)) - 1, 0)] if len(begun) else 0
+        own = [each for each in passes if begin < each.begin < line]
+        if own and all(each.took_s is not None for each in own):
+            steps = float(spent[(epochs.line >= begin) & (epochs.line < line)].sum())
+            rest = max(whole - steps - sum(each.took_s or 0.0 for each in own), 0.0) / len(own)
+            added = {each: each._replace(took_s=(each.took_s or 0.0) + rest) for each in own}
+            passes = [added.get(each, each) for each in passes]
+    return passes
+
+
+FORMAT = _MetricLogger(
+    name="metric-logger",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "The mean of the last 20 steps, with what they waited for data; between lines that are further apart the rest "
+        "follows from the remaining time and from the total of the epoch. Evaluations are the same loop under another "
+        "name, and their total is printed."
+    ),
+    example="""\
+Epoch: [3]  [ 80/101]  eta: 0:00:08  lr: 0.0001  loss: 2.3170 (2.3391)  time: 0.4092  data: 0.0107  max mem: 5310
+Epoch: [3]  [100/101]  eta: 0:00:00  lr: 0.0001  loss: 2.2984 (2.3340)  time: 0.4087  data: 0.0105  max mem: 5310
+Epoch: [3] Total time: 0:00:42 (0.4188 s / it)
+Test:  [ 0/20]  eta: 0:00:31  loss: 2.2011 (2.2011)  time: 1.5502  data: 1.2104  max mem: 5310
+Test: Total time: 0:00:06 (0.3051 s / it)
+Epoch: [4]  [  0/101]  eta: 0:02:11  lr: 0.0001  loss: 2.2840 (2.2840)  time: 1.2970  data: 0.8711  max mem: 5310""",
+    iterations=(_TRAINING,),
+    settings=(
+        Line("{any}Namespace({any}epochs={epochs:int}", header=True),
+        Line("{any}Epoch {int}/{epochs:int}[ {rest}]{end}"),
+        Line("{any}Namespace({any}resume='{resume:quoted}.{name}'", header=True),
+        Line("{any}Namespace({any}batch_size={batch_size}"),
+        Line("{any}Namespace({any}world_size={world_size}"),
+        Line("Start[ing] training", header=True, sets={"begun": "training"}),
+        Line("{any}number of params[ (M)]: {n_params}{end}"),
+    ),
+    own=(_EVALUATION, _OTHER, _TOTAL, _WHOLE),
+    traits=Traits(batch_size="batch_size"),
+)
+READER = FORMAT.reader()._replace(complete=with_waiting)

@@ -1,0 +1,123 @@
+"""minimind: a countdown in whole minutes, from which the time since the epoch began follows.
+
+`epoch_time` is what is left of the epoch: the mean of its steps so far by those to come, in minutes, rounded down.
+Each line so bounds the time since the epoch began, and that time only grows: a line whose minutes have just fallen, or
+are about to, bounds the others too. Saves are in the mean; nothing else is shown.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, tell_epochs
+from stepwatch.readers.reader import CHECKPOINT
+from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.run import Fact, Timing, Traits
+from stepwatch.units import MINUTE_S
+
+_STEP = Line(
+    r"{any}Epoch:{pad}\[{epoch:int}/{last_epoch:int}\]{pad}({done:int}/{total:int})",
+    "loss:{pad}{loss}", "epoch_time:{pad}{time_min}{pad}min", "epoch_Time:{pad}{time_old:decimal}{pad}min",
+    needs=("time_min", "time_old"),
+)  # fmt: skip
+_LINES = "lines"
+
+
+class _Minimind(LineFormat):
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        unknown = np.full(len(lines), np.nan)
+        older = np.full(len(lines), "time_old" in found)
+        left = found["time_old" if "time_old" in found else "time_min"] * MINUTE_S
+        columns = (
+            found["done"],
+            found["total"],
+            left,
+            older,
+            found.get("loss", unknown),
+            found.get("stamp_s", unknown),
+        )
+        records.keep(_LINES, lines, found["epoch"], *columns)
+        records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
+
+    def finish(self, first_line: int, records: Records) -> None:
+        table = records.take_table(_LINES, 8)
+        known = np.isfinite(table[:, :5]).all(axis=1) & (table[:, 3] > 0)
+        table = table[known & (np.abs(table[:, 4]) <= LONGEST_TIME_S)]
+        table[:, 1] -= 1
+        done, total = table[:, 2], table[:, 3]
+        if (done == 0).any() or (table[:, 5].any() and not (done == total).any()):  # counted from 0
+            done += 1
+        epochs = Epochs.of(*table[:, :4].T)
+        if not len(epochs.rows):
+            return
+        _, _, _, _, left, older, loss, stamps = table[epochs.rows].T
+        times = epochs.differences(_since_begin(epochs, left, older))
+        tell_epochs(epochs, times, np.full(len(left), np.nan), loss, stamps, [], records)
+
+
+def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
+    """Seconds since the epoch began at each row, as evenly as the bounds of all rows allow."""
+    to_come = np.repeat(epochs.total, epochs.lengths) - epochs.done
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = epochs.done * ((left - older * MINUTE_S) / to_come)  # the older ones subtract two that are rounded down
+        most = epochs.done * ((left + MINUTE_S) / to_come)
+    least = np.where(to_come > 0, np.maximum(least, 0.0), 0.0)
+    most = np.where(to_come > 0, most, np.inf)
+    elapsed = np.empty(len(left))
+    for begin, length in zip(epochs.begins.tolist(), epochs.lengths.tolist(), strict=True):
+        rows = slice(begin, begin + length)
+        low = np.maximum.accumulate(least[rows])
+        high = np.minimum.accumulate(most[rows][::-1])[::-1]
+        elapsed[rows] = _straightest(epochs.done[rows], np.minimum(low, high), high)
+    return elapsed
+
+
+def _straightest(done: Ints, low: Floats, high: Floats) -> Floats:
+    """The way from 0 between the bounds with the fewest bends."""
+    bends = [(0.0, 0.0)]
+    begin = 0
+    while begin < len(done):
+        at, shown = bends[-1]
+        steps = done[begin:] - at
+        least = np.maximum.accumulate((low[begin:] - shown) / steps)
+        most = np.minimum.accumulate((high[begin:] - shown) / steps)
+        blocked = np.flatnonzero(least > most)
+        if not len(blocked):
+            slope = (least[-1] + most[-1]) / 2 if np.isfinite(most[-1]) else least[-1]
+            bends.append((float(done[-1]), shown + slope * float(steps[-1])))
+            break
+        end = int(blocked[0])
+        rises = end == 0 or least[end] > least[end - 1]  # a bound from below turns the way upwards, at one from above
+        slope = most[end] if rises else least[end]
+        touched = (most if rises else least)[: end + 1]
+        last = begin + max(int(np.flatnonzero(touched == slope)[0]), 0)
+        bends.append((float(done[last]), shown + float(slope) * float(done[last] - at)))
+        begin = last + 1
+    places, values = zip(*bends, strict=True)
+    return np.asarray(np.interp(done, places, values))
+
+
+FORMAT = _Minimind(
+    name="minimind",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=frozenset({CHECKPOINT}),
+    about=Message(
+        "The countdown of the epoch in whole minutes, taken apart: only the mean of many steps is known. Steps are "
+        "micro-batches. Checkpoints are included, and no line shows them."
+    ),
+    example="""\
+Epoch:[1/2](100/8000), loss: 5.8830, logits_loss: 5.8830, aux_loss: 0.0000, lr: 0.00049990, epoch_time: 45.0min
+Epoch:[1/2](200/8000), loss: 5.1207, logits_loss: 5.1207, aux_loss: 0.0000, lr: 0.00049970, epoch_time: 43.0min
+Epoch:[1/2](300/8000), loss: 4.7714, logits_loss: 4.7714, aux_loss: 0.0000, lr: 0.00049950, epoch_time: 42.0min""",
+    iterations=(_STEP,),
+    settings=(
+        Line("{any}\uff1a{n_params:decimal} \u767e\u4e07", scale=1e6),  # \u767e\u4e07 is a million
+        Line("{any}Model Params: {n_params:amount}"),
+    ),
+    traits=Traits(batch_size="--batch_size", accumulation="--accumulation_steps"),
+)  # fmt: skip
+READER = FORMAT.reader()

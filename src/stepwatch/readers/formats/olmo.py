@@ -1,0 +1,123 @@
+"""OLMo and OLMo-core: a block of metrics for each logged step, with the clock of the logger.
+
+The block has batches per second, a mean over a window; the clock is the exact one. Evaluations and saves say when they
+begin, and are taken out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.clocked import ROWS, STARTS, losses, tell_clocked
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import Records
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import alike
+from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.run import Checkpoint, Evaluation, Timing
+
+_STEP = Line(r"{any}\[step={number}/{last}")
+_LOSSES = (Line("{pad}train/CrossEntropyLoss={loss}"), Line("{pad}train/CE loss={loss}"))
+_RATE = Line("{pad}throughput/device/<batches_per_second;BPS>={per_s}")
+_STARTS = (Line("{any}Starting training"), Line("{any}Pre-train system metrics"))
+_SAVING = Line("{any}Saving[ {name}] checkpoint")
+_SAVED = Line("{any}<checkpoint;Checkpoint> saved to ")
+_EVALUATING = Line("{any}Running evaluation for ")
+_MILLISECOND_S = 0.001
+_LOSS, _RATES, _PAUSES = "loss", "rates", "pauses"
+_BEGINS, _ENDS, _EVALUATES = 0.0, 1.0, 2.0
+
+
+class _Olmo(LineFormat):
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, (_RATE,), "per_s")):
+            for _, lines, found in alike(block, left, statements, prefixes=False):
+                records.keep(name, numbers[lines], found[column])
+                left = block.without(left, lines)
+        super().read_block(block, left, numbers, records)
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        self.add_last(records, int(lines[0]), float(found["last"][0]))
+        unknown = np.full(len(lines), np.nan)
+        records.keep(ROWS, lines, found["number"], found.get("stamp_s", unknown), unknown)
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        stamp = stamp_of(prefix)
+        clock = math.nan if stamp is None else stamp
+        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, (_RATE,), "per_s")):
+            for statement in statements:
+                found = statement.find(rest)
+                if found is not None:
+                    records.keep_row(name, number, found.values()[column])
+                    return True
+        if any(statement.fits(rest) for statement in _STARTS):
+            records.keep_row(STARTS, number, clock)
+            return True
+        for statement, kind in ((_SAVED, _ENDS), (_SAVING, _BEGINS), (_EVALUATING, _EVALUATES)):
+            if statement.fits(rest):
+                records.keep_row(_PAUSES, number, kind, clock)
+                return True
+        return super().read_event(rest, prefix, number, records)
+
+    def finish(self, first_line: int, records: Records) -> None:
+        rows = records.table(ROWS, 4)
+        if not len(rows):
+            return
+        rates = losses(rows[:, 0], records.take_table(_RATES, 2))
+        rows[:, 3] = losses(rows[:, 0], records.take_table(_LOSS, 2))
+        if np.isnan(rows[:, 2]).all():  # without a clock: as the window has it
+            known = rates > 0
+            columns = rows[known, 0].astype(np.int64), rows[known, 1].astype(np.int64)
+            records.add_rows(line=columns[0], number=columns[1], time_s=1 / rates[known], loss=rows[known, 3])
+            return
+        records.tables[ROWS], records.table_rows[ROWS] = [rows], []
+        _add_pauses(rows, records.take_table(_PAUSES, 3), records)
+        tell_clocked(records, _MILLISECOND_S / 2)
+
+
+def _add_pauses(rows: np.ndarray, pauses: np.ndarray, records: Records) -> None:
+    """A save lasts until it says so, an evaluation until its figures are printed under the same step again."""
+    places = np.searchsorted(rows[:, 0], pauses[:, 0]) - 1
+    ends = pauses[pauses[:, 1] == _ENDS]
+    evaluated: set[int] = set()
+    for place, (line, kind, clock) in zip(places.tolist(), pauses.tolist(), strict=True):
+        if place < 0 or kind == _ENDS:
+            continue
+        at = int(rows[place, 1])
+        if kind == _EVALUATES:
+            after = rows[place + 1] if place + 1 < len(rows) else rows[place]
+            took = after[2] - clock if after[1] == at and after[0] > line else math.nan
+            if at not in evaluated:
+                records.events.append(Evaluation(int(line), at, took_s=took if took >= 0 else None))
+            evaluated.add(at)
+        else:
+            after = ends[ends[:, 0] > line][:1]
+            took = float(after[0, 2] - clock) if len(after) else math.nan
+            records.events.append(Checkpoint(int(line), at, took_s=took if took >= 0 else None))
+
+
+FORMAT = _Olmo(
+    name="olmo",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "The clock in front of the lines, from step to step; without a clock, the batches per second, a mean over a "
+        "window. Evaluations and saves are taken out by their own lines."
+    ),
+    example="""\
+2025-12-12 11:05:05.850\thost:0\tolmo.train:979\tINFO\t[step=2/15000,epoch=0]
+    train/CrossEntropyLoss=2.919
+    throughput/device/tokens_per_second=68,289
+    throughput/device/batches_per_second=0.2605
+2025-12-12 11:05:09.701\thost:0\tolmo.train:979\tINFO\t[step=3/15000,epoch=0]
+    train/CrossEntropyLoss=2.914""",
+    iterations=(_STEP,),
+    settings=(Line("{any}Total number of parameters: {n_params}"),),
+    own=(*_LOSSES, _RATE, *_STARTS, _SAVING, _SAVED, _EVALUATING),
+)
+READER = FORMAT.reader()

@@ -1,0 +1,115 @@
+"""parameter-golf: modded-nanogpt's clock, with a limit of time that ends most runs, and lines of its own.
+
+Newer variants print minutes with one decimal; tokens per second since the start, which have all digits, tell the clock
+exactly. What is planned are iterations or seconds of training, whichever ends first; what follows the last step
+(quantization, evaluations of the compressed model) is no training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.modded_nanogpt import CLOCKS_OF_VALIDATIONS, STEP, VALIDATION, Modded
+from stepwatch.readers.formats.running import median
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.run import Fact, Timing, Traits
+
+_STOPPED = Line("stopping_early: {any}train_time:{pad}{time_ms}ms step:{pad}{at}/")
+_OWN = (b"val_bpb", b"wallclock")
+_STOPS, _CAP = "stops", "cap_s"
+_TENTH_OF_A_MINUTE_S = 6.0
+_ROWS_OF_PACE = 3  # one of them may be where the steps become longer
+
+
+class _Golf(Modded):
+    def sniff(self, head: bytes) -> float:
+        """Lines that modded-nanogpt has as well are of this one where its words stand beside them."""
+        return super().sniff(head) + (0.5 if any(word in head for word in _OWN) else -0.5)
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        if "time_min" in found:  # nothing but the order of 0.0 minutes; see finish
+            found = {**found, "time_min": np.maximum(found["time_min"], 1e-9)}
+        super().add(records, lines, found)
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        stopped = _STOPPED.find(rest)
+        if stopped is not None:
+            values = stopped.values()
+            if values["at"] <= LARGEST_KEPT and values["time_ms"] / 1e3 <= LONGEST_TIME_S:
+                records.keep_row(CLOCKS_OF_VALIDATIONS, number, values["at"], values["time_ms"] / 1e3)
+                records.keep_row(_STOPS, number, values["at"])
+            records.events.append(Fact(line=number, name="ended", value="by plan"))
+            return True
+        if super().read_event(rest, prefix, number, records):
+            return True
+        return super(Modded, self).read_event(rest, prefix, number, records)
+
+    def finish(self, first_line: int, records: Records) -> None:
+        rows = records.iterations()
+        per_s = rows.reported_tokens_per_s
+        if len(rows) and np.isfinite(per_s).any():
+            facts = [event for event in records.events if isinstance(event, Fact)]
+            tokens = next((float(fact.value) for fact in facts if fact.name == "tokens_per_iter"), np.nan)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                exact = rows.number * tokens / per_s
+            fits = np.abs(exact - rows.time_s) <= _TENTH_OF_A_MINUTE_S
+            records.replace_rows(replace(rows, time_s=np.where(fits, exact, rows.time_s)))
+        stops = records.table(_STOPS, 2)
+        super().finish(first_line, records)
+        rows = records.iterations()
+        for line, at in stops.tolist():
+            row = int(np.searchsorted(rows.line, line, side="right")) - 1
+            if row >= 0:
+                records.events.append(Fact(line=int(rows.line[row]), name="max_iters", value=int(at)))
+        caps = [event for event in records.events if isinstance(event, Fact) and event.name == _CAP]
+        stopped = len(stops) > 0 and stops[-1, 0] >= rows.line.max(initial=0)
+        if not caps or not len(rows) or stopped or caps[-1].value <= 0:
+            return
+        # As many iterations as the rest of the time allows, at the pace of the last lines.
+        own = slice(int(np.flatnonzero(np.diff(rows.number, prepend=np.inf) < 0)[-1]), None)
+        spent = float((rows.time_s[own] * np.diff(rows.number[own], prepend=0)).sum())
+        pace = max(median(rows.time_s[own][-_ROWS_OF_PACE:]), 1e-6)
+        last = int(rows.number[-1]) + max(round((caps[-1].value - spent) / pace), 0)
+        planned = [event.value for event in records.events if isinstance(event, Fact) and event.name == "max_iters"]
+        records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=min([last, *planned[-1:]])))
+
+
+FORMAT = _Golf(
+    name="parameter-golf",
+    timing=Timing.CUMULATIVE,
+    holds=NOTHING,
+    about=Message(
+        "The whole training time so far, as in modded-nanogpt, or from the tokens per second since the start. A run "
+        "ends at its iterations or at its limit of time. Evaluations are outside, and no line shows how long they took."
+    ),
+    example="""\
+step:0/20000 val_loss:6.9357 val_bpb:4.1077 train_time:0ms step_avg:0.01ms
+step:200/20000 train_loss:2.8043 train_time:15631ms step_avg:78.16ms
+step:400/20000 train_loss:2.4417 train_time:31240ms step_avg:78.10ms
+stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
+    iterations=(
+        STEP,
+        Line("{pad}{number}/{last} train_loss:{pad}{loss} train_time:{pad}{time_min}m tok/s:{pad}{tokens_per_s}{rest}"),
+        Line("step:{pad}{number}/{last} loss:{pad}{loss} t:{pad}{time_ms}ms avg:{rest}"),
+    ),
+    evaluations=(Line("[step:]{pad}{at}/{int} val_loss:{pad}{val_loss}"),),
+    settings=(
+        Line("{any}train_batch_tokens:{pad}{tokens_per_iter:int}"),
+        Line("{any}train_seq_len:{pad}{block_size:int}"),
+        Line("{any}max_wallclock_seconds:{pad}{cap_s:decimal}"),
+        Line("{any}gptq:reserving {any}effective={cap_s:decimal}ms", scale=1e-3),
+        Line("{pad}world_size:{pad}{world_size:int}"),
+        Line("{any}grad_accum_steps:{pad}{gradient_accumulation_steps:int}"),
+        Line("{any}model_params:{pad}{n_params:int}"),
+        Line("{pad}val_loss_every:{pad}{eval_interval:int}"),
+    ),
+    own=(VALIDATION, _STOPPED),
+    traits=Traits(schedules=True),
+)
+READER = FORMAT.reader()

@@ -1,0 +1,138 @@
+"""timm's train.py, and the loops that print an AverageMeter as it does: PyTorch's ImageNet example, MoCo, Swin.
+
+A line tells the time of its one step and, in brackets, the mean since the epoch began, both with what was waited for
+data. Stalls fall between the lines, so that only the means count: the difference of two, each by its number of steps.
+timm prints images per second beside the mean, which has more digits. An evaluation is a loop of the same kind.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, tell_epochs, with_waiting
+from stepwatch.readers.formats.running import Laps, lap_times
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import alike
+from stepwatch.run import Fact, Timing, Traits
+
+_DIGITS = {"time": 0.0005, "rate": 0.005}
+"""What the last digit of a mean in seconds, and of images per second, may hide."""
+_TIMM = Line(
+    r"{any}Train: {epoch:int} \[{pad}{done:int}/{total:int} {any}\]",
+    " Loss:{pad}{loss}", " Time: {time_s}s,{pad}{decimal}/s  ({pad}{mean:decimal}s,{pad}{rate:decimal}/s)",
+    " Data: {decimal} ({pad}{data:decimal})", needs=("mean",),
+)  # fmt: skip
+_EXAMPLE = Line(
+    r"{any}Epoch: \[{epoch:int}\]\[{pad}{done:int}/{total:int}\]",
+    "Time{pad}{time_s} ({pad}{mean:decimal})", "Data{pad}{decimal} ({pad}{data:decimal})",
+    "Loss{pad}{loss} (", needs=("mean",),
+)  # fmt: skip
+_SWIN = Line(
+    r"{any}Train: \[{epoch:int}/{last_epoch:int}\]\[{pad}{done:int}/{total:int}\]",
+    "time {time_s} ({mean:decimal})", "loss {loss} (", needs=("mean",),
+)  # fmt: skip
+_EVALUATION = Line(
+    r"{any}<Test;Val;Valid;Validation>[ ({name})]:{pad}[\[{int}\]]\[{pad}{done:int}/{total:int}\]",
+    "Time[:]{pad}{decimal} ({pad}{mean:decimal})", needs=("mean",),
+)  # fmt: skip
+_LINES, _PASSES = "lines", "passes"
+
+
+class _Timm(LineFormat):
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        for _, lines, found in alike(block, left, (_EVALUATION,)):
+            records.keep(_PASSES, numbers[lines], found["done"], found["total"], found["mean"])
+            left = block.without(left, lines)
+        super().read_block(block, left, numbers, records)
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        unknown = np.full(len(lines), np.nan)
+        columns = (found.get(name, unknown) for name in ("rate", "data", "loss", "stamp_s"))
+        records.keep(_LINES, lines, found["epoch"], found["done"], found["total"], found["mean"], *columns)
+        if "last_epoch" in found:
+            records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        found = _EVALUATION.find(rest)
+        if found is None:
+            return super().read_event(rest, prefix, number, records)
+        values = found.values()
+        records.keep_row(_PASSES, number, values["done"], values["total"], values["mean"])
+        return True
+
+    def finish(self, first_line: int, records: Records) -> None:
+        table = records.take_table(_LINES, 9)
+        table = table[np.isfinite(table[:, 1:5]).all(axis=1) & (table[:, 3] > 0) & (table[:, 4] <= LONGEST_TIME_S)]
+        done, total = table[:, 2], table[:, 3]
+        if not (done == total).any():  # else they are counted from 1
+            done += 1
+        epochs = Epochs.of(*table[:, :4].T)
+        epochs, _ = epochs.without_first_steps()
+        _, _, _, _, mean, rate, data, loss, stamps = table[epochs.rows].T
+        if not len(mean):
+            return
+        exact, doubt = _by_rate(mean, rate)
+        first = epochs.done[epochs.begins]
+        laps = Laps(epochs.done, exact * epochs.done, doubt * epochs.done, epochs.begins, first)
+        waited = laps._replace(elapsed_s=data * epochs.done, error_s=np.float64(_DIGITS["time"]) * epochs.done)
+        times = lap_times(laps, [])
+        waits = lap_times(waited, []) if np.isfinite(data).all() else data
+        tell_epochs(epochs, times, waits, loss, stamps, _passes(records.take_table(_PASSES, 4)), records)
+        super().finish(first_line, records)
+
+
+def _by_rate(mean: Floats, rate: Floats) -> tuple[Floats, Floats]:
+    """The mean of a step, from the images per second where these have more digits, and how far off it may be."""
+    digits = np.full(len(mean), _DIGITS["time"])
+    known = np.isfinite(rate) & (rate > 0)
+    slowest = int(np.argmax(np.where(known, mean, 0.0)))  # shows best how many images a step has
+    images = rate[slowest] * mean[slowest]
+    if not known.any() or images * digits[slowest] > 0.5 * mean[slowest]:
+        return mean, digits
+    finer = np.divide(round(images), rate, out=mean.copy(), where=known)
+    doubt = np.divide(_DIGITS["rate"] * finer, rate, out=digits.copy(), where=known)
+    use = (np.abs(finer - mean) <= digits + doubt) & (doubt < digits)  # a last batch may have fewer images
+    return np.where(use, finer, mean), np.where(use, doubt, digits)
+
+
+def _passes(table: np.ndarray) -> list[Pass]:
+    """Each time that the count of an evaluation began anew, with the mean of its last line for all its batches."""
+    begins = np.flatnonzero(np.diff(table[:, 1], prepend=np.inf) <= 0)
+    ends = begins + np.diff(begins, append=len(table)) - 1
+    batches = np.maximum(table[ends, 1] + 1, table[ends, 2])
+    columns = (table[begins, 0].astype(np.int64), table[ends, 0].astype(np.int64), table[ends, 3] * batches)
+    return [Pass(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+FORMAT = _Timm(
+    name="timm",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "The mean since the epoch began, in brackets, taken apart; the time of the one step before it is not used. It "
+        "has what the steps waited for data. Evaluations are a loop of the same kind; saves are outside."
+    ),
+    example="""\
+Train: 2 [ 100/1251 (  8%)]  Loss: 4.8 (5)  Time: 0.301s,  850.13/s  (0.325s,  787.69/s)  LR: 5e-4  Data: 0.010 (0.031)
+Train: 2 [ 150/1251 ( 12%)]  Loss: 4.7 (5)  Time: 0.302s,  847.68/s  (0.318s,  805.03/s)  LR: 5e-4  Data: 0.011 (0.024)
+Test: [   0/48]  Time: 2.117 (2.117)  Loss:   3.901 ( 3.901)  Acc@1:  22.266 ( 22.266)  Acc@5:  46.484 ( 46.484)
+Test: [  48/48]  Time: 0.131 (0.201)  Loss:   4.117 ( 4.020)  Acc@1:  20.518 ( 21.044)  Acc@5:  43.868 ( 44.786)""",
+    iterations=(_TIMM, _EXAMPLE, _SWIN),
+    checkpoints=(Line("Current checkpoints:"), Line("{any} saved !!!"), Line("=\\> saving checkpoint ")),
+    settings=(
+        Line("{any}Scheduled epochs: {epochs:int}", header=True),
+        Line("{any}created, param count:{pad}{n_params}"),
+        Line("{any}Training in distributed mode {any} total {world_size}"),
+        Line("{any}loaded checkpoint '{resume:quoted}'"),
+        Line("{any}number of params: {n_params}{end}"),
+    ),
+    own=(_EVALUATION,),
+    events_first=False,
+    traits=Traits(batch_size="--batch-size"),
+)  # fmt: skip
+READER = FORMAT.reader()._replace(complete=with_waiting)

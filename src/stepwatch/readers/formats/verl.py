@@ -1,0 +1,126 @@
+"""verl: one line for each step of reinforcement learning, with what each of its parts took.
+
+`timing_s/step` is the whole step. Its parts add up to it: generation, reward, the probabilities, the updates. Saving is
+one of them; testing is one in older versions and stands beside the step in newer ones, which the sum shows. Both are
+taken out of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.running import at_lines, median
+from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Block, Ints
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Run, Timing
+
+_TIMED = b"timing_s/step:"
+_STEP = Pattern(rb"(?<![\w/])step:(\d{1,12}) - ")
+_VALUE = rb":(?:np\.\w{1,12}\()?([-+]?[\d.]{1,30}(?:[eE][-+]?\d{1,3})?)"
+_PARTS = Pattern(rb"timing_s/(\w{1,60})" + _VALUE)
+_OTHERS = Pattern(rb"(?<![\w/])(perf/total_num_tokens|perf/throughput|actor/pg_loss)" + _VALUE)
+_BESIDE = frozenset({"start_profile", "stop_profile"})
+_TESTING, _SAVING = "testing", "save_checkpoint"
+_PART, _CARDS = "part/", "cards"
+
+
+class _Verl(LineFormat):
+    def sniff(self, head: bytes) -> float:
+        hits = begin = 0
+        while hits < MOST_SNIFFED and (at := head.find(_TIMED, begin)) >= 0:
+            begin = at + len(_TIMED)
+            hits += _STEP.search(head[head.rfind(b"\n", 0, at) + 1 : at]) is not None
+        return float(hits)
+
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        """Lines of steps are longer than a pattern looks at, and their parts have any name."""
+        lines = block.holding(left, (b"step:",))
+        read = [index for index in lines.tolist() if _read_step(block.line(index), numbers[index].item(), records)]
+        super().read_block(block, block.without(left, np.array(read, np.int64)), numbers, records)
+
+    def finish(self, first_line: int, records: Records) -> None:
+        super().finish(first_line, records)
+        cards = records.take_table(_CARDS, 2)
+        if len(cards):  # throughput is that of one card
+            records.events.append(Fact(line=int(cards[0, 0]), name="world_size", value=round(median(cards[:, 1])) or 1))
+
+
+def _read_step(line: bytes, number: int, records: Records) -> bool:
+    found = _STEP.search(line)
+    if found is None:
+        return False
+    at, begin = int(found[1]), found.end()
+    if at > LARGEST_KEPT:
+        return False
+    stamp = stamp_of(strip_prefix(line[:200].decode("utf-8", "replace"))[1])
+    parts = {each[1].decode(): _float(each[2]) for each in _PARTS.compiled.finditer(line, begin)}
+    parts = {name: took for name, took in parts.items() if 0 <= took <= LONGEST_TIME_S and name not in _BESIDE}
+    whole, testing = parts.pop("step", 0.0), parts.pop(_TESTING, None)
+    saving = parts.pop(_SAVING, None)
+    if testing is not None or b" - val" in line or line.startswith(b"val", begin):
+        records.events.append(Evaluation(line=number, at=at, took_s=testing, stamp_s=stamp))
+    if saving is not None:
+        records.events.append(Checkpoint(line=number, at=at, took_s=saving, stamp_s=stamp))
+    if not whole:
+        return testing is not None or at == 0
+    step = whole - (saving or 0.0)
+    inside = sum(parts.values())
+    if testing is not None and abs(inside + testing - step) < abs(inside - step):
+        step -= testing
+    others = {each[1]: _float(each[2]) for each in _OTHERS.compiled.finditer(line, begin)}
+    tokens, per_s = others.get(b"perf/total_num_tokens", np.nan), others.get(b"perf/throughput", np.nan)
+    row = {"loss": others.get(b"actor/pg_loss", np.nan), "reported_tokens_per_s": tokens / whole}
+    row |= {"stamp_s": stamp} if stamp is not None else {}
+    records.add_row(line=number, number=at, time_s=max(step, 1e-6), **row)
+    for name, took in parts.items():
+        records.keep_row(_PART + name, number, took)
+    if per_s > 0 and tokens > 0:
+        records.keep_row(_CARDS, number, tokens / (per_s * whole))
+    return True
+
+
+def _float(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
+
+
+def _complete(run: Run, events: Sequence[Event], records: Records) -> Run:
+    """The run with the parts of its steps."""
+    names = [name for name in records.table_rows if name.startswith(_PART)]
+    tables = {name.removeprefix(_PART): records.table(name, 2) for name in names}
+    lines = run.iterations.line
+    return replace(run, parts={name: at_lines(lines, *table.T) for name, table in tables.items()})
+
+
+FORMAT = _Verl(
+    name="verl",
+    timing=Timing.SPANS_STEP,
+    holds=NOTHING,
+    about=Message(
+        "One step of generation, reward and update, each of which is printed; testing and saving are printed too, and "
+        "taken out of the step."
+    ),
+    example="""\
+step:7 - actor/pg_loss:0.019 - timing_s/gen:4.1 - timing_s/reward:0.1 - timing_s/adv:0.1 - timing_s/update_actor:2.6 - \
+timing_s/step:6.9 - perf/total_num_tokens:59428 - perf/throughput:1076.6
+step:8 - actor/pg_loss:0.017 - timing_s/gen:4.3 - timing_s/reward:0.1 - timing_s/adv:0.1 - timing_s/update_actor:2.5 - \
+timing_s/testing:6.3 - timing_s/save_checkpoint:9.1 - timing_s/step:22.4 - perf/total_num_tokens:58758""",
+    iterations=(Line("{any}step:{number} - {any}timing_s/step:{time_s}"),),
+    settings=(
+        Line("{any}Total training steps: {max_iters}", header=True),
+        Line(r"{any}Training Progress: {any} {int}/{max_iters:int} \["),
+        Line("{any}Setting global step to {resume:int}"),
+    ),
+)
+READER = FORMAT.reader()._replace(complete=_complete)

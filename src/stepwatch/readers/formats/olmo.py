@@ -23,7 +23,7 @@ from stepwatch.run import Checkpoint, Evaluation, Timing
 
 _STEP = Line(r"{any}\[step={number}/{last}")
 _LOSSES = (Line("{pad}train/CrossEntropyLoss={loss}"), Line("{pad}train/CE loss={loss}"))
-_RATE = Line("{pad}throughput/device/<batches_per_second;BPS>={per_s}")
+_RATES_OF = (Line("{pad}throughput/device/batches_per_second={per_s}"), Line("{pad}throughput/device/BPS={per_s}"))
 _STARTS = (Line("{any}Starting training"), Line("{any}Pre-train system metrics"))
 _SAVING = Line("{any}Saving[ {name}] checkpoint")
 _SAVED = Line("{any}<checkpoint;Checkpoint> saved to ")
@@ -35,7 +35,7 @@ _BEGINS, _ENDS, _EVALUATES = 0.0, 1.0, 2.0
 
 class _Olmo(LineFormat):
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, (_RATE,), "per_s")):
+        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, _RATES_OF, "per_s")):
             for _, lines, found in alike(block, left, statements, prefixes=False):
                 records.keep(name, numbers[lines], found[column])
                 left = block.without(left, lines)
@@ -49,7 +49,7 @@ class _Olmo(LineFormat):
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         stamp = stamp_of(prefix)
         clock = math.nan if stamp is None else stamp
-        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, (_RATE,), "per_s")):
+        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, _RATES_OF, "per_s")):
             for statement in statements:
                 found = statement.find(rest)
                 if found is not None:
@@ -118,6 +118,6 @@ FORMAT = _Olmo(
     train/CrossEntropyLoss=2.914""",
     iterations=(_STEP,),
     settings=(Line("{any}Total number of parameters: {n_params}"),),
-    own=(*_LOSSES, _RATE, *_STARTS, _SAVING, _SAVED, _EVALUATING),
+    own=(*_LOSSES, *_RATES_OF, *_STARTS, _SAVING, _SAVED, _EVALUATING),
 )
 READER = FORMAT.reader()

@@ -23,7 +23,7 @@ from stepwatch.run import Fact, Timing, Traits
 _DIGITS = {"time": 0.0005, "rate": 0.005}
 """What the last digit of a mean in seconds, and of images per second, may hide."""
 _TIMM = Line(
-    r"{any}Train: {epoch:int} \[{pad}{done:int}/{total:int} {any}\]",
+    r"{any}Train: {epoch:int} \[{pad}{done:int}/{total:int} ({pad}{decimal}%)\]",
     " Loss:{pad}{loss}", " Time: {time_s}s,{pad}{decimal}/s  ({pad}{mean:decimal}s,{pad}{rate:decimal}/s)",
     " Data: {decimal} ({pad}{data:decimal})", needs=("mean",),
 )  # fmt: skip

@@ -27,7 +27,7 @@ _TIMED = b"timing_s/step:"
 _STEP = Pattern(rb"(?<![\w/])step:(\d{1,12}) - ")
 _VALUE = rb":(?:np\.\w{1,12}\()?([-+]?[\d.]{1,30}(?:[eE][-+]?\d{1,3})?)"
 _PARTS = Pattern(rb"timing_s/(\w{1,60})" + _VALUE)
-_OTHERS = Pattern(rb"(?<![\w/])(perf/total_num_tokens|perf/throughput|actor/pg_loss)" + _VALUE)
+_ONE = Pattern(_VALUE)
 _BESIDE = frozenset({"start_profile", "stop_profile"})
 _TESTING, _SAVING = "testing", "save_checkpoint"
 _PART, _CARDS = "part/", "cards"
@@ -61,7 +61,8 @@ def _read_step(line: bytes, number: int, records: Records) -> bool:
     at, begin = int(found[1]), found.end()
     if at > LARGEST_KEPT:
         return False
-    stamp = stamp_of(strip_prefix(line[:200].decode("utf-8", "replace"))[1])
+    clock = b":" in line[: found.start()]
+    stamp = stamp_of(strip_prefix(line[:200].decode("utf-8", "replace"))[1]) if clock else None
     parts = {each[1].decode(): _float(each[2]) for each in _PARTS.compiled.finditer(line, begin)}
     parts = {name: took for name, took in parts.items() if 0 <= took <= LONGEST_TIME_S and name not in _BESIDE}
     whole, testing = parts.pop("step", 0.0), parts.pop(_TESTING, None)
@@ -76,9 +77,10 @@ def _read_step(line: bytes, number: int, records: Records) -> bool:
     inside = sum(parts.values())
     if testing is not None and abs(inside + testing - step) < abs(inside - step):
         step -= testing
-    others = {each[1]: _float(each[2]) for each in _OTHERS.compiled.finditer(line, begin)}
-    tokens, per_s = others.get(b"perf/total_num_tokens", np.nan), others.get(b"perf/throughput", np.nan)
-    row = {"loss": others.get(b"actor/pg_loss", np.nan), "reported_tokens_per_s": tokens / whole}
+    tokens, per_s, loss = (
+        _value(line, name) for name in (b"perf/total_num_tokens", b"perf/throughput", b"actor/pg_loss")
+    )
+    row = {"loss": loss, "reported_tokens_per_s": tokens / whole}
     row |= {"stamp_s": stamp} if stamp is not None else {}
     records.add_row(line=number, number=at, time_s=max(step, 1e-6), **row)
     for name, took in parts.items():
@@ -86,6 +88,12 @@ def _read_step(line: bytes, number: int, records: Records) -> bool:
     if per_s > 0 and tokens > 0:
         records.keep_row(_CARDS, number, tokens / (per_s * whole))
     return True
+
+
+def _value(line: bytes, name: bytes) -> float:
+    at = line.find(name + b":")
+    found = _ONE.match(line, at + len(name)) if at >= 0 else None
+    return _float(found[1]) if found is not None else np.nan
 
 
 def _float(text: bytes) -> float:

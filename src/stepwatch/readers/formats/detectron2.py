@@ -128,9 +128,10 @@ def _add_evaluations(
 
     Behind the total it belongs to none: detectron2 itself counts it as one iteration more.
     """
-    for row in range(len(line)):
-        begin, end = line[row], line[row + 1] if row + 1 < len(line) else over
-        lines = table[(table[:, 0] > begin) & (table[:, 0] < end)]
+    own = table[np.searchsorted(table[:, 0], line[0]) : np.searchsorted(table[:, 0], over)]
+    before = np.searchsorted(line, own[:, 0]) - 1
+    for row in np.unique(before).tolist():
+        lines = own[np.searchsorted(before, row) : np.searchsorted(before, row, side="right")]
         starts = lines[lines[:, 1] == 0]
         if len(starts):
             ends = lines[(lines[:, 1] == 1) & (lines[:, 0] > starts[0, 0]), 2]

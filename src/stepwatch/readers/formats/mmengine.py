@@ -96,7 +96,8 @@ class _Mmengine(LineFormat):
             records.take_table(name, width) for name, width in ((_BEGINS, 2), (_ENDS, 2), (_EVENTS, 5))
         )
         known = np.isfinite(rows.number) & (rows.time_s > 0)
-        known[known] = first_of_each(*(column[known] for column in (rows.number, rows.time_s, rows.loss, rows.stamp_s)))
+        rows = _Rows(*(column[known] for column in rows))
+        known = first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)
         rows = _Rows(*(column[known] for column in rows))
         if not len(rows.line):
             return

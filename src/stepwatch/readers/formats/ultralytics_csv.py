@@ -36,17 +36,20 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 def finish(first_line: int, records: Records) -> None:
     """A header may stand there again, where somebody put two files together."""
     text, records.held = records.held, b""
-    names: list[str] = []
-    for line, row in enumerate(text.split(b"\n")):
-        cells = [cell.strip() for cell in row.decode("utf-8", "replace").split(",")]
-        if cells[0] == "epoch":
-            names = cells
+    names: list[bytes] = []
+    losses: list[int] = []
+    clock_at, validates = -1, False
+    for number, row in enumerate(text.split(b"\n")):
+        cells = row.split(b",")
+        if cells[0].strip() == b"epoch":
+            names = [cell.strip() for cell in cells]
+            losses = [at for at, name in enumerate(names) if name.startswith(b"train/") and name.endswith(b"loss")]
+            clock_at = names.index(b"time") if b"time" in names else -1
+            validates = any(name.startswith((b"val/", b"metrics/")) for name in names)
         elif names and len(cells) == len(names):
-            values = dict(zip(names, map(_number, cells), strict=True))
-            losses = [value for name, value in values.items() if name.startswith("train/") and name.endswith("loss")]
-            validated = any(name.startswith(("val/", "metrics/")) for name in names)
-            row_of = (values["epoch"], values.get("time", math.nan), sum(losses) if losses else math.nan, validated)
-            records.keep_row("epochs", line, *row_of)
+            time = _number(cells[clock_at]) if clock_at >= 0 else math.nan
+            loss_of = sum(_number(cells[at]) for at in losses) if losses else math.nan
+            records.keep_row("epochs", number, _number(cells[0]), time, loss_of, validates)
     line, epoch, clock, loss, validated = records.take_table("epochs", 5).T
     known = np.isfinite(epoch)
     known[known] = first_of_each(epoch[known], clock[known], loss[known])
@@ -72,7 +75,7 @@ def finish(first_line: int, records: Records) -> None:
     records.add_rows(number=number, time_s=times / np.maximum(apart, 1.0), loss=loss, line=lines)
 
 
-def _number(cell: str) -> float:
+def _number(cell: bytes) -> float:
     try:
         value = float(cell)
     except ValueError:

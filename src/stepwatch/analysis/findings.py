@@ -526,7 +526,8 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
 
 def bar_alone(a: Analysis) -> Iterator[Finding]:
     if a.run.bar_alone:
-        text = Message("Nothing but a progress bar shows that this is a training: it could be of loading or inference too.")
+        facts = {"last": int(a.run.iterations.number[-1])}
+        text = Message("Nothing but a progress bar up to {last:n} shows that this is a training: it could be of loading or inference too.", facts)
         yield Finding("bar_alone", NOTICE, text)
 
 

@@ -39,6 +39,7 @@ def _llm_c(number: int, after: str = "") -> str:
 
 
 LOGS: dict[str, str] = {
+    "bar_alone": "".join(f"{n}%|##   | {n}/100 [00:{n // 2:02d}<00:30,  2.00it/s]\n" for n in range(1, 90)),
     "epochs": "epoch,time,train/box_loss\n" + "".join(f"{epoch},{50 * epoch},1.5\n" for epoch in range(1, 21)),
     "first_iteration": FIRST + STEADY,
     "warm_up": FIRST + lines(180, 140, *[100.0] * 60, first=10, mfu=", mfu 12.00%"),

@@ -11,6 +11,7 @@ from stepwatch.presenters import advice_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
+from stepwatch.presenters.verdict_sentences import PLAN_BADGES, plan_status
 
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
@@ -46,7 +47,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     return doc.Document(
         Message("How long this run will take"),
         (
-            doc.Headline(tuple(filter(None, answers))),
+            doc.Headline(tuple(filter(None, answers)), badge=PLAN_BADGES[plan_status(plan)]),
             doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan))),
         ),
         sections(

@@ -38,6 +38,10 @@ _LINES, _PASSES, _TOTALS, _WHOLES = "lines", "passes", "totals", "wholes"
 
 
 class _MetricLogger(LineFormat):
+    def sniff(self, head: bytes) -> float:
+        """As for any lines; those of mmengine and detectron2 look alike, and call the wait for data otherwise."""
+        return super().sniff(head) if b" data_time: " not in head else 0.0
+
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         for _, lines, found in alike(block, left, (_EVALUATION,)):
             records.keep(_PASSES, numbers[lines], found["done"], found["total"])

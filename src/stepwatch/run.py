@@ -61,6 +61,8 @@ class Traits:
     """Where times are means: of one log interval each, whatever lines were left out of the log."""
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
+    counts_epochs: bool = False
+    """A number is that of an epoch: the log does not show its batches."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
     batch_size: str = ""
     """What the trainer calls the sequences that a card takes at a time."""
@@ -227,12 +229,18 @@ class Run:
     parts: Mapping[str, Floats] = field(default_factory=dict)
     """What the named parts of each step took, where the trainer prints them: they add up to the step."""
     rank: int | None = None
+    bar_alone: bool = False
+    """Nothing but a progress bar shows that this is a training."""
+    first_covers: int | None = None
+    """Iterations that the first time is about, where times are means and the log shows that its process began."""
     ranks: tuple[Rank, ...] = ()
     """Of a run of several processes all that left a record, this one too."""
     closed: bool = False
     """The record was ended by the program itself."""
     ended_by_plan: bool = False
     """The trainer says that it ends before its last iteration, at a limit of time for example."""
+    told_s: float | None = None
+    """What the run took, as the trainer itself says at its end."""
     lost_lines: int = 0
     """Lines of the record that could not be written."""
     written_s: float | None = None

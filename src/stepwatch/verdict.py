@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.advice.memory import shortage_of, smaller_batch
-from stepwatch.analysis.costs import NOT_SEPARABLE
+from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import WARNING, cause_of_end
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
@@ -260,8 +260,8 @@ def _silent_s(case: Case) -> float | None:
 def _too_little(case: Case) -> Iterator[Verdict]:
     a, rows = case.analysis, len(case.analysis.run.iterations)
     evaluates = bool(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
-    if a.expected is not None and a.throughput.gpu is not None and rows < 2:
-        facts: dict[str, Any] = {"step": a.expected.step_s, "gpu": a.throughput.gpu.name}
+    if a.costs.how.get("step_s") == MODELLED and a.throughput.gpu is not None and rows < 2:
+        facts: dict[str, Any] = {"step": a.costs.step_s, "gpu": a.throughput.gpu.name}
         text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", facts)
         if rows:
             text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
@@ -471,6 +471,8 @@ def _healthy(case: Case) -> Iterator[Verdict]:
         )
     elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
+    elif not a.shows_parts:
+        text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
     text = text._replace(params=facts)

@@ -377,7 +377,7 @@ class Live:
                 for row, lost in zip(first_of_burst.tolist(), lost_s.tolist(), strict=True):
                     number, time_s = int(a.run.iterations.number[row]), float(a.run.iterations.time_s[row])
                     ratio = time_s / float(a.phases.baseline.time_s[row])
-                    message = stall_message([number], ratio, lost, a.run.logged)
+                    message = stall_message(a.run, [number], ratio, lost)
                     self._report(Occurrence(STALL, now_s, message, number, time_s, ratio))
             if slow != state.slow:
                 facts = {"at": last, "now": recent, "ratio": recent / normal}

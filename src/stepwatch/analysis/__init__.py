@@ -12,12 +12,12 @@ from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
 from stepwatch.analysis.outside import with_outside
-from stepwatch.analysis.phases import Phase, Phases, find_phases
+from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
 from stepwatch.analysis.throughput import Throughput, find_throughput
-from stepwatch.run import Run
+from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
@@ -48,9 +48,14 @@ class Analysis:
     def step_spread_s(self) -> tuple[float, float] | None:
         """Nine of ten normal iterations take between these; None where they are too few to say."""
         times = self.run.iterations.time_s[self.phases.normal]
-        if len(times) < findings.LEAST_SPREAD_ROWS:
+        if len(times) < findings.LEAST_SPREAD_ROWS or self.run.timing is Timing.SPANS_RUN:
             return None
         return quantile(times, 0.05), quantile(times, 0.95)
+
+    @property
+    def shows_parts(self) -> bool:
+        """Whether the log can show what evaluations and checkpoints take: a mean of the whole run hides them."""
+        return self.run.timing is not Timing.SPANS_RUN or not self.run.holds
 
     @property
     def evaluations_done(self) -> int:
@@ -59,7 +64,9 @@ class Analysis:
         if "eval" not in self.run.holds:
             return len(self.run.evaluations)
         logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
-        return logged + len(phases.unlogged_evals) + (phases.trailing is not None) + phases.first_evaluates
+        done = logged + len(phases.unlogged_evals) + (phases.trailing is not None) + phases.first_evaluates
+        # Where each mean has one in it, none of them is told apart.
+        return done or (len(self.run.evaluations) if self.run.timing in AVERAGES else 0)
 
     @property
     def checkpoints_done(self) -> int:
@@ -79,7 +86,7 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     expected = find_expected(run, gpu)
     if len(run.iterations):
         phases = find_phases(run)
-        costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected))
+        costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected, gpu))
         costs = recorded.with_recorded(run, phases, costs)
         regimes = find_regimes(run, phases)
         split = split_rows(run, phases, costs)

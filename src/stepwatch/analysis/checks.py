@@ -24,7 +24,8 @@ def passed(a: Analysis) -> Iterator[Message]:
     single = a.run.timing not in (Timing.SPANS_LOG_INTERVAL, Timing.SPANS_RUN)
     if codes & {"speed_is_normal", "faster_than_expected"}:
         yield Message("good speed for this card")
-    if rows >= LEAST_SPREAD_ROWS and not codes & {"uneven_steps", "regime_change", "drift", "schedule"}:
+    differ = a.run.timing is not Timing.SPANS_RUN  # else all are the same mean
+    if rows >= LEAST_SPREAD_ROWS and differ and not codes & {"uneven_steps", "regime_change", "drift", "schedule"}:
         yield Message("even pace")
     if rows >= LEAST_SPREAD_ROWS and single and not codes & {"stall", "sleep", "periodic_slowness", "late_data"}:
         yield Message("no stalls")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from stepwatch.analysis.costs import MODELLED, Costs
 from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.run import Run
-from stepwatch.settings import Origin, Settings
+from stepwatch.settings import Origin, Settings, flops_per_token
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
@@ -58,6 +59,17 @@ def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
         return None
 
 
+def usual_step_s(run: Run, gpu: Gpu | None) -> Interval | None:
+    """By the size of the model alone: what its work takes at the MFU that others reach on this card, or half of it."""
+    n_params, tokens = run.settings.number("n_params"), run.settings.number("tokens_per_iter")
+    normal, peak = (normal_mfu(gpu), gpu.peak_flops().flops) if gpu is not None else (None, None)
+    if normal is None or not peak or not n_params or not tokens:
+        return None
+    cards = run.settings.count("world_size") or 1
+    at_peak_s = flops_per_token(n_params, None) * tokens / cards / peak
+    return Interval(at_peak_s / normal.high, at_peak_s / normal.mid, 2 * at_peak_s / normal.low)
+
+
 def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
     """A step seen on few rows and the estimator's, weighed by how well each is known (both as log-normal)."""
     own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / Z90
@@ -73,10 +85,16 @@ def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
     return Interval(mid * math.exp(-spread), mid, mid * math.exp(spread))
 
 
-def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None) -> Costs:
+def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None, gpu: Gpu | None) -> Costs:
     """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
-    if expected is None or len(run.iterations) != 1 or not phases.of(Phase.FIRST).any():
+    if len(run.iterations) != 1 or not phases.of(Phase.FIRST).any():
         return costs
+    if expected is None:
+        usual, most_s = usual_step_s(run, gpu), float(run.iterations.time_s[0])
+        if usual is None or usual.mid > most_s:
+            return costs
+        step = Interval(usual.low, usual.mid, min(usual.high, most_s))
+        return replace(costs, step_s=step, how={**costs.how, "step_s": MODELLED})
     rest = float(run.iterations.time_s[0]) - expected.step_s.mid
     evaluation = expected.eval_s if phases.first_evaluates else Interval.exactly(0.0)
     left = (max(rest - part, 0.0) for part in (evaluation.high, evaluation.mid, evaluation.low))

@@ -211,14 +211,22 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     awake &= ~on_period
     if awake.any():
         largest, lost = float(ratio[awake].max()), float(excess[awake].sum())
-        yield Finding("stall", NOTICE, stall_message(numbers[awake].tolist(), largest, lost, a.run.logged))
+        yield Finding("stall", NOTICE, stall_message(a.run, numbers[awake].tolist(), largest, lost))
 
 
-def stall_message(at: list[int], ratio: float, lost_s: float, logged: int) -> Message:
+def stall_message(run: Run, at: list[int], ratio: float, lost_s: float) -> Message:
+    facts = {"at": at, "count": len(at), "ratio": ratio, "of": run.logged, "lost": lost_s}
+    if run.traits.has_nanogpt_settings or (run.evaluations and run.checkpoints):  # the log shows both where they are
+        return Message(
+            "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else blocked the machine for {lost:time}.",
+            facts,
+            "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else blocked the machine for {lost:time} in all.",
+            len(at),
+        )
     return Message(
-        "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else blocked the machine for {lost:time}.",
-        {"at": at, "count": len(at), "ratio": ratio, "of": logged, "lost": lost_s},
-        "{count:n} of {of:n} logged iterations were slow without evaluation or checkpoint (up to {ratio:x} times normal; {at:ints}): something else blocked the machine for {lost:time} in all.",
+        "Iteration {at:ints} took {ratio:x} times as long as a normal one, {lost:time} more. The log does not show why; it may be an evaluation or a checkpoint.",
+        facts,
+        "{count:n} of {of:n} logged iterations were slow (up to {ratio:x} times normal; {at:ints}), {lost:time} more in all. The log does not show why; evaluations or checkpoints may be among them.",
         len(at),
     )
 
@@ -378,6 +386,12 @@ def impossible_mfu(a: Analysis) -> Iterator[Finding]:
         yield Finding("impossible_mfu", WARNING, text)
 
 
+def epochs_for_iterations(a: Analysis) -> Iterator[Finding]:
+    if a.run.traits.counts_epochs:
+        text = Message("This log has one line per epoch and does not show its batches: what is called an iteration here is a whole epoch, with its validation and its checkpoint.")
+        yield Finding("epochs", NOTICE, text)
+
+
 def outside_the_time(a: Analysis) -> Iterator[Finding]:
     """What the printed times leave out, where nothing else shows it."""
     unseen = [
@@ -510,9 +524,18 @@ def ended_early(a: Analysis) -> Iterator[Finding]:
     yield Finding("ended_early", severity, text._replace(params={"last": int(a.run.iterations.number[-1])}))
 
 
+def bar_alone(a: Analysis) -> Iterator[Finding]:
+    if a.run.bar_alone:
+        facts = {"last": int(a.run.iterations.number[-1])}
+        text = Message("Nothing but a progress bar up to {last:n} shows that this is a training: it could be of loading or inference too.", facts)
+        yield Finding("bar_alone", NOTICE, text)
+
+
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
+        if a.run.evaluations and not a.shows_parts:
+            text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
@@ -550,6 +573,6 @@ def only_begun(a: Analysis) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, uneven_steps, drift,
     warm_up, ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
-    few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu, impossible_figures, loss_nan,
-    ended_early, averaged_times, lines_without_time,
+    epochs_for_iterations, few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu,
+    impossible_figures, loss_nan, ended_early, bar_alone, averaged_times, lines_without_time,
 )  # fmt: skip

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
 
 # Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
+SHORTEST_INTERVAL = 10  # between two evaluations, of the public logs of nanoGPT
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
 
 
@@ -123,7 +124,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
             # Only the evaluation of the first iteration was seen: the next come at an unknown, longer interval.
             seen = max(last - int(run.iterations.number[0]), 1)
             likely = end // next((usual for usual in USUAL_INTERVALS if usual > seen), 2 * seen)
-            most = max((end - last) / seen, likely)
+            most = max((end - last) / max(seen, SHORTEST_INTERVAL), likely)
             left = left + Interval(0.0, likely * costs.eval_s.mid, most * costs.eval_s.high)
         return left, 0, 0.0
     evals = end // interval - last // interval

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import Costs
-from stepwatch.analysis.outside import outside_s, unclocked_s
+from stepwatch.analysis.outside import before_first_s, outside_s
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
 from stepwatch.run import Floats, Ints, Run
 from stepwatch.units import Interval
@@ -79,11 +79,14 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
 
 def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
     """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
-    parts, iterations, unlogged = _sums(run, phases, costs, split)
-    wall = sum(parts.values())
     clock = clock_wall_s(run, int(phases.covers[0]))
+    parts, iterations, unlogged = _sums(run, phases, costs, split, by_clock=clock is not None)
+    wall = sum(parts.values())
     if clock is not None:
-        clock += unclocked_s(run, phases, costs)
+        clock += before_first_s(run, phases, costs)
+    elif run.told_s is not None and run.told_s > wall:  # all that lies between the parts, which nothing else shows
+        clock = run.told_s
+    if clock is not None:
         ends = run.iterations.stamp_s[[0, -1]]
         resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0
         if clock - wall > resolution_s or wall <= 0:
@@ -132,7 +135,9 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     )
 
 
-def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[str, float], int, float]:
+def _sums(
+    run: Run, phases: Phases, costs: Costs, split: Split, *, by_clock: bool
+) -> tuple[dict[str, float], int, float]:
     """The seconds of each part, the iterations that they are of, and how many of these no line is about."""
     covers, last = phases.covers, int(run.iterations.number[-1])
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
@@ -165,7 +170,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
     else:
         parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
         parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
-    for part, seconds in outside_s(run, phases, costs).items():
+    for part, seconds in outside_s(run, phases, costs, by_clock=by_clock).items():
         parts[part] += seconds
     # A trainer that prints means waits for its card, whatever lines are missing.
     unlogged = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)

@@ -77,36 +77,36 @@ def _each(excess: Floats, counts: Ints, where: np.ndarray) -> list[float]:
     return values
 
 
-def outside_s(run: Run, phases: Phases, costs: Costs) -> dict[str, float]:
-    """Seconds that such events took, by part; those after the last row too, which belong to its iteration."""
+def outside_s(run: Run, phases: Phases, costs: Costs, *, by_clock: bool) -> dict[str, float]:
+    """Seconds that such events took, by part, up to the last iteration; the clock of the rows ends at its line."""
+    number = -1 if by_clock else int(run.iterations.number[-1])
+    return _spent_s(run, phases, costs, int(run.iterations.line[-1]), number)
+
+
+def before_first_s(run: Run, phases: Phases, costs: Costs) -> float:
+    """Of those the seconds before the line of the first row: no clock of the lines shows them."""
+    return sum(_spent_s(run, phases, costs, int(run.iterations.line[0]), -1).values())
+
+
+def _spent_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) -> dict[str, float]:
+    """Before a line, or behind it and of an iteration up to that number: the last evaluation follows its step."""
     begin = _begin(run, phases)
+
+    def counts(event: Evaluation | Checkpoint) -> bool:
+        return begin < event.line and (event.line < end or (event.at is not None and event.at <= number))
+
     return {
-        part: sum(cost.mid if event.took_s is None else event.took_s for event in found if event.line > begin)
+        part: sum(cost.mid if event.took_s is None else event.took_s for event in found if counts(event))
         for part, found, cost in _outside(run, costs)
     }
 
 
-def unclocked_s(run: Run, phases: Phases, costs: Costs) -> float:
-    """Of those the seconds before the line of the first row or after the last: no clock of the rows shows them."""
-    begin, (first, last) = _begin(run, phases), run.iterations.line[[0, -1]].tolist()
-    number = int(run.iterations.number[-1])
-
-    def apart(event: Evaluation | Checkpoint) -> bool:
-        # A line may be printed late: what it is about tells whether it lies behind the last row.
-        return begin < event.line < first or (event.line > last and (event.at is None or event.at >= number))
-
-    return sum(
-        cost.mid if event.took_s is None else event.took_s
-        for _, found, cost in _outside(run, costs)
-        for event in found
-        if apart(event)
-    )
-
-
 def _outside(run: Run, costs: Costs) -> Iterator[tuple[str, _Events, Interval]]:
-    """The events that no printed time includes, and what one costs."""
+    """The events that no printed time includes, and what one costs; what follows a printed total is not of the run."""
+    last = int(run.iterations.number[-1])
+    evaluations = [event for event in run.evaluations if run.told_s is None or event.at <= last]
     if "eval" not in run.holds and costs.eval_s is not None:
-        yield "eval", run.evaluations, costs.eval_s
+        yield "eval", evaluations, costs.eval_s
     if "checkpoint" not in run.holds and costs.checkpoint_s is not None:
         yield "checkpoint", run.checkpoints, costs.checkpoint_s
 

@@ -130,6 +130,8 @@ def _covers(run: Run) -> Ints:
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
     begin = 0 if run.timing is Timing.SPANS_RUN else _before_first(numbers, usual)
+    if run.first_covers is not None and len(numbers):
+        begin = int(numbers[0]) - run.first_covers
     gaps = np.maximum(np.diff(numbers, prepend=begin), 1)
 
     # A mean is of one log interval: where lines were left out it says nothing of what they stood for.
@@ -175,6 +177,8 @@ def _first_row(run: Run) -> int | None:
     if not run.traits.mfu_marks_start:  # these count from 1, or print averages from the first interval on
         interval = run.settings.count("log_interval") or 1
         if run.timing in AVERAGES:
+            if (run.first_covers or 0) > int(iterations.number[-1]) - number:  # it is the mean of most of the run
+                return None
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None

@@ -154,6 +154,8 @@ def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
     if advised is None or advised.advice:
         return ()
     a = advised.case.analysis
+    if a is not None and not a.shows_parts:
+        return ()
     if a is not None and any(cost is not None and not cost.high > 0 for cost in (a.costs.eval_s, a.costs.checkpoint_s)):
         return ()
     run = advised.before

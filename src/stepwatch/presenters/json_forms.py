@@ -18,6 +18,7 @@ from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
 from stepwatch.presenters.run_json import SCHEMA, run_json
+from stepwatch.presenters.verdict_sentences import plan_status
 from stepwatch.report import AdviceReport, PlanReport, Report, RunReport
 from stepwatch.units import Interval, interval_json
 
@@ -102,11 +103,9 @@ def _run_verdict(verdict: Verdict, language: str) -> dict[str, Any]:
 
 def _plan_verdict(answer: PlanReport, language: str) -> dict[str, Any]:
     plan, first = answer.plan, next(iter(answer.advice.advice), None)
-    claimed = plan.claim is not None and plan.claim.verdict == "impossible"
-    status = "impossible" if claimed else {True: "fits", False: "does_not_fit", None: "unknown"}[plan.fits]
     said = (*plan_sentences.verdict(plan), plan_sentences.headline(plan))
     return _verdict(
-        status,
+        plan_status(plan),
         " ".join(say(message, language) for message in said),
         remedy=say(first.what, language) if first is not None else None,
         saves_s=first.saves_s if first is not None else None,

@@ -41,7 +41,7 @@ def png(chart: Plot, headline: str, source: str = "") -> bytes:
 def titled(chart: Plot, headline: str, source: str) -> Spec:
     """Under what is said first of the run, with the name of the chart and of the log, on white."""
     below = " · ".join(filter(None, (chart.title, source)))
-    title = {"text": wrapped(headline, 78), "subtitle": wrapped(below, 100)}  # letters in its width
+    title = {"text": wrapped(headline, 74), "subtitle": wrapped(below, 100)}  # letters in its width
     return {**_still(chart.spec), "title": title, "background": "white", "padding": 20}
 
 

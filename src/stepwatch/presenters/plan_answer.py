@@ -11,6 +11,7 @@ from stepwatch.presenters import advice_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
+from stepwatch.presenters.verdict_sentences import PLAN_BADGES, plan_status
 
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
@@ -45,7 +46,10 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
     return doc.Document(
         Message("How long this run will take"),
-        (doc.Headline(tuple(filter(None, answers))), doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan)))),
+        (
+            doc.Headline(tuple(filter(None, answers)), badge=PLAN_BADGES[plan_status(plan)]),
+            doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan))),
+        ),
         sections(
             doc.Section("parts", Message("What it takes"), (parts, doc.Text((sentences.RANGES,)), time_chart)),
             doc.Section("speed", Message("How fast it is"), (speed,)),

@@ -238,7 +238,10 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     priorities = {id(finding): doc.ALWAYS for finding in warnings}
     priorities |= {id(finding): doc.REMARK for finding in others[:1] if finding.severity == NOTICE}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
-    texts = ((finding, doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding)))) for finding in ranked)
+    texts = (
+        (finding, doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding))))
+        for finding in ranked
+    )
     return [(finding.code, text) for finding, text in texts]
 
 

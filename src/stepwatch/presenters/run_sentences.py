@@ -173,11 +173,13 @@ def figures(run: RunReport) -> Iterator[Figure]:
             note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct})", facts)
             if any(finding.code == "mfu_other_card" for finding in a.findings):
                 facts["printed"] = t.reported_mfu
-                note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is of an A100", facts)
+                note = Message(
+                    "of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is of an A100", facts
+                )
         yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
-    if step_known(a) and a.goodput.wall_s > 0:
+    if step_known(a) and a.goodput.wall_s > 0 and a.shows_parts:
         share = {"share": 1 - share_of(a, "step")}
         yield Figure(
             Message("Overhead"), Message("{share:pct}", share), Message("of the time is not spent on training steps")

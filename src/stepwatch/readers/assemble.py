@@ -73,7 +73,7 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     if not len(iterations):
         return [0.0]
     starts = _header_starts(iterations, facts)
-    rows = _sentinel_rows(iterations) | _begun_again(iterations)
+    rows = _sentinel_rows(iterations) | _begun_again(iterations) | _other_excerpts(iterations)
     seen: set[float] = set()
     for row in np.flatnonzero(iterations.number == 0).tolist():
         time = float(iterations.time_s[row])
@@ -178,6 +178,22 @@ def _begun_again(iterations: Iterations) -> set[int]:
     return starts
 
 
+def _other_excerpts(iterations: Iterations) -> set[int]:
+    """Where the numbers go back, and go on in other steps and with other times: an excerpt of another run."""
+    number, time_s = iterations.number, iterations.time_s
+    starts = set()
+    for row in (np.flatnonzero(number[1:] <= number[:-1]) + 1).tolist():
+        before, after = slice(max(row - _ROWS_ALIKE, 0), row), slice(row, row + _ROWS_ALIKE)
+        steps = np.diff(number[before]), np.diff(number[after])
+        if min(map(len, steps)) < _ROWS_ALIKE - 1 or not all((step > 0).all() for step in steps):
+            continue
+        ends = [(float(time_s[part].min()), float(time_s[part].max())) for part in (before, after)]
+        apart = max(ends[0][0] / ends[1][1], ends[1][0] / ends[0][1])
+        if np.median(steps[0]) != np.median(steps[1]) and apart > 1.5:  # no step varies so much from line to line
+            starts.add(row)
+    return starts
+
+
 def _by_kind(events: Sequence[Event]) -> _Kinds:
     return _Kinds(*(of_kind(events, kind) for kind in (Fact, Evaluation, Checkpoint, Fault)))
 
@@ -225,6 +241,9 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         flops_per_token=_float(named.get("flops_per_token")),
         mfu_peak_flops=_float(named.get("mfu_peak_flops")),
         compile_s=_float(named.get("compile_s")),
+        told_s=_float(named.get("told_s")),
+        bar_alone="bar_alone" in named,
+        first_covers=int(named["first_covers"]) if "first_covers" in named else None,
         has_header=any(fact.header for fact in facts),
         resumed="resume" in named or named.get("init_from") == "resume",
         distributed="distributed" in named or ranks > 1,

@@ -20,7 +20,7 @@ from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.run import Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import samples_of
-from stepwatch.sources.directories import event_files, places_below, wandb_files
+from stepwatch.sources.directories import event_files, mlflow_files, places_below, wandb_files
 from stepwatch.sources.packed import SUFFIXES
 from stepwatch.sources.recordings import without_ranks
 from stepwatch.sources.rotation import groups_of
@@ -146,7 +146,7 @@ class _Search:
             self.failed.append(Failure(self.name(path), unreadable(path, error)))
 
         for place, names in places_below(self.top, no_entry):
-            if wandb_files(place) is not None or event_files(place):
+            if wandb_files(place) is not None or mlflow_files(place) or event_files(place):
                 yield Log((place,))
                 continue
             for members in groups_of(without_ranks(place, names)):

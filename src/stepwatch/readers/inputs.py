@@ -13,7 +13,7 @@ from stepwatch.readers.detection import detect
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.readers.reading import read
 from stepwatch.run import Run
-from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin, is_event_file
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, from_stdin, is_binary
 from stepwatch.sources.directories import is_collection
 
 
@@ -66,7 +66,7 @@ def read_all(
     wanted = Wanted(log_format, like, limit)
     if len(logs) == 1 and not (isinstance(logs[0], str) and os.path.isdir(logs[0])):
         source = _opened(logs[0], limit)
-        text = b"" if source.beside or is_event_file(source.text) else source.text
+        text = b"" if source.beside or is_binary(source.text) else source.text
         return Found(runs=joined_ranks(wanted.read(source)), text=text)
     from stepwatch.readers.collection import notices_of, runs_in
     from stepwatch.readers.log_files import Log, logs_among

@@ -20,7 +20,7 @@ from stepwatch.readers.records import Records
 from stepwatch.readers.refusals import no_times, not_like, nothing_found
 from stepwatch.run import Run
 from stepwatch.settings import Settings
-from stepwatch.sources import RECORD, Source
+from stepwatch.sources import RECORD, Source, is_wandb_file, normalise
 
 BLOCK_BYTES = 1 << 22
 _LEAST_LINES_OF_A_LOG = 3
@@ -41,6 +41,8 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:list}", {"names": ", ".join(READERS)}),
         )
+    if is_wandb_file(source.text) and format_name in (None, "wandb-file"):
+        return _read_wandb_file(source)
     if not source.beside:
         return _read_text(source, format_name)
     if source.text.startswith(RECORD):  # of one rank, with those of the others beside it
@@ -52,8 +54,37 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
     from stepwatch.readers.formats import wandb
 
     # The files of W&B add to the run, or are all there is where the log holds no iteration.
-    source = wandb.with_summary(source) if detect(source) is None else source
+    if detect(source) is None:
+        for file in source.beside:
+            if is_wandb_file(file.text):
+                with suppress(NoIterations):
+                    return wandb.completed(_read_wandb_file(file), source.beside)
+        source = wandb.with_summary(source)
     return wandb.completed(_read_text(source, format_name), source.beside)
+
+
+def _read_wandb_file(source: Source) -> tuple[Run, ...]:
+    """From the history, or from the console output where that tells of no steps."""
+    from stepwatch.readers.formats import wandb_file
+
+    runs = _timed(parse(source, READERS["wandb-file"]))
+    if runs:
+        return runs
+    printed, facts = wandb_file.console(source.text)
+    if not printed.strip():
+        raise NoIterations(
+            Message("the W&B file holds neither steps in its history nor console output"),
+            Message("give the output.log of that run, or wait until it has logged its first steps"),
+        )
+    try:
+        return wandb_file.completed(_read_text(source._replace(text=normalise(printed)), None), facts)
+    except NoIterations as error:
+        if not wandb_file.counts_epochs(source.text):
+            raise
+        raise NoIterations(
+            Message("the history in the W&B file has one row for each epoch, and no time of a step"),
+            Message("give the trainer's console output or its TensorBoard event file: these have timestamps"),
+        ) from error
 
 
 def settings_of(source: Source) -> Settings:

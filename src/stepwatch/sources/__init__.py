@@ -12,8 +12,8 @@ from typing import NamedTuple
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.sources.contents import read_bytes
-from stepwatch.sources.directories import event_files, wandb_files
-from stepwatch.sources.plain_text import is_event_file, normalise
+from stepwatch.sources.directories import event_files, mlflow_files, wandb_files
+from stepwatch.sources.plain_text import is_binary, is_event_file, is_sqlite, is_wandb_file, normalise
 from stepwatch.sources.recordings import RECORD, ranks_beside, whole_record
 
 __all__ = [
@@ -28,8 +28,11 @@ __all__ = [
     "from_pieces",
     "from_stdin",
     "from_text",
+    "is_binary",
     "is_cut_json",
     "is_event_file",
+    "is_sqlite",
+    "is_wandb_file",
     "normalise",
     "plain_file",
     "printable",
@@ -75,6 +78,9 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
             return _with_ranks(source._replace(text=whole), path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
         files = wandb_files(path)
+        metrics = mlflow_files(path)
+        if metrics:
+            return Source(name, b"".join(_mlflow_lines(file, tag, limit) for file, tag in metrics))
         if files is None:  # any other directory cannot be read (Windows would call it a lack of permission)
             return Source(name, _events(event_files(path), limit))
         output, beside = files
@@ -130,6 +136,16 @@ def _opened(path: str, limit: int) -> Source:
 def _with_ranks(source: Source, path: str, limit: int) -> Source:
     texts = ranks_beside(path, lambda file: _opened(file, limit).text)
     return source._replace(beside=tuple(Source(printable(os.path.basename(file)), text) for file, text in texts))
+
+
+def _mlflow_lines(file: str, tag: str, limit: int) -> bytes:
+    """The lines of a metric with its name behind them, or a parameter on one line."""
+    text = _opened(file, limit).text
+    kind, _, name = printable("_".join(tag.split())).partition("/")
+    if kind == "params":
+        return b"param %b %b\n" % (name.encode("utf-8", "replace"), text.strip().partition(b"\n")[0])
+    lines = (line for line in text.split(b"\n") if line.strip())
+    return b"".join(b"%b %b\n" % (line.rstrip(), name.encode("utf-8", "replace")) for line in lines)
 
 
 def _events(files: Sequence[str], limit: int) -> bytes:

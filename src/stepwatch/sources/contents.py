@@ -12,14 +12,12 @@ from stepwatch.messages import Message
 from stepwatch.sources.packed import MAGIC_BYTES, READ_BYTES, beginning, packing_of, parts
 from stepwatch.sources.plain_text import normalise
 
-_WANDB = b":W&B"
 _PLACES, _PLACE_BYTES = 8, 1 << 15  # of a long file, where it is looked at too
 
 
 def read_bytes(stream: BinaryIO, limit: int) -> bytes:
     """All that a file, a pipe or a device holds, expanded."""
     head = stream.read(MAGIC_BYTES)
-    _refuse_wandb(head)
     packing = packing_of(head)
     if packing is not None:
         # A file cut short gives what it holds: a running job's log is often such.
@@ -39,17 +37,6 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
         return stream.read(size)
     # A pipe, or a device: neither tells how much it will give.
     return _up_to(limit, chain((head,), iter(lambda: stream.read(READ_BYTES), b"")))
-
-
-def _refuse_wandb(head: bytes) -> None:
-    """The file run-….wandb holds all that a run logged, in a form that W&B keeps to itself."""
-    if head.startswith(_WANDB):
-        raise UnreadableInput(
-            Message("this is W&B's own record of a run, which only W&B reads"),
-            Message(
-                "give the output.log of that run, from its directory files; upload offline runs with: wandb sync"
-            ),
-        )
 
 
 def _up_to(limit: int, parts: Iterable[bytes]) -> bytes:
@@ -75,7 +62,6 @@ def samples_of(path: str, size: int) -> Iterator[bytes]:
     """The beginning of a file as lines, of that size, then a little of its end and places between. Raises OSError."""
     with open(path, "rb") as stream:
         data = stream.read(size)
-        _refuse_wandb(data)
         packing = packing_of(data)
         if packing is not None:  # its end cannot be had without all that comes before
             data = beginning(packing, data, 8 * size)

@@ -22,6 +22,8 @@ def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
     output = os.path.join(place, OUTPUT)
     if not any(file.endswith(BESIDE[1:]) for file in beside) and not (beside and os.path.isfile(output)):
         return None
+    records = sorted(name for name in os.listdir(path) if name.endswith(".wandb"))
+    beside += [os.path.join(path, name) for name in records[:1]]
     return output if os.path.isfile(output) else None, beside
 
 
@@ -36,9 +38,24 @@ def event_files(path: str) -> list[str]:
     return sorted(found, key=lambda file: (os.path.basename(file), file))
 
 
+def mlflow_files(path: str) -> list[tuple[str, str]]:
+    """The parameters and metrics of an MLflow run, each with its name; nothing where the directory is no such run."""
+    if not os.path.isfile(os.path.join(path, "meta.yaml")) or not os.path.isdir(os.path.join(path, "metrics")):
+        return []
+    found = []
+    for kind in ("params", "metrics"):  # a name may hold slashes, and is a place then
+        top = os.path.join(path, kind)
+        for place, _, names in os.walk(top):
+            files = (os.path.join(place, name) for name in sorted(names))
+            found += [(file, os.path.relpath(file, path).replace(os.sep, "/")) for file in islice(files, 10_000)]
+    return found
+
+
 def is_collection(path: str) -> bool:
     """A directory that is not itself one run."""
-    return os.path.isdir(path) and wandb_files(path) is None and not event_files(path)
+    if not os.path.isdir(path) or mlflow_files(path):
+        return False
+    return wandb_files(path) is None and not event_files(path)
 
 
 def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
@@ -46,7 +63,7 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
     deepest = top.rstrip(os.sep).count(os.sep) + 12  # levels below
     for place, directories, names in os.walk(top, onerror=on_error):
         directories[:] = sorted(name for name in directories if not name.startswith((".", "__pycache__")))
-        if place.count(os.sep) >= deepest or wandb_files(place) is not None:
+        if place.count(os.sep) >= deepest or wandb_files(place) is not None or mlflow_files(place):
             directories.clear()
         if event_files(place):  # those of its parts are among them
             directories[:] = [name for name in directories if name not in PARTS]

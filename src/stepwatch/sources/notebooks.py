@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from stepwatch.patterns import Pattern
 
+_BETWEEN_CELLS = Pattern(r"</t[hd]>\s*<t[hd][^>]*>")
+_TAG = Pattern(r"<[^<>]*>")
 _JSON_STRING = Pattern(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
 
 
@@ -45,11 +47,20 @@ def _notebook_parts(document: object) -> Iterator[str]:
         for output in outputs if isinstance(outputs, list) else []:
             if isinstance(output, dict):
                 data = output.get("data")
-                plain = data.get("text/plain") if isinstance(data, dict) else None
-                for text in (output.get("text"), plain):
+                shown = data if isinstance(data, dict) else {}
+                html = "".join(part for part in _listed(shown.get("text/html")) if isinstance(part, str))
+                if "<progress" in html:  # of the Hugging Face Trainer, whose bar and losses are nowhere else
+                    yield _rows_of_html(html)
+                for text in (output.get("text"), shown.get("text/plain")):
                     yield from (part for part in _listed(text) if isinstance(part, str))
                 yield "\n".join(part for part in _listed(output.get("traceback")) if isinstance(part, str))
             yield "\n"
+
+
+def _rows_of_html(html: str) -> str:
+    """As a browser copies it: tabs between the cells of a table, a line for each row."""
+    lines = (_TAG.sub("", line).strip(" ") for line in _BETWEEN_CELLS.sub("\t", html).split("\n"))
+    return "".join(line + "\n" for line in lines if line)
 
 
 def _listed(value: object) -> list[object]:

@@ -32,8 +32,8 @@ _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
 
 def normalise(data: bytes) -> bytes:
-    """Any bytes that hold a log, as plain lines; event files, which are no text, as they are. Never raises."""
-    if is_event_file(data):
+    """Any bytes that hold a log, as plain lines; files that are no text as they are. Never raises."""
+    if is_binary(data):
         return data
     data = to_utf8(data)
     # The recorder's file is JSON too, line by line.
@@ -45,6 +45,19 @@ def normalise(data: bytes) -> bytes:
 def is_event_file(data: bytes) -> bool:
     """Whether it begins with the first record of a TensorBoard event file: a time, and the version."""
     return data[12:13] == b"\t" and b"brain.Event:" in data[20:64]
+
+
+def is_wandb_file(data: bytes) -> bool:
+    return data.startswith(b":W&B")
+
+
+def is_sqlite(data: bytes) -> bool:
+    return data.startswith(b"SQLite format 3\0")
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether it is a file of records, without lines."""
+    return is_event_file(data) or is_wandb_file(data) or is_sqlite(data)
 
 
 def to_utf8(data: bytes) -> bytes:

@@ -39,6 +39,8 @@ def _llm_c(number: int, after: str = "") -> str:
 
 
 LOGS: dict[str, str] = {
+    "bar_alone": "".join(f"{n}%|##   | {n}/100 [00:{n // 2:02d}<00:30,  2.00it/s]\n" for n in range(1, 90)),
+    "epochs": "epoch,time,train/box_loss\n" + "".join(f"{epoch},{50 * epoch},1.5\n" for epoch in range(1, 21)),
     "first_iteration": FIRST + STEADY,
     "warm_up": FIRST + lines(180, 140, *[100.0] * 60, first=10, mfu=", mfu 12.00%"),
     "evaluation_spikes": a_log(Truth()),
@@ -236,7 +238,7 @@ def test_every_code_in_the_module_is_tested_here() -> None:
 def test_a_finding_names_its_figures(code: str) -> None:
     analysis = analyse(read(from_text(LOGS[code]))[0])
     sentence = next(say(f.message, "en") for f in analysis.findings if f.code == code)
-    assert re.search(r"\d", sentence) or code.startswith(("busy_", "averaged_", "drift", "invisible_"))
+    assert re.search(r"\d", sentence) or code.startswith(("busy_", "averaged_", "drift", "invisible_", "epochs"))
     assert "{" not in sentence
 
 

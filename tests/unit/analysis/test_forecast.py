@@ -8,7 +8,10 @@ from tests.unit.analysis.test_costs import a_run, begun, plain
 from stepwatch.analysis import Analysis, Costs, analyse
 from stepwatch.analysis.costs import MEASURED, MODELLED
 from stepwatch.analysis.forecast import _prices_ahead, _share_that_saves
+from stepwatch.gpus import find_gpu
+from stepwatch.readers import read
 from stepwatch.settings import Value
+from stepwatch.sources import from_text
 from stepwatch.units import Interval
 
 STEP = Interval.exactly(0.1)
@@ -103,3 +106,27 @@ def test_stalls_that_keep_coming_may_be_half_as_many_again() -> None:
     assert with_stalls.mid - without.mid == pytest.approx(50.0, rel=0.01)
     above, usual = with_stalls.high - with_stalls.mid, without.high - without.mid
     assert (above**2 - usual**2) ** 0.5 == pytest.approx(0.5 * 50.0, rel=0.05)
+
+
+ITERATION_0 = (
+    "tokens per iteration will be: 524,288\nnumber of parameters: 40.60M\n"
+    "step 0: train loss 10.9, val loss 10.9\niter 0: loss 10.9, time 65000.00ms, mfu -100.00%\n"
+)
+
+
+def test_nothing_is_promised_below_what_the_card_can_do() -> None:
+    """6ND and the card alone: 40.6M parameters, 524,288 tokens, an RTX 4070."""
+    (run,) = read(from_text("max_iters = 6000\n" + ITERATION_0))
+    gpu = find_gpu("4070")
+    found = analyse(run, gpu).forecast.remaining_s
+    peak = gpu.peak_flops().flops
+    assert found is not None
+    assert peak is not None
+    assert found.low > 6000 * 6 * 40.6e6 * 524_288 / peak
+    assert found.high < 2 * 24 * 3600
+    assert found.low < 4 * 3600 * 3 < found.high  # hours, as it was
+
+
+def test_a_first_iteration_shorter_than_its_work_is_left_alone() -> None:
+    (run,) = read(from_text("max_iters = 6000\n" + ITERATION_0.replace("65000", "650")))
+    assert analyse(run, find_gpu("4070")).costs.how["step_s"] == "not separable"

@@ -180,3 +180,19 @@ def test_one_row_that_is_alike_makes_no_copy_of_a_run() -> None:
 def test_fits_that_differ_in_nothing_but_the_loss_are_runs_of_their_own() -> None:
     again = FIRST.replace("loss 4.0000", "loss 3.5000")
     assert spans(HEADER + FIRST + HEADER + again) == [(0, 90), (0, 90)]
+
+
+def excerpt(numbers: range, ms: float) -> str:
+    return "".join(f"iter {number}: loss 4.0, time {ms + number % 7 / 10:.2f}ms, mfu 12.00%\n" for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("second", "count"),
+    [
+        (excerpt(range(4990, 5000), 47.0), 2),
+        (excerpt(range(4990, 5000), 20.0), 1),  # about as fast: the same run, logged more closely
+        (excerpt(range(4990, 5080, 10), 47.0), 1),  # as far apart: one run that became slower
+    ],
+)
+def test_excerpts_of_two_runs_in_one_paste_are_two_runs(second: str, count: int) -> None:
+    assert len(read(from_text(excerpt(range(4900, 5000, 10), 16.0) + second))) == count

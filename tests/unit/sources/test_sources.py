@@ -266,13 +266,6 @@ def test_zstd_is_expanded_by_the_package_where_it_is_there(tmp_path: Path, monke
         from_file(path, limit=3000)
 
 
-def test_a_record_of_wandb_is_named_with_what_to_hand_in_instead(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableInput, match="W&B") as told:
-        from_file(a_file(tmp_path, b":W&B\xe1\xbe\x00" + bytes(range(200)), "run-1a2b3c.wandb"))
-    assert told.value.remedy is not None
-    assert "output.log" in told.value.remedy.in_english()
-
-
 def test_a_device_without_an_end_stops_at_the_limit() -> None:
     if os.path.exists("/dev/zero"):
         with pytest.raises(TooLarge):

@@ -66,6 +66,7 @@ _AXOLOTL = Pattern(
     rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
     rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu"""
 )
+_SIGNS = Pattern(rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint")
 _OTHER_BAR = Line(r"{any}{int}%<|;  {int}/{int} \[>")
 _PAIRS = Pattern(
     r"""['"](?P<key>[^'"\n]{1,60})['"]: ?(?:['"](?P<text>[^'"\n]{0,60})['"]|(?P<plain>[^\s,}{\[\]]{1,40}))"""
@@ -88,11 +89,14 @@ class TrainerFormat(LineFormat):
     axolotl: bool = False
 
     def sniff(self, head: bytes) -> float:
-        """How many of its dictionaries; a bar alone could be of any program."""
+        """How many of its dictionaries; a bar alone could be of any program, also of one that trains nothing."""
         if bool(_AXOLOTL.search(head)) is not self.axolotl:
             return 0.0
         hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
-        return float(hits) or 0.01 * sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
+        if hits or not (_SIGNS.search(head) or _is_all_bars(head)):
+            return float(hits)
+        bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
+        return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # a little before any other loop
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """A dictionary behind a bar, or behind another one, is read as a line of its own, a part of a line behind."""
@@ -146,6 +150,12 @@ class TrainerFormat(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         TrainerRows(records).tell()
+
+
+def _is_all_bars(head: bytes) -> bool:
+    """Whether there is nothing but a bar: whoever hands that in takes it for a training."""
+    lines = (line for line in head.split(b"\n") if line.strip())
+    return all(_BAR.fits(line.decode("utf-8", "replace")) for line in islice(lines, MOST_SNIFFED))
 
 
 def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple[Floats, Floats]:
@@ -226,6 +236,17 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
     return True
 
 
+UNSLOTH = (  # its banner; older versions have some of the figures on other lines
+    Line(
+        "{any}Num examples = {count} | Num Epochs = {epochs}[ | Total steps = {max_iters}]",
+        header=True,
+        sets={"training": "*"},
+    ),
+    Line("{any}Batch size per device = {batch_size} | Gradient <a;A>ccumulation steps = {micro_steps}"),
+    Line(r"{any}Total batch size[ ({word} x {word} x {word})] = {whole_batch}[ | Total steps = {max_iters}]"),
+    Line("{any}Trainable parameters = {trainable_params} of {n_params}"),
+)
+
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
@@ -258,6 +279,7 @@ FORMAT = TrainerFormat(
         Line("{any}model_parameter_info: {any}{n_params:amount} Params"),
         Line("{any}rank: {int}, local_rank: {int}, world_size: {world_size}"),
         Line("torch_dtype=torch.{dtype}"),
+        *UNSLOTH,
     ),
     own=(Line("{any}eval_"), Line("{any}train_runtime"), Line("{any}current_steps")),
 )

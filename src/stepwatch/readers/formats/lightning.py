@@ -36,7 +36,7 @@ _RICH = Line(
     "{it_per_s:decimal}it/s"
 )
 _VALIDATIONS = (Line("Validation[ DataLoader {int}]:" + _COUNTS), Line("Validating[ DataLoader {int}]:" + _COUNTS))
-_EPOCHS = "epochs"
+EPOCHS = "epochs"
 _STOPPED = b"Trainer.fit` stopped: "
 
 
@@ -68,7 +68,7 @@ class LightningFormat(LineFormat):
             records.keep("loss", lines, np.where(np.isnan(loss), np.inf, loss))
         if "end_epoch" in found:
             counted = found["end_epoch"] >= 0  # without end it is -2
-            records.keep(_EPOCHS, lines[counted], found["end_epoch"][counted] + 1)
+            records.keep(EPOCHS, lines[counted], found["end_epoch"][counted] + 1)
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         found = next((found for line in _VALIDATIONS if (found := line.find(rest)) is not None), None)
@@ -83,7 +83,7 @@ class LightningFormat(LineFormat):
             text, records.held = records.held, b""
             lightning_csv.tell(text, records)
         else:
-            _BarRows(records).tell()
+            BarRows(records).tell()
 
 
 def _keep_validation(records: Records, lines: Ints, found: dict[str, Floats]) -> None:
@@ -131,7 +131,7 @@ class _Passes(NamedTuple):
     took_s: Floats
 
 
-class _BarRows:
+class BarRows:
     """Rows and evaluations from everything that was kept. There may be many short epochs, so all are told together."""
 
     def __init__(self, records: Records) -> None:
@@ -207,7 +207,7 @@ class _BarRows:
         begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
         self._tell_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
         runs = np.flatnonzero(begun | (np.arange(len(begun)) == 0))
-        told = self.records.table(_EPOCHS, 2)  # of the rich bar, which counts epochs as well as batches
+        told = self.records.table(EPOCHS, 2)  # of the rich bar, which counts epochs as well as batches
         ends = at_lines(lines[begins[runs]], told[:, 0], told[:, 1])
         for run in np.flatnonzero(ends > 0).tolist():
             length = int(ends[run] * per_epoch[own[runs[run]]])

@@ -39,7 +39,7 @@ def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
         closed=any(fact.name == "end_s" for fact in facts),
         lost_lines=sum(fact.value for fact in facts if fact.name == "lost"),
     )  # fmt: skip
-    run = replace(run, span=_span(run, facts, compilations), inside=_inside(run, records, begin, end))
+    run = replace(run, span=_span(run, facts, compilations), inside=inside_of(run, records, begin, end))
     # Work and tokens of a step, as the settings tell them or else the steps themselves.
     tokens = settings.number("tokens_per_iter")
     if tokens is None:
@@ -93,7 +93,13 @@ def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, f
     return Span(started if started <= begun else begun, begun, max(ends))
 
 
-def _inside(run: Run, records: Records, begin: float, end: float) -> Inside | None:
+def with_inside(run: Run, events: Sequence[Event], records: Records) -> Run:
+    """The run of a trainer that prints beside each time how long the step waited for its data."""
+    return replace(run, inside=inside_of(run, records))
+
+
+def inside_of(run: Run, records: Records, begin: float = -math.inf, end: float = math.inf) -> Inside | None:
+    """What lies inside the steps, from the tables beside the rows."""
     rows = run.iterations
     table = _table(records, INSIDE, 3, begin, end)
     devices = _table(records, DEVICES, 3, begin, end)

@@ -200,8 +200,8 @@ def median(values: Floats) -> float:
     return float(ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
-def processes(number: Ints, elapsed_s: Floats) -> list[slice]:
-    """Where the clock starts again, another process begins.
+def processes(number: Ints, elapsed_s: Floats, announced: Sequence[int] = ()) -> list[slice]:
+    """Where the clock starts again, another process begins; and at rows before which the log says so.
 
     Two that write into one file at a time have clocks a little apart: theirs go back too, but not to the start.
     """
@@ -209,8 +209,8 @@ def processes(number: Ints, elapsed_s: Floats) -> list[slice]:
     # Half of the clock before: it has just started, also where the process goes on from a checkpoint.
     anew = (elapsed_s[1:] < 0.5 * elapsed_s[:-1]) | (number[1:] <= number[:1])
     again = np.flatnonzero(back & anew) + 1
-    edges = [0, *again.tolist(), len(number)]
-    return [slice(a, b) for a, b in pairwise(edges) if b > a]
+    edges = sorted({0, *again.tolist(), *announced, len(number)})
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def first_draws(number: Ints) -> Ints:

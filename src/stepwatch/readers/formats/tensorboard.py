@@ -71,20 +71,21 @@ def finish(first_line: int, records: Records) -> None:
             Message("the event file holds no number"),
             Message("copy the whole file if it was cut off, or wait for the first numbers"),
         )
-    _Events(joined(parts), texts).tell(records)
+    Events(joined(parts), texts).tell(records)
 
 
-class _Events:
-    """All that a directory's event files hold, in the order of time."""
+class Events:
+    """All that a directory's event files hold, or a tracker's history of a run, in the order of time."""
 
-    def __init__(self, scalars: Scalars, texts: list[Text]) -> None:
+    def __init__(self, scalars: Scalars, texts: list[Text], first_line: int = 0) -> None:
+        self.first_line = first_line
         self.scalars = scalars
         self.texts = texts
         self.moments = np.unique(np.concatenate((scalars.wall_s, [text.wall_s for text in texts])))
         """What stands for the number of a line: each moment at which something was logged."""
 
     def tell(self, records: Records) -> None:
-        facts = self._facts()
+        facts = self.facts()
         records.events += facts
         settings = {fact.name: fact.value for fact in facts}
         rows = self._training()
@@ -116,7 +117,7 @@ class _Events:
         self._tell_length(rows, settings, records)
 
     def _line(self, wall_s: float) -> int:
-        return int(np.searchsorted(self.moments, wall_s))
+        return self.first_line + int(np.searchsorted(self.moments, wall_s))
 
     def track(self, name: str) -> _Track | None:
         """A tag's numbers, each step once per run; None where it was not logged."""
@@ -160,6 +161,7 @@ class _Events:
         """One for each step at which something of an evaluation was logged; it ends where its last number was."""
         tags = [tag for tag in self.scalars.tags if _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
         found: dict[int, Evaluation] = {}
+        timed: dict[int, float] = {}
         for tag in tags:
             track = self.track(tag)
             assert track is not None
@@ -167,9 +169,14 @@ class _Events:
                 each = found.get(step, Evaluation(line=0, at=step, stamp_s=wall))
                 if _EVAL_RUNTIME.search(tag):
                     each = each._replace(took_s=value if np.isfinite(value) and value >= 0 else None)
+                    timed[step] = wall
                 elif "loss" in tag.lower() and each.val_loss is None:
                     each = each._replace(val_loss=value)
                 found[step] = each._replace(stamp_s=max(wall, each.stamp_s or wall))
+        for step, wall in timed.items():  # some evaluate more, after what is timed
+            each = found[step]
+            if each.took_s is not None and each.stamp_s is not None:
+                found[step] = each._replace(took_s=each.took_s + each.stamp_s - wall)
         return sorted(found.values(), key=lambda each: each.stamp_s or 0.0)
 
     def _starts(self, rows: _Track) -> Floats:
@@ -180,7 +187,8 @@ class _Events:
 
     # --- what is told -------------------------------------------------------------------------------------------
 
-    def _facts(self) -> list[Fact]:
+    def facts(self) -> list[Fact]:
+        """What the texts say of the settings."""
         facts: list[Fact] = []
         single: dict[str, object] = {}
         for text in self.texts:
@@ -213,7 +221,7 @@ class _Events:
             "number": rows.step, "time_s": times, "loss": loss, "stamp_s": rows.wall_s,
             "reported_tokens_per_s": _joined_at(self.track(_TOKENS_PER_S), rows.step),
             "reported_mfu": _joined_at(self.track(_MFU_PCT), rows.step) / 100,
-            "line": np.searchsorted(self.moments, rows.wall_s),
+            "line": self.first_line + np.searchsorted(self.moments, rows.wall_s),
         }  # fmt: skip
         records.add_rows(**{name: column[fits] for name, column in columns.items()})
         for row in (np.flatnonzero(np.diff(rows.step) < 0) + 1).tolist():  # whoever wrote this began anew

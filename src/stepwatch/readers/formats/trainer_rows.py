@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,11 +72,14 @@ class TrainerRows:
         if not len(line):
             self._without_clock()
             return
-        pieces = processes(number, elapsed)
+        cuts = np.searchsorted(line, self._announced).tolist()
+        pieces = processes(number, elapsed, cuts)
         edges = []
         for piece in pieces[1:]:  # a process begins with its empty bar, if one was drawn before its first position
-            place = int(np.searchsorted(self._empty, line[piece.start - 1], side="right"))
-            edges.append(min([float(line[piece.start]), *self._empty[place : place + 1].tolist()]))
+            drawn = self._empty[np.searchsorted(self._empty, line[piece.start - 1], side="right") :]
+            announced = self._announced[self._announced > line[piece.start - 1]]
+            announced = announced[announced <= line[piece.start]]
+            edges.append(min([float(line[piece.start]), *(announced[-1:] if len(announced) else drawn[:1]).tolist()]))
         begin = -math.inf
         for piece, end in zip(pieces, [*edges, math.inf], strict=True):
             inside = first_draws(number[piece])
@@ -89,6 +93,13 @@ class TrainerRows:
     def _empty(self) -> Floats:
         """The lines of bars at 0."""
         return np.asarray(self.bars[self.bars[:, 1] == 0, 0])
+
+    @cached_property
+    def _announced(self) -> Floats:
+        """The lines of empty bars that follow the lines with which a training begins."""
+        headers = [event.line for event in self.records.events if isinstance(event, Fact) and event.header]
+        places = np.searchsorted(self._empty, np.array(headers, np.float64))
+        return np.unique(self._empty[places[places < len(self._empty)]])
 
     def _process(self, bare: _Process) -> _Process:
         """With its steps per epoch, by the summary or by the planned ends: an epoch that was only seen is no end."""
@@ -278,11 +289,16 @@ class TrainerRows:
 
     def _tell_facts(self, process: _Process, clock: Clock, several: bool) -> None:
         events, line = self.records.events, int(process.line[0])
+        said = any(map(len, (self.losses, self.told, self.evaluations, self.summaries)))
+        if not said and not any(isinstance(event, Fact) and event.name == "training" for event in events):
+            events.append(Fact(line=line, name="bar_alone", value=True))
         if clock.done or several:
             begin = line if math.isinf(process.begin) else int(process.begin)
             events.append(Fact(line=begin, name="process", value=line, header=True))
         if clock.done and clock.done < clock.number[0]:
             events.append(Fact(line=line, name="resume", value=True))
+        if clock.done:
+            events.append(Fact(line=line, name="first_covers", value=clock.done))
         if (clock.covers > 1).any():
             alone = len(clock.number) == 1
             events.append(Fact(line=line, name="mean_of_run" if alone else "averaged", value=True))
@@ -301,12 +317,8 @@ class TrainerRows:
             # In all, as the lengths of samples differ, and as rounded places matter little over the whole.
             per_step = round(float(tokens[fits].sum() / steps[fits].sum()))
             events.append(Fact(line=line, name="tokens_per_iter", value=per_step))
-        batch, whole, micro = (self._told_by(line, name) for name in ("batch_size", "whole_batch", "micro_steps"))
-        if batch and whole and micro and whole % (batch * micro) == 0:
-            cards = int(whole / (batch * micro))
-            events.append(Fact(line=line, name="world_size", value=cards))
-            # nanoGPT's number is that of all cards together.
-            events.append(Fact(line=line, name="gradient_accumulation_steps", value=int(micro * cards)))
+        told = {name: self._told_by(line, name) for name in ("batch_size", "whole_batch", "micro_steps")}
+        events += [Fact(line=line, name=name, value=value) for name, value in cards_of(told).items()]
         trained = self._told_by(line, "trainable_params")
         if trained and "n_params" not in self._facts:
             events.append(Fact(line=line, name="n_params", value=trained))
@@ -400,6 +412,15 @@ class TrainerRows:
         last = self._steps_done if len(self.summaries) else self._steps_in_all()
         if last:
             self.records.events.append(Fact(line=line, name="max_iters", value=last))
+
+
+def cards_of(told: Mapping[str, Any]) -> dict[str, int]:
+    """How many cards share the batch, and nanoGPT's accumulation, which is that of all cards together."""
+    batch, whole, micro = (told.get(name) for name in ("batch_size", "whole_batch", "micro_steps"))
+    if not (batch and whole and micro and whole % (batch * micro) == 0):
+        return {}
+    cards = int(whole / (batch * micro))
+    return {"world_size": cards, "gradient_accumulation_steps": int(micro * cards)}
 
 
 def _by_place(lines: Floats, process: _Process) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from stepwatch.messages import Message
@@ -31,7 +31,7 @@ _OTHER_STEPS = Pattern(
 _WHOLE_RUNTIMES = ("train_runtime", "train/train_runtime")
 _RUNTIMES = (*_WHOLE_RUNTIMES, "_runtime")
 _VAL_LOSSES = ("eval/loss", "val/loss", "val_loss")
-_CARD = Pattern(r"[\w .()/+-]{2,80}")
+CARD = Pattern(r"[\w .()/+-]{2,80}")
 
 
 def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, ...]:
@@ -81,7 +81,7 @@ def _card(metadata: Mapping[str, object]) -> tuple[str | None, int | None]:
     if not isinstance(name, str) and isinstance(apple, dict):
         name = apple.get("name") or apple.get("gpuType")
     count = metadata.get("gpu_count") or metadata.get("gpuCount")
-    known = isinstance(name, str) and _CARD.fullmatch(name)
+    known = isinstance(name, str) and CARD.fullmatch(name)
     return (str(name) if known else None), count if isinstance(count, int) else None
 
 
@@ -126,11 +126,18 @@ def finish(first_line: int, records: Records) -> None:
         records.events.append(Evaluation(line=0, at=int(step), val_loss=val_loss, took_s=took))
 
 
+def step_key(names: Iterable[str]) -> str | None:
+    """What counts the steps: one of the usual names, else another that says so."""
+    names = list(names)
+    others = sorted(name for name in names if _OTHER_STEPS.fullmatch(name))
+    return next((name for name in (*_STEPS, *others) if name in names), None)
+
+
 def _step(summary: Mapping[str, object]) -> float | None:
-    """How far the run came: by the usual names, else by another whole number of steps."""
-    others = tuple(name for name in summary if _OTHER_STEPS.fullmatch(name))
-    counts = (_first(summary, (name,)) for name in (*_STEPS, *others))
-    return next((count for count in counts if count is not None and count % 1 == 0), None)
+    """How far the run came."""
+    counts = {name: count for name in summary if (count := _first(summary, (name,))) is not None and count % 1 == 0}
+    name = step_key(counts)
+    return None if name is None else counts[name]
 
 
 def _first(summary: Mapping[str, object], names: tuple[str, ...]) -> float | None:

@@ -1,0 +1,181 @@
+"""detectron2: the lines of its console and of log.txt.
+
+`time` is the mean of all iterations of the process but its first two, from the fetch of the data to the end of the
+step; evaluations, saves and the writing of the log lie outside. The mean of a line alone is taken out of it by what the
+line before says. The clock in front of the line that begins the training shows what the first lines leave out.
+Its numbers count from 0: `iter: 19` is the twentieth, and is called so here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.json_rows import first_of_each, lone_row
+from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.formats.running import Clock, step_times
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import INSIDE, Records
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.units import DAY_S
+
+_BEGUN = Line("{any}Starting training from iteration {start:int}", header=True, opening=True)
+_RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True)
+_TOTAL = Line("{any}Total training time: [{days:int} <day;days>, ]{clock_s:clock}")
+_SAVED = Line("{any}Saving checkpoint to {any}")
+_SAVED_AT = Line("{any}Saving checkpoint to {any}model_{iteration:int}.pth")
+_INFERENCE = Line("{any}Start inference on {int} ")
+_RESULTS = (
+    Line("{any}Total inference "), Line("{any}Evaluation results for "), Line("{any}copypaste: "),
+)  # fmt: skip
+_MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", "totals", "finals"
+_LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
+_LAST_DIGIT_S = 0.5e-4  # of a printed mean
+
+
+class _Detectron2(LineFormat):
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        unknown = np.full(len(lines), np.nan)
+        columns = (found.get(name, unknown) for name in ("average_s", "data_s", "loss", "stamp_s"))
+        records.keep(_MEANS, lines, found["number"] + 1, *columns)
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        stamp = stamp_of(prefix)
+        clock = np.nan if stamp is None else stamp
+        begun, saved = _BEGUN.find(rest), _SAVED.find(rest)
+        if begun is not None or _RANK.fits(rest):
+            start = begun.values()["start"] if begun is not None else np.nan
+            records.keep_row(_BEGINS, number, start, clock)
+            return False  # it is a header too
+        total = _TOTAL.find(rest)
+        if total is not None:
+            values = total.values()
+            records.keep_row(_TOTALS, number, clock, values["clock_s"] + values.get("days", 0.0) * DAY_S)
+            return True
+        if saved is not None:
+            if "model_final" in rest:
+                records.keep_row(_FINALS, number)
+            named = _SAVED_AT.find(rest)
+            at = int(named.values()["iteration"]) + 1 if named is not None else None
+            records.events.append(Checkpoint(line=number, at=at, stamp_s=stamp))
+        elif _INFERENCE.fits(rest):
+            records.keep_row(_EVALUATED, number, 0.0, clock)
+        elif any(line.fits(rest) for line in _RESULTS):
+            records.keep_row(_EVALUATED, number, 1.0, clock)
+        else:
+            return False
+        return True
+
+    def finish(self, first_line: int, records: Records) -> None:
+        line, number, mean, data, loss, stamp = records.take_table(_MEANS, 6).T
+        begins, evaluated, totals = (
+            records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 3))
+        )
+        finals = records.take_table(_FINALS, 1)[:, 0]
+        known = np.isfinite(number) & (mean > 0)
+        known[known] = first_of_each(number[known], mean[known], loss[known], stamp[known])
+        line, number, mean, data, loss, stamp = (
+            column[known] for column in (line, number, mean, data, loss, stamp)
+        )  # fmt: skip
+        if not len(line):
+            return
+        of = np.searchsorted(begins[:, 0], line)
+        edges = np.flatnonzero((np.diff(of) > 0) | (np.diff(number) <= 0)) + 1
+        times = np.empty(len(line))
+        for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), len(line)], strict=True):
+            rows = slice(begin, end)
+            headed = of[begin] > (of[begin - 1] if begin else 0)
+            start, began = begins[of[begin] - 1, 1:] if headed else (np.nan, np.nan)
+            apart = number[begin + 1] - number[begin] if end > begin + 1 else number[begin]
+            if begin and not headed:  # it went on from a checkpoint, and began one interval before its first line
+                records.events.append(Fact(int(line[begin]), "process", begin, header=True))
+                start = number[begin] - apart
+            if end == begin + 1:
+                records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
+            later = np.concatenate((begins[:, 0], line[end : end + 1], [np.inf]))
+            over = float(later[later > line[end - 1]].min())
+            ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
+            if len(ended) and (np.isfinite(start) or number[begin] <= apart):  # an excerpt begins later
+                began = ended[0, 1] - ended[0, 2]
+                records.events.append(Fact(int(line[end - 1]), "told_s", float(ended[0, 2])))
+            times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
+            if ((finals > line[begin]) & (finals < over)).any():  # written at the last iteration, before its line
+                records.events.append(Fact(int(line[end - 1]), "max_iters", int(number[end - 1])))
+            total = float(ended[0, 0]) if len(ended) else np.inf
+            _add_evaluations(records, evaluated, line[rows], number[rows], total, over)
+        records.add_rows(
+            number=number.astype(np.int64), time_s=times, loss=loss, stamp_s=stamp, line=line.astype(np.int64)
+        )
+        records.keep(INSIDE, line, np.minimum(data, times), np.full(len(line), np.nan))
+
+
+def _times(done: Floats, mean: Floats, elapsed: Floats) -> Floats:
+    """Of the iterations since the line before; the first line is about all since the start, as the clock shows them."""
+    counted = np.maximum(done - _LEFT_OUT, 1.0)
+    clock = Clock(done.astype(np.int64), mean * counted, _LAST_DIGIT_S * counted, np.full(len(mean), np.nan), 0)
+    times, _ = step_times(clock, [])
+    times[0] = np.fmax(mean[0], elapsed[0] / max(done[0], 1.0))
+    return np.where(times > 0, times, mean)
+
+
+def _add_evaluations(
+    records: Records, table: np.ndarray, line: Floats, number: Floats, total: float, over: float
+) -> None:
+    """One between two lines, whatever data it is of: it belongs to the next line, and ends with its results.
+
+    Behind the total it belongs to none: detectron2 itself counts it as one iteration more.
+    """
+    own = table[np.searchsorted(table[:, 0], line[0]) : np.searchsorted(table[:, 0], over)]
+    before = np.searchsorted(line, own[:, 0]) - 1
+    for row in np.unique(before).tolist():
+        lines = own[np.searchsorted(before, row) : np.searchsorted(before, row, side="right")]
+        starts = lines[lines[:, 1] == 0]
+        if len(starts):
+            ends = lines[(lines[:, 1] == 1) & (lines[:, 0] > starts[0, 0]), 2]
+            took = float(ends[-1] - starts[0, 2]) if len(ends) and ends[-1] >= starts[0, 2] else None
+            at = int(number[min(row + 1, len(number) - 1)]) + bool(starts[0, 0] > total)
+            records.events.append(Evaluation(line=int(starts[0, 0]), at=at, took_s=took))
+
+
+FORMAT = _Detectron2(
+    name="detectron2",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "The mean of all iterations so far, loading of data included, from which the mean since the previous line is "
+        "taken; `iter: 19` is the twentieth iteration. Evaluations and checkpoints are outside: the clock of the lines "
+        "shows them."
+    ),
+    example="""\
+[03/02 10:14:40 d2.engine.train_loop]: Starting training from iteration 0
+[03/02 10:14:50 d2.utils.events]:  eta: 0:13:20  iter: 19  total_loss: 2.713  loss_cls: 1.204  time: 0.4102  \
+data_time: 0.0121  lr: 1.9e-05  max_mem: 4012M
+[03/02 10:14:58 d2.utils.events]:  eta: 0:13:12  iter: 39  total_loss: 2.206  loss_cls: 0.981  time: 0.4110  \
+data_time: 0.0064  lr: 3.9e-05  max_mem: 4012M
+[03/02 10:14:58 fvcore.common.checkpoint]: Saving checkpoint to ./output/model_0000039.pth
+[03/02 10:14:59 d2.evaluation.evaluator]: Start inference on 25 batches
+[03/02 10:15:04 d2.evaluation.evaluator]: Total inference time: 0:00:04.120311 (0.206016 s / iter per device, on 1 \
+devices)
+[03/02 10:15:13 d2.utils.events]:  eta: 0:13:04  iter: 59  total_loss: 1.911  loss_cls: 0.842  time: 0.4112  \
+data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
+    iterations=(
+        Line(
+            "[eta: {word}[ <day;days>, {word}]  ]iter: {number}  ",
+            "time: {average_s:decimal} ",
+            "data_time: {data_s:decimal} ",
+            "total_loss: {loss}",
+            needs=("average_s",),
+        ),
+    ),
+    settings=(
+        _BEGUN,
+        _RANK,
+        Line("<MAX_ITER;max_iter>: {max_iters:int}{end}"),
+    ),
+    own=(_TOTAL, _SAVED, _INFERENCE, *_RESULTS),
+    traits=Traits(batch_size="SOLVER.IMS_PER_BATCH"),
+)
+READER = FORMAT.reader()._replace(complete=with_inside)

@@ -1,0 +1,115 @@
+"""metrics.json of detectron2: one object for every 20 iterations, appended by each process that trains.
+
+`time` and `data_time` are medians of the last 20 iterations. The eta of a process' first object is that same median by
+the iterations that are left, which gives their number exactly; later ones go by a median of 1000.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.json_rows import drop_copies, lone_row, objects
+from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.shape import alike
+from stepwatch.run import Evaluation, Fact, Timing, Traits
+
+_OBJECT = Line(
+    r"\{", '"iteration": {number}', '"time": {time_s}', '"data_time": {data_s:decimal}',
+    '"total_loss": {loss:decimal}', '"eta_seconds": {eta_s:decimal}', needs=("time_s",),
+)  # fmt: skip
+_FIELDS = {"number", "time_s", "data_s", "loss", "eta_s"}
+_KEYS = ("iteration", "time", "data_time", "total_loss", "eta_seconds")
+_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000}\}\s*$')
+_TIMED = Pattern(rb'"(?:data_time|eta_seconds|time)": ')
+_RESULTS = (b"/AP", b'"AP', b"mIoU", b"/PQ")  # of its evaluators: boxes and masks, semantic and panoptic segmentation
+_EVERY = 20  # iterations between two objects, and those of a median
+_LEFT = "left"
+_WHOLE = 1e-6  # how far a count may be from a whole number by rounding
+
+
+def sniff(head: bytes) -> float:
+    """How many objects have an iteration beside a time of the loader or an eta, as no other trainer writes them."""
+    rows = islice(_SNIFFED.finditer(head), MOST_SNIFFED)
+    return float(sum(_TIMED.search(row[0]) is not None for row in rows))
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    """Nearly all objects are of one shape, and are read together; those with results, and odd ones, one by one."""
+    block = Block.of(text)
+    results = block.holding(block.filled, _RESULTS)
+    left = block.without(block.filled, results)
+    for _, lines, found in alike(block, left, (_OBJECT,), prefixes=False):
+        if set(found) == _FIELDS and bool(((found["time_s"] > 0) & (found["time_s"] <= LONGEST_TIME_S)).all()):
+            number, times = found["number"].astype(np.int64) + 1, found["time_s"]
+            records.add_rows(number=number, time_s=times, loss=found["loss"], line=lines + first_line)
+            records.keep(INSIDE, lines + first_line, np.minimum(found["data_s"], times), np.full(len(lines), np.nan))
+            records.keep(_LEFT, lines + first_line, found["eta_s"])
+            left = block.without(left, lines)
+    for line, letters, numbers in objects(block, np.union1d(left, results), first_line, _KEYS):
+        iteration, time = numbers.get("iteration", math.nan), numbers.get("time", math.nan)
+        if not iteration >= 0:
+            continue
+        timed = 0 < time <= LONGEST_TIME_S
+        if timed:
+            loss = numbers.get("total_loss", math.nan)
+            loss = math.inf if "total_loss" in numbers and not math.isfinite(loss) else loss
+            records.add_row(number=iteration + 1, time_s=time, loss=loss, line=line)
+            records.keep_row(INSIDE, line, min(numbers.get("data_time", math.nan), time), math.nan)
+            records.keep_row(_LEFT, line, numbers.get("eta_seconds", math.nan))
+        if any(result in letters for result in _RESULTS) or not (timed or "total_loss" in numbers):
+            records.unplaced.append(Evaluation(line=line, at=int(iteration) + timed))
+    records.flush_rows()
+
+
+def finish(first_line: int, records: Records) -> None:
+    drop_copies(records)
+    rows = records.iterations()
+    left = records.take_table(_LEFT, 2)
+    fell = np.flatnonzero(np.diff(rows.number) <= 0) + 1
+    records.events += [Fact(int(rows.line[row]), "process", row, header=True) for row in fell.tolist()]
+    for row in np.flatnonzero(np.diff([0, *fell, len(rows)]) == 1).tolist():
+        first = int([0, *fell][row])
+        records.events.append(lone_row(rows.line[first], rows.number[first], _EVERY))
+    for row in {0, *fell.tolist(), len(rows) - 1} if len(rows) else ():
+        eta = left[left[:, 0] == rows.line[row], 1]
+        ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) and np.isfinite(eta[0]) else 0.5
+        if ahead == 0 or (row < len(rows) - 1 and abs(ahead - round(ahead)) < _WHOLE * max(ahead, 1.0)):
+            end = int(rows.number[row]) + round(ahead)
+            records.events.append(Fact(int(rows.line[row]), "max_iters", end))
+    # The last results stand behind the training, with the number of its end or the next one.
+    for event in records.unplaced:
+        above = int(np.searchsorted(rows.line, event.line, side="right")) - 1
+        near = above >= 0 and event.at <= rows.number[above] + 1
+        records.events.append(event._replace(at=int(rows.number[above])) if near else event)
+    records.unplaced.clear()
+
+
+READER = Reader(
+    name="detectron2-json",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "metrics.json of detectron2: the median of the last 20 iterations, loading of data included. Evaluations and "
+        "checkpoints are outside, and nothing in the file shows how long they took."
+    ),
+    example="""\
+{"data_time": 0.0064, "eta_seconds": 401.8, "iteration": 19, "loss_cls": 1.204, "lr": 1.9e-05, "time": 0.41, \
+"total_loss": 2.713}
+{"data_time": 0.0063, "eta_seconds": 394.0, "iteration": 39, "loss_cls": 0.981, "lr": 3.9e-05, "time": 0.4107, \
+"total_loss": 2.206}
+{"bbox/AP": 21.4, "bbox/AP50": 40.2, "iteration": 39}""",
+    sniff=sniff,
+    parse=parse,
+    finish=finish,
+    complete=with_inside,
+    traits=Traits(batch_size="SOLVER.IMS_PER_BATCH"),
+)

@@ -1,0 +1,71 @@
+"""Files of one JSON object per line: the few values that a reader asks for, without the hundred others beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.text.block import Block
+from stepwatch.run import Fact, Floats, Ints
+
+
+class Object(NamedTuple):
+    """One of the objects: where it stands, its letters, and what was asked for of it."""
+
+    line: int
+    text: bytes
+    numbers: Mapping[str, float]
+    """What is written as no number, or as none that anything can be, is nan."""
+
+
+def objects(block: Block, lines: Ints, first_line: int, keys: Sequence[str]) -> Iterator[Object]:
+    """Those of the lines that are objects, with the numbers that stand under these keys."""
+    marks = [(key, f'"{key}":'.encode()) for key in keys]
+    for index in lines.tolist():
+        line = block.line(index).strip()
+        if line.startswith(b"{") and line.endswith(b"}"):
+            numbers = {}
+            for key, mark in marks:
+                at = line.find(mark)
+                if at >= 0:
+                    begin = at + len(mark)
+                    end = line.find(b",", begin)
+                    numbers[key] = _number(line[begin : end if end >= 0 else -1])
+            yield Object(index + first_line, line, numbers)
+
+
+def _number(text: bytes) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if abs(value) <= LARGEST_KEPT else math.nan
+
+
+def first_of_each(number: Ints | Floats, *columns: Floats) -> np.ndarray:
+    """Which rows do not stand there before: a file may hold its log twice, and several ranks write the same."""
+    seen: set[tuple[float, ...]] = set()
+    new = np.ones(len(number), bool)
+    columns = tuple(np.where(np.isnan(column), -1.0, column) for column in columns)
+    for row, key in enumerate(zip(number.tolist(), *(column.tolist() for column in columns), strict=True)):
+        new[row] = key not in seen
+        seen.add(key)
+    return new
+
+
+def drop_copies(records: Records) -> None:
+    """Rows that stand there before, with the same clock, time and loss, are a copy of the log in the same file."""
+    rows = records.iterations()
+    new = first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)
+    if not new.all():
+        records.replace_rows(rows.take(new))
+
+
+def lone_row(line: float, number: float, covers: float) -> Fact:
+    """What the only row of a process is about, which no distance to another shows: all so far, or its last few."""
+    whole = covers >= number
+    return Fact(int(line), "mean_of_run" if whole else "log_interval", 1 if whole else max(int(covers), 1))

@@ -1,0 +1,207 @@
+"""OpenMMLab's trainers (mmdetection, mmsegmentation, mmpretrain, …): the log of mmengine, and of mmcv before it.
+
+`time` is a whole iteration with the loading of its data. mmcv prints the mean since the line before, mmengine that of
+the last few iterations; what lies between two lines is seen by the clock in front of them. Validation, saves and the
+start of an epoch's loader are outside. An epoch's last iterations, where they do not fill an interval, have no line.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.json_rows import first_of_each, lone_row
+from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import INSIDE, Records
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import alike
+from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
+
+_VALIDATED = Line(r"<Epoch;Iter>(val)  [\[{epoch:int}\]]\[{pad}[{int}/]{batches:int}\]", "time: {average_s:decimal}")
+_SAVED = Line("Saving checkpoint at {count:int} <epochs;iterations>")
+_BEGUN = (
+    Line("workflow: {any}, max: {last_epoch:int} epochs", header=True),
+    Line("workflow: {any}, max: {int} iters", header=True),
+    Line("Checkpoints will be saved to ", header=True, sets={"saved": "."}),
+)
+_LENGTHS = (Line("{any}max_epochs<=; = >{last_epoch:int}"), Line("{any}total_epochs<=; = >{last_epoch:int}"))
+_ROWS, _BEGINS, _ENDS, _EVENTS = "rows", "begins", "ends", "events"
+
+
+class _Rows(NamedTuple):
+    """The lines of the training, as columns."""
+
+    line: Floats
+    epoch: Floats
+    """Nan where the trainer counts iterations alone."""
+    place: Floats
+    """Of the iteration in its epoch, or of all."""
+    total: Floats
+    time_s: Floats
+    data_s: Floats
+    loss: Floats
+    stamp_s: Floats
+
+    @property
+    def number(self) -> Floats:
+        return np.where(np.isnan(self.epoch), 0.0, (self.epoch - 1) * self.total) + self.place
+
+
+class _Mmengine(LineFormat):
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        unknown = np.full(len(lines), np.nan)
+        names = ("epoch", "number", "last", "time_s", "data_s", "loss", "stamp_s")
+        records.keep(_ROWS, lines, *(found.get(name, unknown) for name in names))
+
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        """Where epochs are short, there are as many validations and saves as lines of training."""
+        for statement, lines, found in alike(block, left, (_VALIDATED, _SAVED)):
+            unknown = np.full(len(lines), np.nan)
+            epoch, took, stamp = (found.get(name, unknown) for name in ("epoch", "average_s", "stamp_s"))
+            if statement is _VALIDATED:
+                records.keep(_EVENTS, numbers[lines], np.zeros(len(lines)), epoch, took * found["batches"], stamp)
+            else:
+                by_epoch = np.isin(lines, block.holding(lines, (b" epochs",)))
+                records.keep(_EVENTS, numbers[lines], 1.0 + by_epoch, found["count"], unknown, stamp)
+            left = block.without(left, lines)
+        super().read_block(block, left, numbers, records)
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        stamp = stamp_of(prefix)
+        clock = np.nan if stamp is None else stamp
+        if any(line.fits(rest) for line in _BEGUN):
+            records.keep_row(_BEGINS, number, clock)
+        length = next((found for line in (_BEGUN[0], *_LENGTHS) if (found := line.find(rest)) is not None), None)
+        if length is not None:
+            records.keep_row(_ENDS, number, length.values()["last_epoch"])
+        validated, saved = _VALIDATED.find(rest), _SAVED.find(rest)
+        if validated is not None:
+            values = validated.values()
+            took = values.get("average_s", np.nan) * values["batches"]
+            records.keep_row(_EVENTS, number, 0.0, values.get("epoch", np.nan), took, clock)
+        elif saved is not None:
+            by_epoch = "epochs" in rest
+            records.keep_row(_EVENTS, number, 1.0 + by_epoch, saved.values()["count"], np.nan, clock)
+        return validated is not None or saved is not None
+
+    def finish(self, first_line: int, records: Records) -> None:
+        rows = _Rows(*records.take_table(_ROWS, len(_Rows._fields)).T)
+        begins, ends, events = (
+            records.take_table(name, width) for name, width in ((_BEGINS, 2), (_ENDS, 2), (_EVENTS, 5))
+        )
+        known = np.isfinite(rows.number) & (rows.time_s > 0)
+        rows = _Rows(*(column[known] for column in rows))
+        known = first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)
+        rows = _Rows(*(column[known] for column in rows))
+        if not len(rows.line):
+            return
+        number, times = rows.number, rows.time_s.copy()
+        of = np.searchsorted(begins[:, 0], rows.line)
+        starts = np.flatnonzero((np.diff(of, prepend=0) > 0) | (np.diff(number, prepend=np.inf) <= 0))
+        closings: list[tuple[float, int]] = []
+        for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(number)], strict=True):
+            ended = _end_of_epoch(rows, end - 1, rows.line[end] if end < len(number) else np.inf, events)
+            closings += [(ended, end - 1)] if np.isfinite(ended) else []
+            if end == begin + 1:
+                records.events.append(lone_row(rows.line[begin], number[begin], rows.place[begin]))
+            if of[begin] == (of[begin - 1] if begin else 0):
+                records.events += [Fact(int(rows.line[begin]), "process", begin, header=True)] * (begin > 0)
+                continue
+            # The first line is about all since the start, which the clock shows.
+            by_epoch = np.isfinite(rows.epoch[begin]) or end == begin + 1
+            done = rows.place[begin] if by_epoch else min(number[begin], number[begin + 1] - number[begin])
+            times[begin] = np.fmax(times[begin], (rows.stamp_s[begin] - begins[of[begin] - 1, 1]) / max(done, 1.0))
+        _add_lengths(records, rows, ends)
+        _add_events(records, rows, events)
+        # The last iteration of a process whose last epoch has ended, where no line is about it.
+        line, row = np.array(closings).reshape(-1, 2).T
+        row = row.astype(np.int64)
+        reached = rows.epoch[row] * rows.total[row]
+        stamps = rows.stamp_s[row] + (reached - number[row]) * times[row]
+        unknown, lines = np.full(len(row), np.nan), np.append(rows.line, line)
+        columns = {
+            "number": np.append(number, reached).astype(np.int64), "time_s": np.append(times, times[row]),
+            "loss": np.append(rows.loss, unknown), "stamp_s": np.append(rows.stamp_s, stamps),
+        }  # fmt: skip
+        records.add_rows(**columns, line=lines.astype(np.int64))
+        data = np.minimum(np.append(rows.data_s, unknown), columns["time_s"])
+        records.keep(INSIDE, lines, data, np.full(len(lines), np.nan))
+
+
+def _add_lengths(records: Records, rows: _Rows, ends: np.ndarray) -> None:
+    """The planned end: printed in each line, or as epochs once or twice at the start."""
+    for row in np.flatnonzero(np.diff(rows.total, prepend=-1) != 0).tolist():
+        epochs = 1.0
+        if np.isfinite(rows.epoch[row]):
+            told = ends[ends[:, 0] < rows.line[row], 1]
+            epochs = told[-1] if len(told) else np.nan
+        if 0 < epochs * rows.total[row] < np.inf:
+            records.events.append(Fact(int(rows.line[row]), "max_iters", int(epochs * rows.total[row])))
+
+
+def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
+    """Validations, which end with their last line, and saves, which begin with theirs."""
+    before, number = np.searchsorted(rows.line, events[:, 0]) - 1, rows.number
+    saves = np.maximum.accumulate(np.where(events[:, 1] > 0, np.arange(len(events)), -1))  # the last so far
+    last = np.append((np.diff(before) != 0) | (np.diff(events[:, 1]) != 0), True)[: len(events)]
+    for event in np.flatnonzero(last & (before >= 0)).tolist():
+        line, kind, count, took, stamp = events[event].tolist()
+        row = before[event]
+        at = count if kind == 1 else count * rows.total[row] if np.isfinite(count) else number[row]
+        if kind:
+            clock = None if np.isnan(stamp) else stamp
+            records.events.append(Checkpoint(line=int(line), at=int(at), stamp_s=clock))
+            continue
+        # By the clock: since the save above, or since the training ended.
+        save = saves[event]
+        left = max(at - number[row], 0.0) * rows.time_s[row]
+        since = events[save, 4] if save >= 0 and before[save] == row else rows.stamp_s[row] + left
+        took = np.fmax(took, stamp - since)
+        records.events.append(Evaluation(line=int(line), at=int(at), took_s=float(took) if took >= 0 else None))
+
+
+def _end_of_epoch(rows: _Rows, last: int, over: float, events: np.ndarray) -> float:
+    """The line that shows that the epoch of a process' last row has ended behind it; nan where none does."""
+    epoch, line = rows.epoch[last], rows.line[last]
+    ended = (events[:, 0] > line) & (events[:, 0] < over) & (events[:, 1] != 1) & (events[:, 2] == epoch)
+    return float(events[ended, 0][0]) if ended.any() and rows.place[last] < rows.total[last] else np.nan
+
+
+FORMAT = _Mmengine(
+    name="mmengine",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "mmengine and mmcv, the trainers of OpenMMLab: one iteration with the loading of its data, the mean since the "
+        "previous line (mmcv) or of the last few iterations (mmengine). Validation, checkpoints and the start of an "
+        "epoch are outside: the clock of the lines shows them."
+    ),
+    example="""\
+2025/03/02 10:14:31 - mmengine - INFO - Checkpoints will be saved to /work/out.
+2025/03/02 10:14:50 - mmengine - INFO - Epoch(train)  [1][ 50/101]  lr: 1.0e-02  eta: 0:07:20  time: 0.3612  \
+data_time: 0.0121  memory: 2928  loss: 3.3404
+2025/03/02 10:15:08 - mmengine - INFO - Epoch(train)  [1][100/101]  lr: 1.0e-02  eta: 0:07:02  time: 0.3607  \
+data_time: 0.0052  memory: 2928  loss: 3.0121
+2025/03/02 10:15:08 - mmengine - INFO - Saving checkpoint at 1 epochs
+2025/03/02 10:15:14 - mmengine - INFO - Epoch(val) [1][36/36]  accuracy/top1: 14.8780  data_time: 0.0031  time: 0.1047
+2025/03/02 10:15:33 - mmengine - INFO - Epoch(train)  [2][ 50/101]  lr: 1.0e-02  eta: 0:06:44  time: 0.3609  \
+data_time: 0.0049  memory: 2928  loss: 2.7713""",
+    iterations=(
+        Line(
+            r"<Epoch;Iter>[(train)]  [\[{epoch:int}\]]\[{pad}{number}/{last}\]",
+            "time: {time_s}",
+            "data_time: {data_s:decimal}",
+            "loss: {loss}",
+            needs=("time_s",),
+        ),
+    ),
+    settings=_BEGUN,
+    own=(_VALIDATED, _SAVED, *_LENGTHS),
+)
+READER = FORMAT.reader()._replace(complete=with_inside)

@@ -1,0 +1,126 @@
+"""The .json log of mmengine and mmcv: the figures of their lines as objects, without a clock.
+
+mmengine writes the number of all iterations (`step`); mmcv that within the epoch, and the length of an epoch follows
+from the largest: where the epoch's last iterations do not fill an interval, they are missing.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.json_rows import first_of_each, lone_row, objects
+from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.shape import alike
+from stepwatch.run import Evaluation, Fact, Floats, Timing
+
+_OBJECT = Line(
+    r"\{", '"time": {time_s}', '"data_time": {data_s:decimal}', '"loss": {loss:decimal}', '"lr": {lr:decimal}',
+    '"epoch": {epoch:int}', '"iter": {place:int}', '"step": {step:int}', needs=("time_s",),
+)  # fmt: skip
+_KEYS = ("epoch", "iter", "step", "time", "data_time", "loss", "lr")
+_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}\}\s*$')
+_TRAINED, _VALIDATED = b'"mode": "train"', b'"mode": "val"'
+_LENGTH = Pattern(rb"(?:max_epochs|total_epochs)(?: = |=)(\d{1,9})")
+_ROWS, _ENDS, _EVALUATED = "rows", "ends", "evaluated"
+
+
+def sniff(head: bytes) -> float:
+    """How many objects say that they are of training or validation, or have both times, as no other trainer writes."""
+    hits = 0
+    for row in islice(_SNIFFED.finditer(head), MOST_SNIFFED):
+        both = b'"time": ' in row[0] and b'"data_time": ' in row[0] and b'"iteration": ' not in row[0]
+        hits += both and (b'"epoch": ' in row[0] or b'"step": ' in row[0] or b'"iter": ' in row[0])
+        hits += not both and _VALIDATED in row[0]
+    return float(hits)
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    """Objects of training have few shapes, and are read together; those of validation, and odd ones, one by one."""
+    block = Block.of(text)
+    validated = block.holding(block.filled, (_VALIDATED,))
+    left = block.without(block.filled, validated)
+    for _, lines, found in alike(block, left, (_OBJECT,), prefixes=False):
+        if bool(((found["time_s"] > 0) & (found["time_s"] <= LONGEST_TIME_S)).all()) and {"lr", "loss"} <= set(found):
+            unknown = np.full(len(lines), np.nan)
+            columns = (found.get(name, unknown) for name in ("epoch", "place", "step", "time_s", "data_s", "loss"))
+            records.keep(_ROWS, lines + first_line, *columns)
+            left = block.without(left, lines)
+    for line, letters, numbers in objects(block, np.union1d(left, validated), first_line, _KEYS):
+        epoch, place, step, time, data = (numbers.get(key, math.nan) for key in _KEYS[:5])
+        if b'"config": ' in letters or b'"env_info": ' in letters:
+            for told in _LENGTH.finditer(letters):
+                records.keep_row(_ENDS, line, float(told[1]))
+        elif _VALIDATED in letters or ("lr" not in numbers and "loss" not in numbers):
+            if "time" in numbers or _VALIDATED in letters:
+                records.keep_row(_EVALUATED, line)
+        elif 0 < time <= LONGEST_TIME_S and (place >= 0 or step >= 0):
+            loss = numbers.get("loss", math.nan)
+            loss = math.inf if "loss" in numbers and not math.isfinite(loss) else loss
+            records.keep_row(_ROWS, line, epoch, place, step, time, data, loss)
+
+
+def finish(first_line: int, records: Records) -> None:
+    line, epoch, place, step, time, data, loss = records.take_table(_ROWS, 7).T
+    ends, evaluated = records.take_table(_ENDS, 2), records.take_table(_EVALUATED, 1)[:, 0]
+    if not len(line):
+        return
+    number, per_epoch = _numbers(epoch, place, step)
+    new = first_of_each(number, time, loss)
+    line, number, time, data, loss = (column[new] for column in (line, number, time, data, loss))
+    fell = np.flatnonzero(np.diff(number) <= 0) + 1
+    records.events += [Fact(int(line[row]), "process", row, header=True) for row in fell.tolist()]
+    for row, end in zip((0, *fell.tolist()), (*fell.tolist(), len(line)), strict=True):
+        if end == row + 1:
+            records.events.append(
+                lone_row(line[row], number[row], number[row] % per_epoch if per_epoch else number[row])
+            )
+        told = ends[ends[:, 0] < line[row], 1]
+        if len(told) and per_epoch > 0:
+            records.events.append(Fact(int(line[row]), "max_iters", int(told[-1] * per_epoch)))
+    above = np.searchsorted(line, evaluated) - 1
+    records.events += [
+        Evaluation(line=int(place), at=int(number[row]))
+        for place, row in zip(evaluated, above, strict=True)
+        if row >= 0
+    ]
+    records.add_rows(number=number.astype(np.int64), time_s=time, loss=loss, line=line.astype(np.int64))
+    records.keep(INSIDE, line, np.minimum(data, time), np.full(len(line), np.nan))
+
+
+def _numbers(epoch: Floats, place: Floats, step: Floats) -> tuple[Floats, float]:
+    """Of all iterations, and how many an epoch has; 0 where the file does not count by epochs."""
+    if np.isfinite(step).all():
+        return step, 0.0
+    later = np.diff(epoch) > 0
+    if not np.isfinite(epoch).all() or (later.any() and (np.diff(place)[later] > 0).all()):  # counted over all epochs
+        return place, 0.0
+    per_epoch = float(place.max())
+    return (epoch - 1) * per_epoch + place, per_epoch
+
+
+READER = Reader(
+    name="mmengine-json",
+    timing=Timing.SPANS_LOG_INTERVAL,
+    holds=NOTHING,
+    about=Message(
+        "The .json log of mmengine and mmcv: one iteration with the loading of its data, as a mean of several. "
+        "Validation and checkpoints are outside, and nothing in the file shows how long they took."
+    ),
+    example="""\
+{"lr": 0.01, "data_time": 0.0121, "loss": 3.3404, "time": 0.3612, "epoch": 1, "memory": 2928, "step": 50}
+{"lr": 0.01, "data_time": 0.0052, "loss": 3.0121, "time": 0.3607, "epoch": 1, "memory": 2928, "step": 100}
+{"accuracy/top1": 14.878, "data_time": 0.0031, "time": 0.1047, "step": 1}""",
+    sniff=sniff,
+    parse=parse,
+    finish=finish,
+    complete=with_inside,
+)

@@ -1,0 +1,310 @@
+"""Own training loops with a tqdm bar for each epoch.
+
+A bar may be of anything: loading, tokenising, validation, inference. Bars of one length that follow each other are the
+epochs of a run; a shorter one that comes back between them is its validation. One bar alone is a training only where
+its title or a loss behind it says so. The seconds on a bar are those of its epoch; the rate is smoothed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, first_draws, lap_times
+from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.records import Records
+from stepwatch.readers.text.faults import fault_in
+from stepwatch.readers.text.line import value_of
+from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
+
+_BAR = Pattern(
+    rb"(?m)(?:^|(?<=\]))(?P<title>[^\n%|\]]{0,120}?)[ ]*\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*"
+    rb"(?P<number>\d{1,12})/(?P<last>\d{1,12}) \[(?P<elapsed>\d{1,6}(?::\d\d){1,2})<[^,\]\n]{1,24}, *"
+    rb"(?:(?P<per_s>[\d.]{1,12}|\?) ?(?:it|iter|batch|batches|step|steps)/s"
+    rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
+    rb"(?P<behind>[^\]\n]{0,400})\]"
+)
+_TRAINING = Pattern(
+    r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])"
+)  # no path
+_VALIDATION = Pattern(r"(?i)\b(?:in)?val|eval|\btest|\bdev\b")
+_OTHER = Pattern(
+    r"(?i)load|token|map|split|generat|process|prepar|extract|convert|cach|filter|pack|sav|writ|merg|cop(?:y|ied)|fetch"
+    r"|predict|infer|scan|shard|build|read|request|encod|decod|embed|sampl|render|featur|search|files?\b"
+)
+_LOSS = Pattern(rb"(?i)\bloss\b|_loss\b")
+_EPOCH = Pattern(rb"(?i)\bepochs?\b[^\w\n]{0,4}(?P<epoch>\d{1,6})(?: ?(?:/|of) ?(?P<last>\d{1,6}))?")
+_PLACE = Pattern(rb"(?i)(?:epoch|train|valid)\w*[^\n\d%]{0,12}?(?P<epoch>\d{1,6}) ?(?:/|of) ?(?P<last>\d{1,6})(?! *\[)")
+_PLANNED = Pattern(rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})")
+_COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
+_COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
+_DIGITS = Pattern(r"\d+")
+_LOSS_VALUE = Pattern(rb"(?i)\bloss\W{0,3}(?P<loss>\d{1,9}\.\d{1,12})")
+
+_LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
+
+
+class _Draw(NamedTuple):
+    line: int
+    number: int
+    elapsed_s: float
+    loss: float
+
+
+class _Bars(NamedTuple):
+    """All bars with one title and one length: their draws, divided where one begins anew."""
+
+    title: str
+    last: int
+    laps: list[list[_Draw]]
+    with_loss: bool
+
+    @property
+    def spent_s(self) -> float:
+        return sum(lap[-1].elapsed_s for lap in self.laps)
+
+    @property
+    def is_titled(self) -> bool:
+        return bool(_TRAINING.search(self.title)) and not _VALIDATION.search(self.title)
+
+
+def sniff(head: bytes) -> float:
+    """Below that of any format with lines of its own."""
+    titles = (found["title"].decode("utf-8", "replace") for found in _BAR.finditer(head))
+    likely = (title for title in titles if not _OTHER.search(title) and not _VALIDATION.search(title))
+    return 0.9 * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    line, begin = first_line, 0
+    for found in _BAR.finditer(text):
+        line, begin = line + text.count(b"\n", begin, found.start()), found.start()
+        title = found["title"].decode("utf-8", "replace").strip(" :-\r\t")
+        loss = _LOSS_VALUE.search(found["behind"])
+        value = float(loss["loss"]) if loss else math.nan
+        epoch = _EPOCH.search(found["title"])
+        told = (int(epoch["epoch"]), int(epoch["last"] or 0)) if epoch else (-1, 0)
+        counts = int(found["number"]), int(found["last"])
+        seconds = _seconds(found, counts[0])
+        has_loss = _LOSS.search(found["behind"]) is not None
+        records.kept.append((title, line, *counts, seconds, value, has_loss, *told))
+    rest = _BAR.sub(b"", text)
+    records.keep_row("spoken", first_line, float(_LOSS.search(rest) is not None or _EPOCH.search(rest) is not None))
+    line, begin = first_line, 0
+    for found in _PLACE.finditer(rest):
+        line, begin = line + rest.count(b"\n", begin, found.start()), found.start()
+        records.keep_row("place", line, float(found["epoch"]), float(found["last"]))
+    for found in _PLANNED.finditer(rest):
+        records.keep_row("place", first_line, math.nan, float(found["last"]))
+    for last in {int(found["last"]) for found in _COVERED.finditer(text)}:
+        records.keep_row("covered", first_line, float(last))
+    for number, text_line in enumerate(text.split(b"\n")):
+        if b"Error" in text_line or b"Interrupt" in text_line or b"Traceback" in text_line or b"Killed" in text_line:
+            bare, prefix = strip_prefix(text_line[:2000].decode("utf-8", "replace"))
+            fault = fault_in(bare, prefix, first_line + number)
+            if fault is not None:
+                records.events.append(fault)
+
+
+def finish(first_line: int, records: Records) -> None:
+    kept, records.kept = records.kept, []
+    spoken = bool(records.take_table("spoken", 2)[:, 1].any())
+    places, covered = records.take_table("place", 3), records.take_table("covered", 2)
+    planned = [int(last) for last in places[:, 2]]
+    bars = _bars_of(kept)
+    training = _training_of(bars, spoken)
+    if training is not None:
+        planned += [last for title, *_, last in kept if last > 0 and _masked(title) == training.title]
+        outer = [each.last for each in bars if _is_outer(each, training)]
+        validations = [each for each in bars if _is_validation(each, training)]
+        if _COUNTS_EPOCHS.fullmatch(training.title):
+            batches = max((int(last) for last in covered[:, 1] if last != training.last), default=0)
+            if batches:
+                _tell_epochs(training, batches, records)
+            return
+        _tell(training, validations, planned + outer, places[np.isfinite(places[:, 1])], records)
+
+
+def _seconds(found: re.Match[bytes], number: int) -> float:
+    """The clock shows whole seconds; the rate more, where it is the mean of all."""
+    shown = value_of(found["elapsed"].decode(), "clock")
+    try:
+        per_s, s_per = float(found["per_s"] or 0), float(found["s_per"] or 0)
+    except ValueError:
+        per_s = s_per = 0.0
+    exact = number / per_s if per_s > 0 else number * s_per
+    if number == 0:
+        return 0.0
+    return exact if shown <= exact < shown + 1 else shown + WHOLE_SECONDS
+
+
+def _masked(title: str) -> str:
+    return " ".join(_DIGITS.sub("#", title).split())
+
+
+def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int, int]]) -> list[_Bars]:
+    found: dict[tuple[str, int], _Bars] = {}
+    titles: dict[tuple[str, int], str] = {}
+    drawn: tuple[str, int] | None = None
+    for title, line, number, last, seconds, loss, has_loss, _, _ in kept:
+        key = (_masked(title), last)
+        bars = found.setdefault(key, _Bars(key[0], last, [], has_loss))
+        if has_loss and not bars.with_loss:
+            bars = found[key] = bars._replace(with_loss=True)
+        before = bars.laps[-1][-1] if bars.laps else None
+        ended = before is not None and number == before.number == last and (line - before.line > 2 or drawn != key)
+        anew = before is None or number < before.number or seconds < before.elapsed_s - 1 or titles.get(key) != title
+        if anew or ended:  # the same position right behind it is the same bar, drawn again
+            bars.laps.append([])
+        titles[key], drawn = title, key
+        bars.laps[-1].append(_Draw(line, number, seconds, loss))
+    # What was never drawn beyond its beginning has no time.
+    moved = (bars._replace(laps=[lap for lap in bars.laps if lap[-1].number > 0]) for bars in found.values())
+    return [bars for bars in moved if bars.laps and bars.last > 1]
+
+
+def _training_of(bars: list[_Bars], spoken: bool) -> _Bars | None:
+    """The bars of the training; None where nothing shows that any of them is."""
+    likely = [
+        each for each in bars
+        if not _VALIDATION.search(each.title) and not _OTHER.search(each.title)
+        and (each.is_titled or each.with_loss or (spoken and not each.title and len(each.laps) > 1))
+    ]  # fmt: skip
+    inner = [each for each in likely if not any(_is_outer(each, other) for other in likely)]
+    return max(inner, key=lambda each: each.spent_s, default=None)
+
+
+def _is_outer(bars: _Bars, inner: _Bars) -> bool:
+    """A bar that counts the epochs: a step of it takes as long as all of the other bar."""
+    if bars is inner or bars.last >= inner.last or _OTHER.search(bars.title) or _VALIDATION.search(bars.title):
+        return False
+    last, lap = bars.laps[-1][-1], max(inner.laps, key=lambda lap: lap[-1].number)[-1]
+    return last.elapsed_s / last.number >= 0.9 * lap.elapsed_s / lap.number * inner.last
+
+
+def _is_validation(bars: _Bars, training: _Bars) -> bool:
+    if bars is training or _OTHER.search(bars.title) or _is_outer(bars, training):
+        return False
+    begin, end = training.laps[0][0].line, training.laps[-1][-1].line
+    within = [lap for lap in bars.laps if lap[-1].line >= begin]
+    repeats = len(within) > 1 and within[0][0].line < end
+    return bool(within) and (bool(_VALIDATION.search(bars.title)) or (repeats and bars.spent_s < training.spent_s))
+
+
+def _thinned(lap: list[_Draw]) -> list[_Draw]:
+    """Positions so far apart that the clock tells the time between them; the first, and the last."""
+    kept = lap[:1] if lap[0].number == 1 else []
+    for draw in lap[len(kept) : -1]:
+        since = draw.elapsed_s - (kept[-1].elapsed_s if kept else 0.0)
+        if since >= _LEAST_S and lap[-1].elapsed_s - draw.elapsed_s >= _LEAST_S:
+            kept.append(draw)
+    return [*kept, lap[-1]] if len(lap) > len(kept) else kept
+
+
+def _epochs(laps: list[list[_Draw]], places: Floats) -> Ints:
+    """Which epoch each lap is, from 0: by the lines that number them, as not every bar may have been kept."""
+    in_order = np.arange(len(laps))
+    if not len(places):
+        return in_order
+    ends = np.array([lap[-1].line for lap in laps])
+    above = places[0, 0] <= laps[0][0].line  # the epoch is named before its bar, else with its results
+    rows = np.searchsorted(places[:, 0], ends, side="right") - 1 if above else np.searchsorted(places[:, 0], ends)
+    if rows.min() < 0 or rows.max() >= len(places):
+        return in_order
+    epochs = places[rows, 1].astype(np.int64) - int(min(places[:, 1].min(), 1))
+    return epochs if bool((np.diff(epochs, prepend=-1) > 0).all()) else in_order
+
+
+def _tell_epochs(training: _Bars, batches: int, records: Records) -> None:
+    """A bar of the epochs alone, with all that ran in them."""
+    draws = [draw for draw in training.laps[-1] if draw.number > 0]
+    number = np.array([draw.number for draw in draws], np.int64)
+    times = np.diff([draw.elapsed_s for draw in draws], prepend=0.0) / np.diff(number, prepend=0) / batches
+    line = np.array([draw.line for draw in draws], np.int64)
+    records.add_rows(number=number * batches, time_s=times, line=line)
+    facts = {"mean_of_run": True, "holds": BOTH, "max_iters": training.last * batches}
+    records.events += [Fact(int(line[0]), name, value) for name, value in facts.items()]
+
+
+def _tell(training: _Bars, validations: list[_Bars], planned: list[int], places: Floats, records: Records) -> None:
+    checks = sorted((lap for bars in validations for lap in bars.laps), key=lambda lap: lap[-1].line)
+    begins_of = [lap[0].line for lap in training.laps[1:]] + [math.inf]
+    laps: list[list[_Draw]] = []
+    at_end = any(
+        lap[-1].number == training.last and any(lap[-1].line < check[-1].line < end for check in checks)
+        for lap, end in zip(training.laps, begins_of, strict=True)
+    )
+    for lap, end in zip(training.laps, begins_of, strict=True):
+        last = lap[-1]
+        if at_end and last.number < training.last and any(last.line < check[-1].line < end for check in checks):
+            # A validation follows, as on other epochs that were whole: its last position is not in the log.
+            seconds = last.elapsed_s * training.last / last.number
+            lap = [*lap, last._replace(number=training.last, elapsed_s=seconds)]
+        laps.append(_thinned([lap[row] for row in first_draws(np.array([draw.number for draw in lap])).tolist()]))
+    draws = [draw for lap in laps for draw in lap]
+    lengths = np.array([len(lap) for lap in laps])
+    number = np.array([draw.number for draw in draws], np.int64)
+    begins = np.cumsum(lengths) - lengths
+    line = np.array([draw.line for draw in draws], np.int64)
+    elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
+    epochs = _epochs(laps, places)
+    whole = number + np.repeat(epochs, lengths) * training.last
+    evaluations, pauses = [], []
+    for lap in checks:
+        row = int(np.searchsorted(line, lap[-1].line)) - 1
+        if row >= 0:
+            evaluations.append(Evaluation(line=lap[-1].line, at=int(whole[row]), took_s=lap[-1].elapsed_s))
+            pauses.append(Pause(row, lap[-1].elapsed_s))
+    times = lap_times(Laps(number, elapsed, error, begins, number[begins]), pauses)
+    loss = np.array([draw.loss for draw in draws])
+    kept = times > 0
+    records.add_rows(number=whole[kept], time_s=times[kept], loss=loss[kept], line=line[kept])
+    records.events += _filled(_merged(evaluations), epochs, training.last)
+    begun = int(line[0])
+    facts: dict[str, int] = {"averaged": 1, "first_covers": int(number[0])}
+    if planned:
+        facts["max_iters"] = max(planned) * training.last
+    records.events += [Fact(begun, name, value) for name, value in facts.items()]
+
+
+def _filled(evaluations: list[Evaluation], epochs: Ints, batches: int) -> list[Evaluation]:
+    """With those whose bars were not kept, where most epochs end with one."""
+    ends = {(epoch + 1) * batches for epoch in epochs.tolist()}
+    at_end = [each for each in evaluations if each.at in ends]
+    if 2 * len(at_end) <= len(epochs):
+        return evaluations
+    took = sorted(each.took_s or 0.0 for each in at_end)[len(at_end) // 2]
+    missing = set(range(batches, int(epochs[-1]) * batches + 1, batches)) - {each.at for each in evaluations}
+    return evaluations + [at_end[0]._replace(at=at, took_s=took) for at in missing]
+
+
+def _merged(evaluations: list[Evaluation]) -> list[Evaluation]:
+    """Several bars after one step are one evaluation."""
+    found: dict[int, Evaluation] = {}
+    for each in evaluations:
+        before = found.get(each.at)
+        took = (each.took_s or 0.0) + (before.took_s or 0.0 if before else 0.0)
+        found[each.at] = each._replace(took_s=took)
+    return list(found.values())
+
+
+READER = Reader(
+    name="tqdm-loop", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    about=Message(
+        "From the progress bars of the epochs: the time between two of their positions, with the loading of data. "
+        "Validation has bars of its own. What runs between the bars is not visible, and bars of anything else, loading "
+        "or inference for example, are not read."
+    ),
+    example="""\
+Epoch 1/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.412]
+Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]
+Epoch 2/10:  50%|█████     | 94/187 [03:19<03:17,  2.12s/it, loss=0.377]""",
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(), claims_any_bar=True,
+)  # fmt: skip

@@ -1,0 +1,155 @@
+"""Ultralytics' YOLO, and YOLOv5 and YOLOv7 before it: a progress bar for each epoch, and one for its validation.
+
+A bar counts batches; the seconds that it shows are those of loading and steps, without the validation and the save that
+follow. Of tqdm's bar, and of the one that Ultralytics has drawn itself since, the rate is a moving average: the seconds
+count, and the rate only within the second that they do not show. YOLOv5 and YOLOv7 number epochs from 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.lightning import EPOCHS, BarRows
+from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.records import Records
+from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import alike
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.units import HOUR_S
+
+_TQDM = (
+    r"{pad}{int}%[|{bar}|][ ]{number}/{last} \[{shown:clock}\<{eta}"
+    "[,{pad}<{s_per_it:decimal}s/it;{it_per_s:decimal}it/s>]"
+)
+_OWN = (
+    r"{pad}{int}%  {word}  {number}/{last}[  <{s_per_it:decimal}s/it;{it_per_s:decimal}it/s>]  "
+    r"<{shown:clock};{shown_s:decimal}s>"
+)
+_EPOCH = "{any}{epoch:int}/{end_epoch:int}  {word}  {loss:float}  {float}" + 6 * "[  {float}]" + "  {int}:"
+_CLASSES = ("{any}Class  Images  {any}:", "{any}all  {int}  {int}  {any}:", "{any}classes  top1_acc  top5_acc:")
+_VALIDATIONS = tuple(Line(begin + bar) for begin in _CLASSES for bar in (_TQDM, _OWN))
+_COMPLETED = Line("{any}{epochs:int} epochs completed in {hours:decimal} hours")
+_BEGUN = Line("{any}Starting training for {epochs:int} epochs...", header=True, opening=True)
+_BEGUN_FOR = Line("{any}Starting training for {hours:decimal} hours...", header=True, opening=True)
+_BARS, _PASSES, _LENGTHS, _ENDS = "bar", "val", "lengths", "completed"
+
+
+class _Ultralytics(LineFormat):
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        for _, lines, found in alike(block, left, _VALIDATIONS):
+            _keep_pass(records, numbers[lines], found)
+            left = block.without(left, lines)
+        super().read_block(block, left, numbers, records)
+
+    def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+        unknown = np.full(len(lines), np.nan)
+        records.keep(_BARS, lines, found["epoch"], found["number"], found["last"], _seconds(found), unknown, unknown)
+        records.keep("loss", lines, np.where(np.isnan(found["loss"]), np.inf, found["loss"]))
+        records.keep(EPOCHS, lines, found["end_epoch"])
+
+    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+        completed, begun = _COMPLETED.find(rest), _BEGUN.find(rest)
+        if begun is not None:
+            records.keep_row(_LENGTHS, number, begun.values()["epochs"])
+            return False  # it is a header too
+        if completed is not None:
+            values = completed.values()
+            records.keep_row(_ENDS, number, values["epochs"], values["hours"] * HOUR_S)
+            return True
+        found = next((found for line in _VALIDATIONS if (found := line.find(rest)) is not None), None)
+        if found is not None:
+            _keep_pass(records, np.array([number]), {name: np.array([v]) for name, v in found.values().items()})
+        return found is not None
+
+    def finish(self, first_line: int, records: Records) -> None:
+        bars, ends = records.take_table(_BARS, 7), records.take_table(EPOCHS, 2)
+        lengths, totals = records.take_table(_LENGTHS, 2), records.take_table(_ENDS, 3)
+        known = np.isfinite(bars[:, :5]).all(axis=1) & (bars[:, 3] > 0)
+        bars, ends = bars[known], ends[known]
+        passes = records.take_table(_PASSES, 6)
+        if not len(bars):
+            return
+        # Epochs from 0 have the last number of a length that is one more.
+        told = np.append(np.nan, lengths[:, 1])[np.searchsorted(lengths[:, 0], bars[:, 0])]
+        from_zero = bool((bars[:, 1] == 0).any() or (told == ends[:, 1] + 1).any())
+        bars[:, 1] -= not from_zero
+        records.keep(EPOCHS, ends[:, 0], ends[:, 1] + from_zero)
+        # A pass of the validation is what is drawn between two bars of training; the one behind the end is of the best
+        # weights, and in no time that is printed.
+        before = np.searchsorted(bars[:, 0], passes[:, 0])
+        final = np.searchsorted(totals[:, 0], passes[:, 0]) > np.searchsorted(
+            totals[:, 0], np.append(-1.0, bars[:, 0])[before]
+        )
+        begins = np.diff(before, prepend=-1) > 0
+        during = passes[begins & ~final]
+        zeros, unknown = np.zeros(len(during)), np.full(len(during), np.nan)
+        records.keep(_PASSES, during[:, 0], zeros, during[:, 2], zeros, unknown, unknown)
+        records.keep(_PASSES, *passes[~final].T)
+        # An epoch that is validated has ended, where its last drawing was overwritten.
+        cut = before[begins & ~final] - 1
+        cut = cut[(cut >= 0) & (bars[cut, 2] < bars[cut, 3]) & (bars[cut, 2] > 0)]
+        ended = bars[cut]
+        ended[:, 0] += 0.5
+        ended[:, 4] *= ended[:, 3] / ended[:, 2]
+        ended[:, 2] = ended[:, 3]
+        records.keep(_BARS, *np.concatenate((bars, ended)).T)
+        BarRows(records).tell()
+        rows = records.iterations()
+        for line, epochs, seconds in totals.tolist():
+            last = int(np.searchsorted(rows.line, line)) - 1
+            if last < 0:
+                continue
+            facts: dict[str, float] = {"max_iters": int(rows.number[last])}  # however many had been planned
+            above = np.concatenate((lengths[:, 0], totals[:, 0]))
+            begun = above[above < line].max(initial=-1.0)
+            if len(np.unique(bars[(bars[:, 0] > begun) & (bars[:, 0] < line), 1])) == epochs:  # none is cut off
+                facts["told_s"] = seconds
+            records.events += [Fact(int(rows.line[last]), name, value) for name, value in facts.items()]
+            behind = passes[final & (before == np.searchsorted(bars[:, 0], line))]
+            if len(behind):
+                at, took = int(rows.number[last]) + 1, float(behind[-1, 3])
+                records.events.append(Evaluation(line=int(behind[0, 0]), at=at, took_s=took))
+
+
+def _keep_pass(records: Records, lines: Ints, found: dict[str, Floats]) -> None:
+    unknown = np.full(len(lines), np.nan)
+    records.keep(_PASSES, lines, found["number"], found["last"], _seconds(found), unknown, unknown)
+
+
+def _seconds(found: dict[str, Floats]) -> Floats:
+    """Since a bar began: whole seconds or tenths, and within the last digit what the rate says."""
+    elapsed, unit = (found["shown"], 1.0) if "shown" in found else (found["shown_s"], 0.0)
+    if "s_per_it" in found:
+        each = found["s_per_it"]
+    elif "it_per_s" in found:
+        each = 1 / np.maximum(found["it_per_s"], 1e-9)
+    else:
+        each = (elapsed + unit / 2) / np.maximum(found["number"], 1.0)
+    return np.clip(each * found["number"], elapsed, elapsed + unit)
+
+
+FORMAT = _Ultralytics(
+    name="ultralytics",
+    timing=Timing.SPANS_ITERATION,
+    holds=NOTHING,
+    about=Message(
+        "YOLO's console: one batch, from the seconds of the epoch's progress bar, loading of data included. Validation "
+        "has a bar of its own; checkpoints are saved between two epochs, and only the total that is printed at the end "
+        "includes them."
+    ),
+    example="""\
+Starting training for 50 epochs...
+      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
+       1/50      5.84G      1.379     0.9447      1.012          9        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.3s
+               Class   Images  Instances    Box(P        R    mAP50  mAP50-95): 100% ━━━━━━━━━━━━ 8/8 3.1it/s 2.6s
+                   all        253        647      0.676      0.583      0.641      0.377
+       2/50      5.87G      1.256     0.8025     0.9696         10        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.1s""",
+    iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
+    settings=(_BEGUN, _BEGUN_FOR, Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
+    own=(*_VALIDATIONS, _COMPLETED),
+    traits=Traits(batch_size="batch"),
+)
+READER = FORMAT.reader()

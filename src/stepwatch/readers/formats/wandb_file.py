@@ -1,0 +1,145 @@
+"""W&B's own file of a run, run-….wandb, which holds its history also where nothing was uploaded.
+
+Every row of the history has the time at which it was logged, as the numbers of an event file have: it is read as those
+are. Where no row tells of steps, the console output that the file holds is read instead (reading.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from stepwatch.messages import Message
+from stepwatch.readers.formats.event_files import Scalars, Text
+from stepwatch.readers.formats.tensorboard import Events
+from stepwatch.readers.formats.wandb import CARD, step_key
+from stepwatch.readers.formats.wandb_records import Recorded, decode
+from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.records import Records
+from stepwatch.run import Fact, Run, Timing, Traits, UnreadLines
+from stepwatch.settings import KINDS, Origin, Settings
+from stepwatch.sources import is_wandb_file
+
+_TIME, _ROW = "_timestamp", "_step"
+_EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
+
+
+def sniff(head: bytes) -> float:
+    return 1e6 if is_wandb_file(head) else 0.0  # nothing else begins like one
+
+
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    records.held += text
+
+
+def finish(first_line: int, records: Records) -> None:
+    recorded, records.held = decode(records.held), b""
+    for _ in range(recorded.damaged):
+        records.add_unread(0, "a damaged record, or one that is cut off")
+    tell(recorded.history, recorded.config, recorded.started_s, records)
+    records.events += facts_of(recorded)
+
+
+def console(data: bytes) -> tuple[bytes, list[Fact]]:
+    """What the program printed, and what else the file tells of the run."""
+    recorded = decode(data)
+    settings = Events(_scalars([], ""), [_settings(recorded.config, 0.0)]).facts()
+    return "".join(recorded.console).encode("utf-8", "replace"), settings + facts_of(recorded)
+
+
+def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
+    """Runs of the console output with what the file tells beside it; what the output says wins."""
+    named = {fact.name: fact.value for fact in facts}
+    told = Settings.of(Origin.LOG, {name: value for name, value in named.items() if name in KINDS})
+    whole = []
+    for run in runs:
+        said = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
+        card = run.gpu_text or named.get("gpu_text")
+        whole.append(replace(run, settings=run.settings.beneath(told).beneath(said), gpu_text=card))
+    return tuple(whole)
+
+
+def counts_epochs(data: bytes) -> bool:
+    """Whether a file's history has one row for each epoch."""
+    recorded = decode(data)
+    return _counts_epochs(recorded.history, recorded.config)
+
+
+def facts_of(recorded: Recorded) -> list[Fact]:
+    facts = []
+    if recorded.cards and CARD.fullmatch(recorded.cards[0]):
+        facts.append(Fact(0, "gpu_text", recorded.cards[0]))
+    if len(recorded.cards) == 1:  # of several that are there, a run may use fewer
+        facts.append(Fact(0, "world_size", 1))
+    if recorded.exit_code == 0:
+        facts.append(Fact(0, "ended", True))
+    return facts
+
+
+def tell(
+    history: list[dict[str, object]],
+    config: dict[str, object],
+    started_s: float | None,
+    records: Records,
+    first_line: int = 0,
+) -> None:
+    """The rows of a history: numbers by name, each row with its step and its time."""
+    keys = {key for row in history for key in row}
+    counter = step_key(keys)
+    if counter is None:
+        counter = _ROW
+        if _counts_epochs(history, config):
+            return
+    scalars = _scalars(history, counter)
+    if len(scalars.wall_s):
+        begun = started_s if started_s is not None else float(scalars.wall_s[0])
+        Events(scalars, [_settings(config, begun)], first_line).tell(records)
+
+
+def _counts_epochs(history: list[dict[str, object]], config: dict[str, object]) -> bool:
+    """Whether there is one row for each epoch: how long a step takes cannot be known from them."""
+    losses = [row for row in history if any("loss" in key.lower() for key in row)]
+    epochs = [row["epoch"] for row in losses if isinstance(row.get("epoch"), (int, float))]
+    if len(epochs) == len(losses) > 1:
+        return bool((np.diff(np.array(epochs, np.float64)) >= 1).all())
+    planned = next((config[name] for name in _EPOCHS if isinstance(config.get(name), (int, float))), None)
+    last = losses[-1].get(_ROW) if losses else None
+    return isinstance(planned, (int, float)) and isinstance(last, (int, float)) and last <= planned
+
+
+def _scalars(history: list[dict[str, object]], counter: str) -> Scalars:
+    """As of an event file. A row without its counter is at the step of the row before."""
+    tags: dict[str, int] = {}
+    rows: list[tuple[int, float, float, float]] = []
+    step = 0.0
+    for row in history:
+        wall, at = row.get(_TIME), row.get(counter)
+        if isinstance(at, (int, float)):
+            step = float(at)
+        if not isinstance(wall, (int, float)):
+            continue
+        for key, value in row.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not key.startswith("_"):
+                rows.append((tags.setdefault(key, len(tags)), step, float(wall), float(value)))
+    table = np.array(rows, np.float64).reshape(-1, 4)
+    table = table[np.isfinite(table[:, 1:3]).all(axis=1) & (np.abs(table[:, 1]) < 1e15)]
+    table = table[np.argsort(table[:, 2], kind="stable")]
+    return Scalars(list(tags), table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], table[:, 3])
+
+
+def _settings(config: dict[str, object], wall_s: float) -> Text:
+    return Text("config", 0, wall_s, json.dumps(config).encode())
+
+
+READER = Reader(
+    name="wandb-file", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    about=Message(
+        "From the history in the file run-….wandb: the mean of the steps between two moments at which the training "
+        "loss was logged, without the evaluations between them. Where the history tells of no steps, the console "
+        "output in it."
+    ),
+    example="(binary: run-20260114_101500-k2m4x7pa/run-k2m4x7pa.wandb)",
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
+)  # fmt: skip

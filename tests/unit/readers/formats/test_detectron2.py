@@ -1,0 +1,145 @@
+"""detectron2's console and log.txt: a running mean taken apart, what lies between the lines, several processes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.readers import detect, read
+from stepwatch.run import Run, Timing
+from stepwatch.sources import from_text
+
+STEPS = 200
+
+
+def clock(seconds: float) -> str:
+    whole = int(seconds)
+    return f"[03/02 {10 + whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def log(steps: list[float], *, start: int = 0, began: float = 0.0, evaluate: int = 0, form: str = "console") -> str:
+    """Lines every 20 iterations of a process whose steps took so long; the two first are not in the mean."""
+    name = {"console": "{} d2.utils.events]: ", "file": "{}] d2.utils.events INFO: "}[form]
+    lines = [
+        f"{clock(began)}] detectron2 INFO: Rank of current process: 0. World size: 2",
+        f"{clock(began)}] d2.engine.train_loop INFO: Starting training from iteration {start}",
+    ]
+    now = began
+    for done, step in enumerate(steps, start=1):
+        now += step
+        iteration = start + done
+        if evaluate and iteration % evaluate == 0:
+            lines.append(
+                f"{clock(now)}] fvcore.common.checkpoint INFO: Saving checkpoint to out/model_{iteration - 1:07}.pth"
+            )
+            lines.append(f"{clock(now + 2)}] d2.evaluation.evaluator INFO: Start inference on 50 batches")
+            now += 12
+            lines.append(f"{clock(now)}] d2.evaluation.evaluator INFO: Total inference time: 0:00:09.500000 (0.19 s)")
+        if iteration % 20 == 0:
+            mean = sum(steps[2:done]) / (done - 2)
+            lines.append(
+                f"{name.format(clock(now))} eta: 1 day, 0:02:11  iter: {iteration - 1}  total_loss: {9 - done / 40:.3f}"
+                f"  loss_cls: 0.81  time: {mean:.4f}  last_time: 9.0000  data_time: 0.1210  last_data_time: 8.0"
+                "  lr: 1e-05  max_mem: 4012M"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def the_run(text: str) -> Run:
+    source = from_text(text)
+    assert detect(source) == "detectron2"
+    (run,) = read(source)
+    return run
+
+
+@pytest.mark.parametrize("form", ["console", "file"])
+def test_the_mean_of_each_line_is_taken_out_of_the_running_one(form: str) -> None:
+    run = the_run(log([1.0] * 100 + [3.0] * 100, form=form))
+    assert run.timing is Timing.SPANS_LOG_INTERVAL
+    assert run.iterations.number.tolist() == list(range(20, 201, 20))
+    assert np.allclose(run.iterations.time_s, [1.0] * 5 + [3.0] * 5, atol=0.02)
+    assert run.iterations.loss[0] == 8.5
+    assert run.settings.count("world_size") == 2
+
+
+def test_what_the_mean_leaves_out_is_seen_by_the_clock() -> None:
+    analysis = analyse(the_run(log([31.0, 1.0] + [1.0] * 198)))
+    assert analysis.goodput.wall_s == pytest.approx(230, abs=2)
+    assert analysis.goodput.parts_s["compile"] == pytest.approx(30, abs=2)
+
+
+def test_a_printed_total_moves_the_start() -> None:
+    """Loaders are built between the line that begins the training and the training."""
+    text = log([1.0] * STEPS).replace(clock(0), "[03/02 09:59:00")
+    text += f"{clock(200)} d2.engine.hooks]: Total training time: 0:03:20 (0:00:00 on hooks)\n"
+    assert analyse(the_run(text)).goodput.wall_s == pytest.approx(200, abs=1)
+
+
+def test_the_evaluation_behind_the_total_is_not_of_the_run() -> None:
+    text = log([1.0] * STEPS)
+    text += f"{clock(200)} d2.engine.hooks]: Total training time: 0:03:20 (0:00:00 on hooks)\n"
+    text += f"{clock(201)} d2.evaluation.evaluator]: Start inference on 50 batches\n"
+    text += f"{clock(901)} d2.evaluation.evaluator]: Total inference time: 0:11:39.50 (0.19 s)\n"
+    run = the_run(text)
+    assert [event.took_s for event in run.evaluations] == [700.0]
+    assert analyse(run).goodput.wall_s == pytest.approx(200, abs=1)
+
+
+def test_evaluations_and_saves_are_events_with_their_cost() -> None:
+    run = the_run(log([1.0] * STEPS, evaluate=100))
+    assert [(event.at, event.took_s) for event in run.evaluations] == [(100, 10.0), (200, 10.0)]
+    assert [save.at for save in run.checkpoints] == [100, 200]
+    analysis = analyse(run)
+    assert analysis.goodput.wall_s == pytest.approx(200 + 2 * 12, abs=2)
+    assert analysis.goodput.parts_s["eval"] == pytest.approx(20, abs=1)
+
+
+def test_waiting_for_data_is_known() -> None:
+    run = the_run(log([1.0] * STEPS))
+    assert run.inside is not None
+    assert np.allclose(run.inside.data_s, 0.121)
+    wait = next(finding for finding in analyse(run).findings if finding.code == "data_wait")
+    assert wait.message.params["lost"] == pytest.approx(0.121 * STEPS, rel=0.11)  # the first line is not counted
+
+
+def test_each_process_is_a_run() -> None:
+    first, second = read(from_text(log([1.0] * 100) + log([2.0] * 60, start=40, began=4000.0)))
+    assert first.iterations.number.tolist() == [20, 40, 60, 80, 100]
+    assert second.iterations.number.tolist() == [60, 80, 100]
+    assert np.allclose(second.iterations.time_s, 2.0, atol=0.02)
+
+
+def test_inference_of_another_process_is_not_of_this_one() -> None:
+    later = f"{clock(9000)}] detectron2 INFO: Rank of current process: 0. World size: 2\n"
+    later += f"{clock(9001)}] d2.evaluation.evaluator INFO: Start inference on 50 batches\n"
+    assert the_run(log([1.0] * STEPS) + later).evaluations == ()
+
+
+def test_a_log_that_stands_there_twice_counts_once() -> None:
+    text = log([1.0] * STEPS, evaluate=100)
+    run = the_run(text + text)
+    assert len(run.iterations) == STEPS // 20
+    assert not run.reordered
+
+
+def test_an_excerpt_begins_in_the_middle() -> None:
+    lines = log([1.0] * STEPS).splitlines()
+    total = f"{clock(200)} d2.engine.hooks]: Total training time: 0:03:20 (0:00:00 on hooks)"
+    run = the_run("\n".join([*lines[6:], total]))
+    assert np.allclose(run.iterations.time_s, 1.0, atol=0.01)
+
+
+def test_the_end_is_what_the_config_says_or_the_last_save() -> None:
+    assert the_run("SOLVER:\n  MAX_ITER: 900\n" + log([1.0] * STEPS)).settings.count("max_iters") == 900
+    lines = log([1.0] * STEPS).splitlines()
+    lines.insert(-1, f"{clock(200)}] fvcore.common.checkpoint INFO: Saving checkpoint to out/model_final.pth")
+    assert analyse(the_run("\n".join(lines))).forecast.done
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["iter: 19  total_loss: 2.7  lr: 1", "[03/02 10:14:40 d2.utils.events]:  eta: 0:01:02  iter: 19  data_time: 0.2  "],
+)
+def test_other_lines_are_not(line: str) -> None:
+    assert detect(from_text(line)) != "detectron2"

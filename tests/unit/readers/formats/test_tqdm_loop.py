@@ -1,0 +1,108 @@
+"""Own loops with a bar for each epoch: which bars are the training, which its validation, which neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.errors import NoIterations
+from stepwatch.readers import read
+from stepwatch.run import Run, Timing
+from stepwatch.sources import from_text
+
+
+def bar(title: str, number: int, last: int, step_s: float, behind: str = "") -> str:
+    seconds = int(number * step_s)
+    minutes, hours = seconds // 60, seconds // 3600
+    clock = f"{hours}:{minutes % 60:02d}:{seconds % 60:02d}" if hours else f"{minutes:02d}:{seconds % 60:02d}"
+    rate = f"{1 / step_s:.2f}it/s" if step_s < 1 else f"{step_s:.2f}s/it"
+    return f"{title}{100 * number // last:3d}%|####      | {number}/{last} [{clock}<00:00, {rate}{behind}]"
+
+
+def lap(title: str, last: int, step_s: float, behind: str = "", every: int = 10) -> list[str]:
+    return [bar(title, n, last, step_s, behind) for n in (*range(every, last, every), last)]
+
+
+def the_run(*lines: str) -> Run:
+    (run,) = read(from_text("\n".join(lines)))
+    return run
+
+
+def test_equal_bars_that_follow_each_other_are_epochs_of_one_run() -> None:
+    lines: list[str] = []
+    for epoch in range(1, 6):
+        lines += [*lap("", 150, 0.4), *lap("", 30, 0.2), f"[ Valid | {epoch:03d}/010 ] loss = 1.5, acc = 0.4"]
+    run = the_run(*lines)
+    assert run.format == "tqdm-loop"
+    assert run.timing is Timing.SPANS_LOG_INTERVAL
+    assert run.iterations.number[-1] == 5 * 150
+    assert run.settings.count("max_iters") == 10 * 150
+    assert [each.at for each in run.evaluations] == [150, 300, 450, 600, 750]
+    assert [each.took_s for each in run.evaluations] == pytest.approx([6.0] * 5, abs=0.6)
+    report = analyse(run)
+    assert report.costs.step_s.mid == pytest.approx(0.4, rel=0.02)
+    assert report.goodput.wall_s == pytest.approx(750 * 0.4 + 5 * 6, rel=0.02)
+
+
+def test_epochs_whose_bars_were_not_kept_are_counted_by_the_lines_that_number_them() -> None:
+    lines: list[str] = []
+    for epoch in range(1, 11):
+        if epoch not in (4, 7):
+            lines += [bar("", 100, 100, 0.5), bar("", 20, 20, 0.2)]
+        lines.append(f"[ Valid | {epoch}/10 ] loss = 1.5")
+    run = the_run(*lines)
+    assert run.iterations.number.tolist() == [100, 200, 300, 500, 600, 800, 900, 1000]
+    assert len(run.evaluations) == 10
+    assert analyse(run).goodput.wall_s == pytest.approx(1000 * 0.5 + 10 * 4, rel=0.02)
+
+
+def test_a_last_epoch_without_its_last_position_is_whole_where_a_validation_follows() -> None:
+    whole = [*lap("Train: ", 100, 0.5), *lap("Val: ", 20, 0.2)]
+    cut = [bar("Train: ", 93, 100, 0.5), bar("Val: ", 20, 20, 0.2)]
+    assert the_run(*whole, *cut).iterations.number[-1] == 200
+    assert the_run(*cut).iterations.number[-1] == 93  # it may evaluate in the midst of an epoch
+
+
+def test_a_title_or_a_loss_makes_one_bar_a_training() -> None:
+    for title, behind in (("Training: ", ""), ("Epoch 1/3: ", ""), ("", ", loss=0.69")):
+        run = the_run("some line", bar(title, 26, 40, 76.0, behind))
+        assert run.iterations.number.tolist() == [26]
+        assert analyse(run).costs.step_s.mid == pytest.approx(76.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["", "Loading checkpoint shards: ", "Map: ", "Tokenizing train split: ", "Validation: ", "Predicting: ", "Test: "],
+)
+def test_one_bar_of_anything_else_is_no_training(title: str) -> None:
+    with pytest.raises(NoIterations):
+        the_run("Setting pad_token_id to eos_token_id", *lap(title, 500, 0.5))
+
+
+def test_inference_twice_is_no_training() -> None:
+    with pytest.raises(NoIterations):
+        the_run("answers", *lap("", 500, 0.5), *lap("", 500, 0.5))
+
+
+def test_a_bar_around_the_epochs_gives_their_number() -> None:
+    lines: list[str] = []
+    for epoch in range(1, 4):
+        lines += [*lap("Iteration: ", 200, 0.5), bar("Epoch: ", epoch, 8, 110.0)]
+    run = the_run(*lines)
+    assert run.iterations.number[-1] == 600
+    assert run.settings.count("max_iters") == 8 * 200
+
+
+def test_a_bar_of_the_epochs_alone_tells_means_where_the_batches_are_known() -> None:
+    outer = [bar("Epoch: ", n, 5, 2000.0) for n in range(1, 6)]
+    with pytest.raises(NoIterations):
+        the_run(*outer)
+    run = the_run("warn(        | 0/4000 [00:00<?, ?it/s]", *outer)
+    assert run.timing is Timing.SPANS_RUN
+    assert run.iterations.number.tolist() == [4000, 8000, 12000, 16000, 20000]
+    assert run.iterations.time_s.tolist() == pytest.approx([0.5] * 5, rel=0.001)
+
+
+def test_a_bar_alone_is_said_to_be_a_guess() -> None:
+    report = analyse(the_run(*lap("", 500, 0.5)))
+    assert "bar_alone" in {finding.code for finding in report.findings}

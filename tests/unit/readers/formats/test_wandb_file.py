@@ -1,0 +1,160 @@
+"""W&B's own file of a run: framing, damage, and the rows of its history, with files that are written here."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.errors import NoIterations
+from stepwatch.readers import read
+from stepwatch.readers.formats.wandb_records import decode
+from stepwatch.run import Run
+from stepwatch.sources import from_bytes
+
+BLOCK = 32768
+BEGIN_S = 1_700_000_000.0
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 0x7F:
+        out, value = out + bytes((value & 0x7F | 0x80,)), value >> 7
+    return out + bytes((value,))
+
+
+def part(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def items(values: dict[str, object], number: int = 1) -> bytes:
+    return b"".join(
+        part(number, part(1, key.encode()) + part(16, json.dumps(value).encode())) for key, value in values.items()
+    )
+
+
+def history(**values: object) -> bytes:
+    return part(2, items({key.replace("__", "/"): value for key, value in values.items()}))
+
+
+def started(config: dict[str, object]) -> bytes:
+    return part(17, part(4, items(config)) + part(17, b"\x08" + varint(int(BEGIN_S))))
+
+
+def printed(text: str) -> bytes:
+    return part(13, part(3, text.encode()))
+
+
+def framed(*messages: bytes) -> bytes:
+    data = b":W&B\xe1\xbe\x00"
+    for message in messages:
+        begin = True
+        while message or begin:
+            left = BLOCK - len(data) % BLOCK
+            if left < 7:
+                data, left = data + bytes(left), BLOCK
+            piece, message = message[: left - 7], message[left - 7 :]
+            kind = (1 if begin else 4) if not message else (2 if begin else 3)
+            data += struct.pack("<IHB", zlib.crc32(piece, zlib.crc32(bytes((kind,)))), len(piece), kind) + piece
+            begin = False
+    return data
+
+
+def training(steps: int = 40, every_s: float = 2.0, **more: object) -> list[bytes]:
+    rows = [started({"max_steps": 100, "per_device_train_batch_size": 4, "logging_steps": 1})]
+    wall = BEGIN_S + 3
+    for step in range(1, steps + 1):
+        wall += every_s
+        row = {"train__loss": 3.0, "train__global_step": step, "_timestamp": wall, "_step": len(rows)}
+        rows.append(history(**row, **more))
+        if step % 10 == 0:
+            wall += 7.5
+            evaluation = {"eval__loss": 2.5, "eval__runtime": 7.5, "train__global_step": step, "_timestamp": wall}
+            rows.append(history(**evaluation, _step=len(rows)))
+    return rows
+
+
+def the_run(*messages: bytes) -> Run:
+    (run,) = read(from_bytes(framed(*messages), "run-a1.wandb"))
+    return run
+
+
+def test_times_are_those_between_two_losses_without_evaluations() -> None:
+    run = the_run(*training())
+    assert run.format == "wandb-file"
+    assert run.iterations.number.tolist() == list(range(1, 41))
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([2.0] * 39)
+    assert [(each.at, each.took_s) for each in run.evaluations] == [(at, pytest.approx(7.5)) for at in (10, 20, 30, 40)]
+    assert run.settings.count("max_iters") == 100
+    assert run.settings.count("batch_size") == 4
+    assert analyse(run).costs.step_s.mid == pytest.approx(2.0)
+
+
+def test_records_go_over_blocks_and_keep_all_values() -> None:
+    values = {"text": "ü" * 50_000, "none": None, "yes": True, "list": [1, {"a": 2.5}], "_step": 7}
+    found = decode(framed(part(2, items(values)), history(loss=1.5)))
+    assert found.history == [values, {"loss": 1.5}]
+    assert found.damaged == 0
+
+
+def test_newer_versions_have_fields_for_plain_values() -> None:
+    item = lambda key, rest: part(1, part(1, key) + rest)  # noqa: E731
+    row = (
+        item(b"flag", b"\x20\x01") + item(b"count", b"\x28" + varint(2 * 700)) + item(b"below", b"\x28\x05")
+        + item(b"loss", b"\x31" + struct.pack("<d", 0.25)) + item(b"word", part(7, b"x"))
+        + item(b"all", part(8, b"[1]"))
+        + part(1, part(2, b"a") + part(2, b"b") + part(16, b"3"))
+    )  # fmt: skip
+    expected = {"flag": True, "count": 700, "below": -3, "loss": 0.25, "word": "x", "all": [1], "a.b": 3}
+    assert decode(framed(part(2, row))).history == [expected]
+
+
+def test_a_file_that_is_cut_gives_what_was_complete() -> None:
+    whole = framed(*training())
+    for size in range(len(whole) - 60, len(whole)):
+        (run,) = read(from_bytes(whole[:size], "run-a1.wandb"))
+        assert run.iterations.number[-1] == 40
+        assert run.unread_count == 1
+    with pytest.raises(NoIterations):
+        read(from_bytes(whole[:7], "run-a1.wandb"))
+
+
+def test_after_damage_reading_goes_on_at_the_next_block() -> None:
+    whole = bytearray(framed(*training(padding="x" * 2000)))
+    whole[BLOCK + 500] ^= 0xFF
+    found = decode(bytes(whole))
+    assert found.damaged >= 1
+    steps = [row["train/global_step"] for row in found.history if "train/loss" in row]
+    assert steps[0] == 1
+    assert steps[-1] == 40
+    assert 20 < len(steps) < 40
+
+
+def test_what_runs_after_the_timed_part_of_an_evaluation_belongs_to_it() -> None:
+    rows = training(12)
+    late = {"eval__perplexity": 9.0, "train__global_step": 12, "_step": 20}
+    evaluation = {"eval__runtime": 4.0, "train__global_step": 12, "_step": 19}
+    wall = BEGIN_S + 3 + 24 + 7.5
+    rows += [history(**evaluation, _timestamp=wall + 4), history(**late, _timestamp=wall + 10)]
+    assert the_run(*rows).evaluations[-1].took_s == pytest.approx(10.0)
+
+
+def test_the_console_is_read_where_the_history_has_no_steps() -> None:
+    lines = [printed(f"iter {n}: loss 2.{n}, time 250.00ms, mfu 30.00%\n") for n in range(20)]
+    image = {"sample": {"_type": "image-file"}, "_timestamp": BEGIN_S, "_step": 0}
+    run = the_run(started({"batch_size": 12}), history(**image), *lines)
+    assert run.format == "nanogpt"
+    assert run.settings.count("batch_size") == 12
+
+
+@pytest.mark.parametrize("rows", [{"epoch": 1}, {}])
+def test_rows_of_epochs_are_not_called_iterations(rows: dict[str, int]) -> None:
+    epochs = [
+        history(train__loss=2.0, _timestamp=BEGIN_S + 60 * n, _step=n, **({"epoch": n} if rows else {}))
+        for n in range(1, 9)
+    ]
+    with pytest.raises(NoIterations, match="one row for each epoch"):
+        the_run(started({"epochs": 8}), *epochs, printed("no bar here\n"))

@@ -199,6 +199,25 @@ KINDS = (
         name="keras", files=("keras/*",), iterations=(r"^ *(\d+)/\1 .*\d+m?s/step.* loss: ",),
         evaluations=r"^ *(\d+)/\1 .* val_loss: ", checkpoints=r"^Epoch \d+: .*saving model to ",
     ),
+    # The first step of a later epoch is part of the row behind it.
+    Kind(
+        name="metric-logger", files=("metriclogger/*",), evaluations=r"^Test:.*Total time: ",
+        iterations=(r"Epoch: \[(?:0\] +\[|\d+\] +\[ *[1-9]).*  time: [\d.]+",),
+    ),
+    Kind(name="timm", files=("timm/*",), iterations=(r"^Train: (?:0 \[|\d+ \[ *[1-9]).*  Time: [\d.]+s",)),
+    Kind(name="minimind", files=("minimind/*", "unseen/mm_*"), iterations=(r"^Epoch:\[\d+/\d+\]\(\d.*epoch_[Tt]ime",)),
+    Kind(
+        name="verl", files=("rl/*",), redrawn=True, iterations=(r"\bstep:(\d+) - .*timing_s/step:",),
+        evaluations=r"timing_s/testing:", checkpoints=r"timing_s/save_checkpoint:",
+    ),
+    Kind(
+        name="olmo", files=("unseen/olmo_*",), iterations=(r"\[step=\d+/\d+",), clocked=False,
+        checkpoints=r"Saving \w+ checkpoint",
+    ),
+    Kind(
+        name="fairseq", files=("unseen/fs_*",), iterations=(r'train_inner.*num_updates',), clocked=False,
+        evaluations=r'"valid_num_updates"', checkpoints=r"Saved checkpoint ",
+    ),
     Kind(name="tensorboard", files=("tensorboard/*",), counted=_in_events, by_number=True, clocked=False),
     Kind(name="wandb", files=("wandb/*.json",), counted=_in_summary, by_number=True),
 )  # fmt: skip
@@ -604,9 +623,31 @@ def _recorded(reader: Reader) -> Written:
         yield f'{{"device":{number},"s":0.170{number % 1000:03d}}}', 0
 
 
+def _by_steps_of_epochs(reader: Reader) -> Written:
+    """The first line of the example, its count of the epoch's steps renumbered; the evaluation at the end of each."""
+    lines = reader.example.split("\n")
+    tests = "\n".join(line for line in lines if line.startswith("Test"))
+    for epoch in count():
+        line = re.sub(r"^(Epoch: \[|Train: |Epoch:\[)\d+", rf"\g<1>{epoch + 1}", lines[0])
+        for step in range(20, 8001, 20):
+            yield re.sub(r"\d+/\d{3,}", f"{step}/8001", line), 1
+        yield tests, 0
+
+
+def _by_clock(reader: Reader) -> Written:
+    """Blocks of OLMo, each with its clock."""
+    block = "\n".join(reader.example.split("\n")[:4])
+    for number in count(1):
+        moment = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=4 * number)
+        text = re.sub(r"^[\d-]+ [\d:]+", f"{moment:%Y-%m-%d %H:%M:%S}", block)
+        yield re.sub(r"step=\d+/\d+", f"step={number}/9000000", text), 1
+
+
 _WRITERS: dict[str, Callable[[Reader], Written]] = {
     "modded-nanogpt": _running, "hf-trainer": _with_bars, "axolotl": _with_bars, "lightning": _by_epoch,
     "composer": _records_of_lines, "keras": _by_header, "stepwatch": _recorded,
+    "parameter-golf": _running, "metric-logger": _by_steps_of_epochs, "timm": _by_steps_of_epochs,
+    "minimind": _by_steps_of_epochs, "olmo": _by_clock,
 }  # fmt: skip
 
 

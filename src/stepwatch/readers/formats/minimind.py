@@ -25,6 +25,7 @@ _STEP = Line(
     needs=("time_min", "time_old"),
 )  # fmt: skip
 _LINES = "lines"
+_AHEAD = 256  # rows that are looked through for a bend at first: a long log may have many
 
 
 class _Minimind(LineFormat):
@@ -79,13 +80,18 @@ def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
 def _straightest(done: Ints, low: Floats, high: Floats) -> Floats:
     """The way from 0 between the bounds with the fewest bends."""
     bends = [(0.0, 0.0)]
-    begin = 0
+    begin, ahead = 0, _AHEAD
     while begin < len(done):
         at, shown = bends[-1]
-        steps = done[begin:] - at
-        least = np.maximum.accumulate((low[begin:] - shown) / steps)
-        most = np.minimum.accumulate((high[begin:] - shown) / steps)
+        rows = slice(begin, begin + ahead)
+        steps = done[rows] - at
+        least = np.maximum.accumulate((low[rows] - shown) / steps)
+        most = np.minimum.accumulate((high[rows] - shown) / steps)
         blocked = np.flatnonzero(least > most)
+        if not len(blocked) and begin + ahead < len(done):
+            ahead *= 4
+            continue
+        ahead = _AHEAD
         if not len(blocked):
             slope = (least[-1] + most[-1]) / 2 if np.isfinite(most[-1]) else least[-1]
             bends.append((float(done[-1]), shown + slope * float(steps[-1])))

@@ -12,10 +12,16 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.document import cells, sections, time_range, word
 from stepwatch.presenters.run_sentences import PART_NAMES
-from stepwatch.presenters.verdict_sentences import COMPARISON_BADGES
 
 if TYPE_CHECKING:
     from stepwatch.presenters.vega import Plot
+
+BADGES = {
+    "faster": doc.Badge("▼", Message("Faster"), "good"),
+    "slower": doc.Badge("▲", Message("Slower"), "poor"),
+    "same": doc.Badge("=", Message("No difference"), "open"),
+    "not_comparable": doc.Badge("?", Message("Not comparable"), "open"),
+}
 
 
 def comparison_document(c: Comparison) -> doc.Document:
@@ -26,7 +32,7 @@ def comparison_document(c: Comparison) -> doc.Document:
     changed = doc.Table(settings_head, "lll", cells(settings), doc.ALWAYS)
     return doc.Document(
         Message("Two runs side by side"),
-        (doc.Headline(((headline(c),),), alarm=c.failed, badge=COMPARISON_BADGES[c.verdict]),),
+        (doc.Headline(((headline(c),),), alarm=c.failed, badge=BADGES[c.verdict]),),
         sections(
             doc.Section(
                 "parts",

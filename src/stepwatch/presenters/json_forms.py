@@ -18,7 +18,6 @@ from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
 from stepwatch.presenters.run_json import SCHEMA, run_json
-from stepwatch.presenters.verdict_sentences import plan_status
 from stepwatch.report import AdviceReport, PlanReport, Report, RunReport
 from stepwatch.units import Interval, interval_json
 
@@ -105,7 +104,7 @@ def _plan_verdict(answer: PlanReport, language: str) -> dict[str, Any]:
     plan, first = answer.plan, next(iter(answer.advice.advice), None)
     said = (*plan_sentences.verdict(plan), plan_sentences.headline(plan))
     return _verdict(
-        plan_status(plan),
+        plan_sentences.status(plan),
         " ".join(say(message, language) for message in said),
         remedy=say(first.what, language) if first is not None else None,
         saves_s=first.saves_s if first is not None else None,

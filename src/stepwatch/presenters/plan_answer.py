@@ -11,7 +11,6 @@ from stepwatch.presenters import advice_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
-from stepwatch.presenters.verdict_sentences import PLAN_BADGES, plan_status
 
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
@@ -44,10 +43,11 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     settings = doc.Table(settings_head, "lld", cells(sentences.known_settings(plan)))
     changes = tuple(advice_answer.changes(report.advice, pressing=True))
     answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
+    badge = sentences.BADGES[sentences.status(plan)] if plan.claim is None else None  # of a claim the sentence says it
     return doc.Document(
         Message("How long this run will take"),
         (
-            doc.Headline(tuple(filter(None, answers)), badge=PLAN_BADGES[plan_status(plan)]),
+            doc.Headline(tuple(filter(None, answers)), badge=badge),
             doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan))),
         ),
         sections(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.gpus.catalogue import A100_FLOPS, GIB
 from stepwatch.messages import Message
-from stepwatch.presenters.document import Command, count, time, time_range, word
+from stepwatch.presenters.document import Badge, Command, count, time, time_range, word
 from stepwatch.settings import PRIVATE, Origin, Setting
 from stepwatch.units import TERA, Interval
 
@@ -51,6 +51,19 @@ RANGES = Message("The ranges hold in nine of ten cases.")
 
 
 # --- the answer -------------------------------------------------------------------------------------------------
+
+BADGES = {
+    "fits": Badge("✔", Message("Fits"), "good"),
+    "does_not_fit": Badge("✖", Message("Does not fit"), "bad"),
+    "impossible": Badge("✖", Message("Impossible"), "bad"),
+    "unknown": Badge("?", Message("Unknown"), "open"),
+}
+
+
+def status(plan: Plan) -> str:
+    if plan.claim is not None and plan.claim.verdict == "impossible":
+        return "impossible"
+    return {True: "fits", False: "does_not_fit", None: "unknown"}[plan.fits]
 
 
 def headline(plan: Plan) -> Message:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Badge, Headline
 from stepwatch.verdict import Status, Verdict
-
-if TYPE_CHECKING:
-    from stepwatch.estimator.plan import Plan
 
 # A shape for each tone: colour alone would be lost on one reader in twelve.
 BADGES = {
@@ -26,25 +21,6 @@ BADGES = {
     Status.BEGUN: Badge("○", Message("Begun"), "open"),
     Status.UNKNOWN: Badge("?", Message("Unknown"), "open"),
 }
-
-PLAN_BADGES = {
-    "fits": Badge("✔", Message("Fits"), "good"),
-    "does_not_fit": Badge("✖", Message("Does not fit"), "bad"),
-    "impossible": Badge("✖", Message("Impossible"), "bad"),
-    "unknown": BADGES[Status.UNKNOWN],
-}
-COMPARISON_BADGES = {
-    "faster": Badge("▼", Message("Faster"), "good"),
-    "slower": Badge("▲", Message("Slower"), "poor"),
-    "same": Badge("=", Message("No difference"), "open"),
-    "not_comparable": Badge("?", Message("Not comparable"), "open"),
-}
-
-
-def plan_status(plan: Plan) -> str:
-    if plan.claim is not None and plan.claim.verdict == "impossible":
-        return "impossible"
-    return {True: "fits", False: "does_not_fit", None: "unknown"}[plan.fits]
 
 
 def verdict_headline(verdict: Verdict) -> Headline:

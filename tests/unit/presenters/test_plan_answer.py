@@ -92,7 +92,8 @@ def test_first_screen_fits_with_sentences_a_third_longer(monkeypatch: pytest.Mon
 
 def test_first_screen_answers_first_and_ends_with_an_option() -> None:
     lines = on_terminal(a_plan()).splitlines()
-    assert lines[0].startswith("On the GeForce RTX 4070 this run takes ")
+    assert lines[0] == "✔ Fits"
+    assert lines[1].startswith("On the GeForce RTX 4070 this run takes ")
     assert lines[-1] == "  --why"
 
 
@@ -191,7 +192,7 @@ def test_shares_of_the_terms_sum_to_the_whole() -> None:
 def test_a_run_that_does_not_fit_says_so_first_and_offers_one_that_does() -> None:
     of = a_plan("too large a batch")
     lines = on_terminal(of).splitlines()
-    assert lines[0].startswith("This run does not fit into the memory of the GeForce RTX 4070")
+    assert lines[1].startswith("This run does not fit into the memory of the GeForce RTX 4070")
     batch, steps = map(int, re.findall(r"=(\d+)", lines[-1]))
     assert lines[-1].strip() == f"--batch_size={batch} --gradient_accumulation_steps={steps}"
     assert batch * steps == 64 * 8

@@ -102,6 +102,7 @@ stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
     settings=(
         Line("{any}train_batch_tokens:{pad}{tokens_per_iter:int}"),
         Line("{any}train_seq_len:{pad}{block_size:int}"),
+        Line("stopping_early: ", sets={"ended": "by plan"}),
         Line("{any}max_wallclock_seconds:{pad}{cap_s:decimal}"),
         Line("{any}gptq:reserving {any}effective={cap_s:decimal}ms", scale=1e-3),
         Line("{pad}world_size:{pad}{world_size:int}"),

@@ -201,7 +201,8 @@ def _stopped(case: Case) -> Iterator[Verdict]:
     a, fault = case.analysis, cause_of_end(case.analysis.run)
     facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": case.last_saved}
     end = a.run.settings.get("max_iters")
-    planned = end is not None and end.origin is not Origin.FORMAT_DEFAULT and not _at_its_end(case)
+    # A length that the reader gives is a question about the time to come, not a plan that was broken off.
+    planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(case)
     silent_s = _silent_s(case)
     if fault is not None and len(a.run.iterations):
         text = Message("The run was interrupted by hand after iteration {last:n}.")

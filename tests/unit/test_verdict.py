@@ -14,10 +14,12 @@ from tests.recorded import Planted, Record
 
 from stepwatch import verdict as module
 from stepwatch.advice import advice_on_log
+from stepwatch.analysis import analyse
 from stepwatch.answers.from_logs import Known
 from stepwatch.errors import NoIterations
 from stepwatch.i18n import say
 from stepwatch.readers import read
+from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 from stepwatch.units import DAY_S, HOUR_S
 from stepwatch.verdict import Status, Verdict, judge
@@ -339,6 +341,13 @@ def test_the_last_number_may_be_one_less_than_the_count(end: int, status: Status
 def test_a_trainer_that_stops_at_a_limit_of_time_is_not_stopped(said: str, status: Status) -> None:
     rows = "".join(f"step:{n}/500 train_time:{50 * n}ms step_avg:50.00ms\n" for n in range(1, 61))
     assert verdicts(rows + said, now_s=LATER, written_s=1.5e9)[0].status is status
+
+
+def test_an_end_that_the_reader_gives_is_no_plan() -> None:
+    (run,) = read(from_text(text_of(TRAINERS["nanogpt"].lines(steady(60), header=False))))
+    settings = run.settings.beneath(Settings.of(Origin.USER, {"max_iters": 9000}))
+    found = judge(analyse(replace(run, settings=settings, written_s=1.5e9)), now_s=LATER)
+    assert found.status is Status.HEALTHY
 
 
 def test_an_end_that_is_only_a_default_is_no_plan() -> None:

@@ -30,6 +30,7 @@ _STYLES = {"warning": "alert", "aside": "source"}
 _TEXTS = {
     "warning": Message("Warning"),
     "table": Message("The figures as a table"),
+    "others": Message("The other runs"),
     "zoom_in": Message("Zoom in"),
     "zoom_out": Message("Zoom out"),
     "zoom_all": Message("Whole run"),
@@ -85,6 +86,7 @@ def body_of(
         title=title_of(document, language),
         said=said,
         drawn=drawn,
+        others=[section for section in document.sections if section.anchor and section.folded],
         shares=lambda block: Markup(stacked_bar(block.parts, f"{language}-{block.name}", language)),
     )
     return Body(printable(html), specs)

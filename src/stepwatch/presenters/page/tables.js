@@ -30,6 +30,7 @@
     if (!section) return;
     event.preventDefault(); // in a page with views the address says which view is open
     for (const folded of section.querySelectorAll(":scope > details")) folded.open = true;
+    for (let outer = section.closest("details"); outer; outer = outer.parentElement.closest("details")) outer.open = true;
     section.scrollIntoView();
     section.focus({ preventScroll: true });
   });

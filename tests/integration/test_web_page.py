@@ -693,8 +693,8 @@ def violations(page: Page, rules: list[str] | None) -> list[str]:
     return [f"{each['impact']}: {each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1366])
+# In the dark only the colours differ, and they are the same at every width.
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("light", 1366), ("dark", 390)])
 def test_no_view_shuts_anybody_out(page: Page, served_directory: Path, scheme: str, width: int) -> None:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.set_viewport_size({"width": width, "height": 650})

@@ -7,12 +7,12 @@ is always written whole.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.settings import KINDS
 from stepwatch.units import Interval
 
@@ -34,7 +34,7 @@ EXTRA = 80
 
 # Options and nanoGPT's setting names are set as code, as one would type them.
 _NAMES = "|".join(sorted((name for name in KINDS if "_" in name), key=len, reverse=True))
-_TYPED = re.compile(
+_TYPED = Pattern(
     rf"((?<!\S)--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?|\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?)"
 )
 
@@ -323,4 +323,4 @@ def time_range(cost: Interval) -> Message:
 
 def text_and_code(text: str) -> list[str]:
     """A sentence in pieces, by turns plain text and what one would type."""
-    return _TYPED.split(text)
+    return _TYPED.compiled.split(text)

@@ -142,7 +142,8 @@ def explain_runs(
         left_s, ends_s = analysis.forecast.remaining_s, None
         if left_s is not None and not analysis.forecast.done and verdict.status not in ENDED:
             written_s = run.written_s or now_s  # a log that is pasted was copied just now
-            ends_s = Interval(*(written_s + end for end in (left_s.low, left_s.mid, left_s.high)))
+            if written_s + left_s.mid > now_s:  # else the run does not go on: no clock can say when it ends
+                ends_s = Interval(*(written_s + end for end in (left_s.low, left_s.mid, left_s.high)))
         fine = tuple(passed(analysis)) if len(run.iterations) else ()
         explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict, fine=fine, ends_s=ends_s))
     return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))

@@ -183,7 +183,7 @@ FORMAT = _Mmengine(
         "epoch are outside: the clock of the lines shows them."
     ),
     example="""\
-2025/03/02 10:14:31 - mmengine - INFO - Checkpoints will be saved to /work/out.
+2025/03/02 10:14:31 - mmengine - INFO - Checkpoints will be saved to work_dirs/run.
 2025/03/02 10:14:50 - mmengine - INFO - Epoch(train)  [1][ 50/101]  lr: 1.0e-02  eta: 0:07:20  time: 0.3612  \
 data_time: 0.0121  memory: 2928  loss: 3.3404
 2025/03/02 10:15:08 - mmengine - INFO - Epoch(train)  [1][100/101]  lr: 1.0e-02  eta: 0:07:02  time: 0.3607  \

@@ -53,7 +53,7 @@ FAULT_LETTERS = (
 """Letters of which every line has some that a fault is read from."""
 
 # What a launcher says when it ends the other processes, a warning, or an error that was caught: no reason by itself.
-_HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\w* ?\d{4} |WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
+_HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\d{3,4} \d\d:|WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
 # A program that is printed, a config with its comments, the code in a traceback.
 _CODE = re.compile(
     r"(?:(?:except|raise|class|def|import|from|if|elif|assert|return|with|print)\b[^:]|\w+(?:\.\w+)* = |[#\"'])|.*\s#\s"

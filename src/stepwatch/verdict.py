@@ -75,7 +75,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Evidence:
     """A run and what is known around it."""
 
     analysis: Analysis
@@ -111,8 +111,8 @@ def judge(
     ended: bool = False,
 ) -> Verdict:
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
-    case = Case(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
-    return next(verdict for rule in _RULES for verdict in rule(case))
+    evidence = Evidence(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
+    return next(verdict for rule in _RULES for verdict in rule(evidence))
 
 
 # --- it ended ---------------------------------------------------------------------------------------------------
@@ -151,16 +151,16 @@ _REMEDIES = {
 }
 
 
-def _crashed(case: Case) -> Iterator[Verdict]:
-    fault, run = cause_of_end(case.analysis.run), case.analysis.run
+def _crashed(evidence: Evidence) -> Iterator[Verdict]:
+    fault, run = cause_of_end(evidence.analysis.run), evidence.analysis.run
     if fault is None or fault.kind is FaultKind.INTERRUPTED:
         return
-    last = case.analysis.forecast.last_iteration
+    last = evidence.analysis.forecast.last_iteration
     facts: dict[str, Any] = {"last": last, "quote": fault.text, "line": fault.line + 1}
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
     if fault.kind is FaultKind.OUT_OF_MEMORY:
-        remedy = smaller_batch(run, case.analysis.throughput.gpu, fault.text)
+        remedy = smaller_batch(run, evidence.analysis.throughput.gpu, fault.text)
         shortage = shortage_of(fault.text)
         if shortage.asked_bytes is not None and shortage.card_bytes is not None:
             facts |= {"asked": shortage.asked_bytes, "has": shortage.card_bytes}
@@ -174,41 +174,41 @@ def _crashed(case: Case) -> Iterator[Verdict]:
     yield Verdict(
         status=Status.CRASHED,
         text=text._replace(params=facts),
-        because=case.noticed("ended_early", "loss_nan"),
+        because=evidence.noticed("ended_early", "loss_nan"),
         remedy=remedy,
         line=fault.line + 1,
     )
 
 
-def _diverged(case: Case) -> Iterator[Verdict]:
-    codes = case.noticed("loss_nan")
+def _diverged(evidence: Evidence) -> Iterator[Verdict]:
+    codes = evidence.noticed("loss_nan")
     if not codes:
         return
-    text = case.sentence("loss_nan")
-    row = int(np.flatnonzero(case.analysis.run.iterations.number == text.params["at"])[0])
-    saved = [save.at for save in case.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]]
+    text = evidence.sentence("loss_nan")
+    row = int(np.flatnonzero(evidence.analysis.run.iterations.number == text.params["at"])[0])
+    saved = [save.at for save in evidence.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]]
     remedy = Message("Start again with a lower learning rate or gradient clipping.")
     if saved:
         facts = {"at": max(saved)}
         remedy = Message(
             "Resume from the checkpoint of iteration {at:n}, with a lower learning rate or gradient clipping.", facts
         )
-    line = int(case.analysis.run.iterations.line[row]) + 1
+    line = int(evidence.analysis.run.iterations.line[row]) + 1
     yield Verdict(status=Status.DIVERGED, text=text, because=codes, remedy=remedy, line=line)
 
 
-def _stopped(case: Case) -> Iterator[Verdict]:
-    a, fault = case.analysis, cause_of_end(case.analysis.run)
-    facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": case.last_saved}
+def _stopped(evidence: Evidence) -> Iterator[Verdict]:
+    a, fault = evidence.analysis, cause_of_end(evidence.analysis.run)
+    facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": evidence.last_saved}
     end = a.run.settings.get("max_iters")
     # A length that the reader gives is a question about the time to come, not a plan that was broken off.
-    planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(case)
-    silent_s = _silent_s(case)
+    planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(evidence)
+    silent_s = _silent_s(evidence)
     if fault is not None and len(a.run.iterations):
         text = Message("The run was interrupted by hand after iteration {last:n}.")
     elif fault is not None:
         text = Message("The run was interrupted by hand before its first iteration.")
-    elif case.followed and planned:
+    elif evidence.followed and planned:
         text = Message(
             "The run stopped after iteration {last:n} of {end:n}, and the log does not say why; another one follows."
         )
@@ -217,22 +217,22 @@ def _stopped(case: Case) -> Iterator[Verdict]:
         text = Message(
             "The log ends at iteration {last:n} of {end:n} without giving a reason, and nothing has been written for {silent:time}."
         )
-    elif case.ended and planned:
+    elif evidence.ended and planned:
         text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return
     remedy = (
-        Message("Resume from the checkpoint of iteration {saved:n}.", facts) if case.last_saved is not None else None
+        Message("Resume from the checkpoint of iteration {saved:n}.", facts) if evidence.last_saved is not None else None
     )
-    codes = case.noticed("ended_early")
+    codes = evidence.noticed("ended_early")
     line = None if fault is None else fault.line + 1
     text = text._replace(params=facts)
     yield Verdict(status=Status.STOPPED, text=text, because=codes, remedy=remedy, line=line)
 
 
-def _at_its_end(case: Case) -> bool:
+def _at_its_end(evidence: Evidence) -> bool:
     """Whether no line is due any more; trainers that count from 0 never print the last number."""
-    run, forecast = case.analysis.run, case.analysis.forecast
+    run, forecast = evidence.analysis.run, evidence.analysis.forecast
     numbers, end = run.iterations.number, forecast.max_iters
     if forecast.done or run.ended_by_plan or end is None or not len(numbers):
         return forecast.done or run.ended_by_plan
@@ -240,33 +240,33 @@ def _at_its_end(case: Case) -> bool:
     return bool(numbers[-1] + max(apart, 2) > end)
 
 
-def _silent_s(case: Case) -> float | None:
+def _silent_s(evidence: Evidence) -> float | None:
     """How long the log has not been written to, where that is far longer than its lines take."""
-    run = case.analysis.run
-    if case.now_s is None or not len(run.iterations):
+    run = evidence.analysis.run
+    if evidence.now_s is None or not len(run.iterations):
         return None
-    printed = run.iterations.time_s * case.analysis.phases.covers
-    usual_s = float(printed[case.analysis.phases.phase != Phase.STALL].max(initial=0.0))
-    if run.written_s is not None and case.now_s - run.written_s > max(SILENT_LINES * usual_s, HOUR_S):
-        return case.now_s - run.written_s
+    printed = run.iterations.time_s * evidence.analysis.phases.covers
+    usual_s = float(printed[evidence.analysis.phases.phase != Phase.STALL].max(initial=0.0))
+    if run.written_s is not None and evidence.now_s - run.written_s > max(SILENT_LINES * usual_s, HOUR_S):
+        return evidence.now_s - run.written_s
     stamp_s = float(run.iterations.stamp_s[-1])
-    if stamp_s > FIRST_DATE_S and case.now_s - stamp_s > max(SILENT_LINES * usual_s, DAY_S):  # of any time zone
-        return case.now_s - stamp_s
+    if stamp_s > FIRST_DATE_S and evidence.now_s - stamp_s > max(SILENT_LINES * usual_s, DAY_S):  # of any time zone
+        return evidence.now_s - stamp_s
     return None
 
 
 # --- too little is known ----------------------------------------------------------------------------------------
 
 
-def _too_little(case: Case) -> Iterator[Verdict]:
-    a, rows = case.analysis, len(case.analysis.run.iterations)
+def _too_little(evidence: Evidence) -> Iterator[Verdict]:
+    a, rows = evidence.analysis, len(evidence.analysis.run.iterations)
     evaluates = bool(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     if a.costs.how.get("step_s") == MODELLED and a.throughput.gpu is not None and rows < 2:
         facts: dict[str, Any] = {"step": a.costs.step_s, "gpu": a.throughput.gpu.name}
         text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", facts)
         if rows:
             text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
-        yield Verdict(status=Status.BEGUN, text=text, because=case.noticed("only_begun"))
+        yield Verdict(status=Status.BEGUN, text=text, because=evidence.noticed("only_begun"))
     elif a.costs.how.get("step_s") == NOT_SEPARABLE or a.phases.covers.sum() == 1:
         facts = {"most": a.costs.step_s}
         status = Status.UNKNOWN
@@ -282,11 +282,11 @@ def _too_little(case: Case) -> Iterator[Verdict]:
         yield Verdict(status=status, text=text)
 
 
-def _doubtful(case: Case) -> Iterator[Verdict]:
+def _doubtful(evidence: Evidence) -> Iterator[Verdict]:
     """Figures that cannot be: another card, or lines that may all hold an evaluation."""
-    for code in case.noticed("impossible_figure", "few_iterations"):
+    for code in evidence.noticed("impossible_figure", "few_iterations"):
         remedy = Message("Name the card that it really ran on.") if code == "impossible_figure" else None
-        yield Verdict(status=Status.UNKNOWN, text=case.sentence(code), because=(code,), remedy=remedy)
+        yield Verdict(status=Status.UNKNOWN, text=evidence.sentence(code), because=(code,), remedy=remedy)
 
 
 # --- it runs, but ----------------------------------------------------------------------------------------------
@@ -296,11 +296,11 @@ def _with_advice(verdict: Verdict, advice: Advice | None) -> Verdict:
     return verdict if advice is None else replace(verdict, remedy=advice.what, saves_s=advice.saves_s)
 
 
-def _asleep(case: Case) -> Iterator[Verdict]:
-    codes = case.noticed("sleep")
+def _asleep(evidence: Evidence) -> Iterator[Verdict]:
+    codes = evidence.noticed("sleep")
     if codes:
-        slept = case.sentence("sleep").params
-        facts = {"step": case.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
+        slept = evidence.sentence("sleep").params
+        facts = {"step": evidence.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
         message = Message(
             "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
             facts,
@@ -313,8 +313,8 @@ def _asleep(case: Case) -> Iterator[Verdict]:
         yield Verdict(status=Status.ASLEEP, text=message, because=codes, remedy=remedy)
 
 
-def _stalling(case: Case) -> Iterator[Verdict]:
-    a, codes = case.analysis, case.noticed("stall", "periodic_slowness", "late_data", "late_ranks")
+def _stalling(evidence: Evidence) -> Iterator[Verdict]:
+    a, codes = evidence.analysis, evidence.noticed("stall", "periodic_slowness", "late_data", "late_ranks")
     wall = a.goodput.wall_s
     share = a.goodput.parts_s["stall"] / wall if wall > 0 else 0.0
     if not codes or share <= LOST_SHARE:
@@ -323,12 +323,12 @@ def _stalling(case: Case) -> Iterator[Verdict]:
     text = Message(
         "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
     )
-    advice = case.advised("find_stalls")
+    advice = evidence.advised("find_stalls")
     if not set(codes) & {"stall", "periodic_slowness"}:
         text = Message(
             "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in slow ones that waited for their data or for another rank."
         )
-        advice = case.advised("feed_faster", "look_at_rank")
+        advice = evidence.advised("feed_faster", "look_at_rank")
     elif a.phases.periodic is not None:
         rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
         on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
@@ -341,65 +341,65 @@ def _stalling(case: Case) -> Iterator[Verdict]:
     yield _with_advice(Verdict(status=Status.STALLING, text=text, because=codes), advice)
 
 
-def _slow(case: Case) -> Iterator[Verdict]:
-    for code in case.noticed("slower_than_expected", "low_mfu"):
-        advice = case.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile")
-        yield _with_advice(Verdict(status=Status.SLOW, text=case.sentence(code), because=(code,)), advice)
+def _slow(evidence: Evidence) -> Iterator[Verdict]:
+    for code in evidence.noticed("slower_than_expected", "low_mfu"):
+        advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile")
+        yield _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
 
 
-def _slowing(case: Case) -> Iterator[Verdict]:
-    a = case.analysis
+def _slowing(evidence: Evidence) -> Iterator[Verdict]:
+    a = evidence.analysis
     if a.run.traits.schedules:
         return
-    advice = case.advised("slow_stretch", "heat")
+    advice = evidence.advised("slow_stretch", "heat")
     levels = [regime.step_s for regime in a.regimes.regimes]
-    spread = case.sentence("uneven_steps").params["ratio"] if case.noticed("uneven_steps") else 1.0
+    spread = evidence.sentence("uneven_steps").params["ratio"] if evidence.noticed("uneven_steps") else 1.0
     least = max(1 + SMALLEST_CHANGE, spread)  # less is lost in the spread
     if len(levels) > 1 and levels[-1] >= least * min(levels):
         facts: dict[str, Any] = {"fast": min(levels), "slow": levels[-1], "at": a.regimes.regimes[-1].from_iteration}
         text = Message(
-            "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} before.",
+            "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} at best before.",
             facts,
         )
-        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("regime_change")), advice)
+        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("regime_change")), advice)
     elif a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
-        facts = {"change": a.regimes.drift, "step": a.costs.step_s.mid}
+        facts = {"change": a.regimes.drift}
         text = Message(
             "The run is gradually slowing down: iterations are {change:pct} longer in the last fifth than in the first.",
             facts,
         )
-        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=case.noticed("drift")), advice)
+        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("drift")), advice)
 
 
-def _unsteady(case: Case) -> Iterator[Verdict]:
-    codes = case.noticed("uneven_steps")
-    levels = [regime.step_s for regime in case.analysis.regimes.regimes]
+def _unsteady(evidence: Evidence) -> Iterator[Verdict]:
+    codes = evidence.noticed("uneven_steps")
+    levels = [regime.step_s for regime in evidence.analysis.regimes.regimes]
     if codes:
-        text = case.sentence("uneven_steps")
-    elif len(levels) > 1 and levels[-1] > min(levels) and not case.analysis.run.traits.schedules:
+        text = evidence.sentence("uneven_steps")
+    elif len(levels) > 1 and levels[-1] > min(levels) and not evidence.analysis.run.traits.schedules:
         text = Message(
             "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.",
             {"fast": min(levels), "slow": max(levels)},
         )
     else:
         return
-    codes += case.noticed("regime_change")
+    codes += evidence.noticed("regime_change")
     yield _with_advice(
-        Verdict(status=Status.UNSTEADY, text=text, because=codes), case.advised("slow_stretch", "feed_faster")
+        Verdict(status=Status.UNSTEADY, text=text, because=codes), evidence.advised("slow_stretch", "feed_faster")
     )
 
 
-def _overhead(case: Case) -> Iterator[Verdict]:
-    a, parts = case.analysis, case.analysis.goodput.parts_s
+def _overhead(evidence: Evidence) -> Iterator[Verdict]:
+    a, parts = evidence.analysis, evidence.analysis.goodput.parts_s
     between = parts["eval"] + parts["checkpoint"]
     steady = parts["step"] + between
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
-    facts: dict[str, Any] = {"step": a.costs.step_s.mid, "eval": a.costs.eval_s, "save": a.costs.checkpoint_s}
-    best = case.advised()
+    facts: dict[str, Any] = {"step": a.costs.step_s.mid}
+    best = evidence.advised()
     waiting = [finding for finding in a.findings if finding.code == "data_wait" and finding.severity == WARNING]
     if waiting:
         verdict = Verdict(status=Status.OVERHEAD, text=waiting[0].message, because=("data_wait",))
-        yield _with_advice(verdict, case.advised("feed_faster"))
+        yield _with_advice(verdict, evidence.advised("feed_faster"))
     elif steady > 0 and between / steady > OVERHEAD_SHARE:
         facts["share"] = between / steady
         text = Message(
@@ -410,7 +410,7 @@ def _overhead(case: Case) -> Iterator[Verdict]:
             text = Message("A normal iteration takes {step:time}, but evaluations take {share:pct} of the time.")
         elif parts["eval"] < 0.1 * between:
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")
-        codes = case.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
+        codes = evidence.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
         text = text._replace(params=facts)
         yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), best)
     elif (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
@@ -419,11 +419,11 @@ def _overhead(case: Case) -> Iterator[Verdict]:
             "A normal iteration takes {step:time}, but compilation and warm-up take {compile:time}, {share:pct} of the whole run.",
             facts,
         )
-        yield Verdict(status=Status.OVERHEAD, text=text, because=case.noticed("first_iteration"))
+        yield Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("first_iteration"))
 
 
-def _healthy(case: Case) -> Iterator[Verdict]:
-    a = case.analysis
+def _healthy(evidence: Evidence) -> Iterator[Verdict]:
+    a = evidence.analysis
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
@@ -477,8 +477,8 @@ def _healthy(case: Case) -> Iterator[Verdict]:
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
     text = text._replace(params=facts)
-    normal = case.noticed("speed_is_normal")
-    yield _with_advice(Verdict(status=Status.HEALTHY, text=text, because=normal), case.advised())
+    normal = evidence.noticed("speed_is_normal")
+    yield _with_advice(Verdict(status=Status.HEALTHY, text=text, because=normal), evidence.advised())
 
 
 _RULES = (

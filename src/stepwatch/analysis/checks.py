@@ -32,5 +32,6 @@ def passed(a: Analysis) -> Iterator[Message]:
     between = parts["eval"] + parts["checkpoint"]
     if a.evaluations_done and 0 < between < SMALL_SHARE * (between + parts["step"]):
         yield Message("little time in evaluations and checkpoints")
-    if np.isfinite(a.run.iterations.loss).any() and "loss_nan" not in codes:
+    losses = a.run.iterations.loss[~np.isnan(a.run.iterations.loss)]  # nan is what was not printed
+    if len(losses) and np.isfinite(losses).all():
         yield Message("finite loss throughout")

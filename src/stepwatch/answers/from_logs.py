@@ -133,7 +133,8 @@ def explain_runs(
         remarks.append(Finding("unstarted", NOTICE, text))
     explained = []
     # Like other programs whose output should be reproducible, this one lets the environment say what time it is.
-    now_s = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    stated = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now_s = float(stated) if stated.isdecimal() else time.time()
     for run, later in zip(started, (*started[1:], None), strict=True):
         analysis = known.analyse(run)
         advice = advice_on_log(analysis, cards=cards, windows=ON_WINDOWS)

@@ -196,10 +196,10 @@ def figures(run: RunReport) -> Iterator[Figure]:
             more = {"thousand": thousand, "count": 1000}
             yield Figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
     elif run.ends_s is None:
-        yield Figure(Message("Left"), time_range(left), Message("once it runs again"))
+        yield Figure(Message("Left"), time_range(left), Message("(once it runs again)"))
     else:
         clock = {"ends": run.ends_s.mid}
-        yield Figure(Message("Left"), time_range(left), Message("ends about {ends:clock}", clock))
+        yield Figure(Message("Left"), time_range(left), Message("(ends about {ends:clock})", clock))
 
 
 def all_fine(checked: Sequence[Message]) -> Message:

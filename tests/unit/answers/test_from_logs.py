@@ -24,3 +24,10 @@ def test_the_end_by_the_clock_is_never_in_the_past(
     (run,) = stepwatch.explain(str(log), settings={"max_iters": 100_000}).runs
     assert (run.ends_s is not None) is known
     assert run.ends_s is None or run.ends_s.mid > NOW_S
+
+
+def test_a_clock_that_is_no_number_is_left_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    log = tmp_path / "train.log"
+    log.write_text(a_log(Truth()))
+    assert stepwatch.explain(str(log)).runs

@@ -1,4 +1,4 @@
-"""One real server for all tests of the page, since it takes seconds to start."""
+"""One real server for all tests of the page, since it takes seconds to start, and a real browser."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
+from tests.integration.browsing import CHROMIUM
 from tests.integration.serving import Serving, serving
 
 
@@ -25,3 +27,11 @@ def served_temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(served_directory: Path, served_temporary: Path) -> Iterator[Serving]:
     with serving("--allow", str(served_directory), temporary=served_temporary) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, CDPSession, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Locator, Page, expect
 from tests.builders import Saves, Truth, a_log
+from tests.integration.browsing import needs_browser
 from tests.integration.serving import PATIENCE_S
 
 from stepwatch.answers import ExplainRequest
@@ -18,10 +18,7 @@ from stepwatch.answers.from_logs import explain
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="NO BROWSER: the charts are not tested; on Debian: apt-get install chromium"
-)
+pytestmark = needs_browser
 TRUTH = Truth(max_iters=6000, eval_interval=500, log_interval=20, step_s=0.2, eval_s=6.0, saves=Saves.NEVER, kept=0.8)
 CRASH = "Traceback (most recent call last):\n<script>alert(1)</script><b>RuntimeError</b>: CUDA error\n"
 VIEW = "stepwatchCharts.viewOf(document.querySelector('article:lang({lang}) [data-chart={chart}]'))"
@@ -47,14 +44,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert isinstance(page, str)
     (place / "report.html").write_text(page, encoding="utf-8")
     return place / "report.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(params=["desktop", "phone"])

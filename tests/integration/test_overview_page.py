@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from tests.builders import Truth, a_log
+from tests.integration.browsing import needs_browser
 from tests.integration.serving import PATIENCE_S
 
 from stepwatch.answers import ExplainRequest
 from stepwatch.answers.from_logs import explain
 from stepwatch.presenters import render
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="NO BROWSER: the overview is not tested; on Debian: apt-get install chromium"
-)
+pytestmark = needs_browser
 TRUTH = Truth(max_iters=1000, step_s=0.2)
 CRASH = "Traceback (most recent call last):\nRuntimeError: CUDA error\n"
 STEPS = {"a-rather-long-name-of-a-log-without-spaces.log": 0.9, "b.log": 0.1, "c.log": 0.5, "d.log": 0.3, "e.log": 0.2}
@@ -37,14 +34,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert isinstance(page, str)
     (place / "report.html").write_text(page, encoding="utf-8")
     return place / "report.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

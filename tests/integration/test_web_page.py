@@ -5,24 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shutil
 from base64 import b64encode
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+from tests.integration.browsing import needs_browser
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 from tools import ROOT
 
 from stepwatch.i18n import LANGUAGES
 
 VIEWS = ("explain", "estimate", "advise", "compare", "watch")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="NO BROWSER: the page is not tested; on Debian: apt-get install chromium"
-)
+pytestmark = needs_browser
 expect.set_options(timeout=PATIENCE_S * 1000)
 LOG = (ROOT / "examples" / "nanogpt-4070.log").read_text(encoding="utf-8")
 CONFIG = (ROOT / "examples" / "train_gpt2_small.py").read_text(encoding="utf-8")
@@ -77,14 +74,6 @@ IN_VIEW = """
 @pytest.fixture
 def address(server: Serving) -> str:
     return server.address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

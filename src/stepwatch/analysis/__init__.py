@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepwatch.analysis import begun, findings, ranks, recorded
+from stepwatch.analysis import begun, findings, machine, ranks, recorded
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.expected import find_expected, with_expected_step
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
+from stepwatch.analysis.machine import MachineUse, find_machine
 from stepwatch.analysis.outside import with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
@@ -22,6 +23,7 @@ from stepwatch.run import Run, Timing
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
     from stepwatch.gpus import Gpu
+    from stepwatch.samples import Samples
 
 __all__ = ["Analysis", "Costs", "Finding", "Forecast", "Goodput", "Phases", "Regimes", "Split", "Throughput", "analyse"]
 
@@ -42,6 +44,8 @@ class Analysis:
     """What the estimator expects of this run on this card, where the log tells enough."""
     ranks: Ranks | None = None
     """The processes of the run beside each other, where several left a record."""
+    machine: MachineUse | None = None
+    """What the machine did meanwhile, where it was sampled."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -78,8 +82,10 @@ class Analysis:
         return logged + len(phases.unlogged_saves) + last + phases.first_saves
 
 
-def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:
-    """Explains a run; `gpu` is the card it ran on, where it is known.
+def analyse(
+    run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None, samples: Samples | None = None
+) -> Analysis:
+    """Explains a run; `gpu` is the card it ran on, where it is known, `samples` what its machine did meanwhile.
 
     Raises NoIterations where there is none and not even an expectation.
     """
@@ -90,7 +96,7 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         costs = recorded.with_recorded(run, phases, costs)
         regimes = find_regimes(run, phases)
         split = split_rows(run, phases, costs)
-        rules = (*findings.RULES, *recorded.RULES, *ranks.RULES)
+        rules = (*findings.RULES, *recorded.RULES, *ranks.RULES, *machine.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
         forecast = find_forecast(run, phases, costs, goodput, expected)
     elif expected is not None:
@@ -114,5 +120,6 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         forecast=forecast,
         expected=expected,
         ranks=ranks.find_ranks(run) if run.ranks else None,
+        machine=find_machine(run, phases, samples) if samples is not None and len(run.iterations) else None,
     )
     return replace(analysis, findings=tuple(finding for rule in rules for finding in rule(analysis)))

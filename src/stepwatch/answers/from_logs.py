@@ -29,7 +29,8 @@ from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
-from stepwatch.sources.directories import is_collection
+from stepwatch.sources.directories import is_collection, is_run_directory
+from stepwatch.sources.sample_files import read_samples
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, judge
 
@@ -44,7 +45,8 @@ ON_WINDOWS = sys.platform == "win32"
 
 def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
-    known = Known(gpu=request.gpu, config=request.config, settings=request.settings)
+    samples = request.samples or next((log for log in request.logs if isinstance(log, str) and is_run_directory(log)), None)
+    known = Known(gpu=request.gpu, config=request.config, settings=request.settings, samples=samples)
     if request.like is not None and request.log_format is not None:
         raise UsageError(
             Message("--like and --log-format cannot be combined"),
@@ -87,8 +89,10 @@ class Known:
         gpu: str | None = None,
         config: str | Source | None = None,
         settings: Sequence[str] = (),
+        samples: str | None = None,
         or_this_machine: bool = False,
     ) -> None:
+        self._samples = None if samples is None else read_samples(samples)
         self._card = named_card(gpu)
         self._or_this_machine = or_this_machine
         self.user = assigned(settings)
@@ -107,7 +111,7 @@ class Known:
             gpu, origin = _graphics_card_here() or (None, None)
         logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
         settings = run.settings.beneath(self.config).beneath(logged).beneath(self.user)
-        return analyse(replace(run, settings=settings), gpu, origin)
+        return analyse(replace(run, settings=settings), gpu, origin, self._samples)
 
 
 def explain_runs(

@@ -8,6 +8,8 @@ from itertools import islice
 
 from stepwatch.patterns import Pattern
 
+LOG_FILE, ERRORS_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "train.err", "samples.csv", "arrivals.csv"
+"""In a directory that `stepwatch run` has made."""
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
 _EVENTS = Pattern(r"\.tfevents\.\d")
@@ -51,9 +53,14 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
     return found
 
 
+def is_run_directory(path: str) -> bool:
+    """Whether `stepwatch run` has made it."""
+    return all(os.path.isfile(os.path.join(path, name)) for name in (LOG_FILE, SAMPLES_FILE))
+
+
 def is_collection(path: str) -> bool:
     """A directory that is not itself one run."""
-    if not os.path.isdir(path) or mlflow_files(path):
+    if not os.path.isdir(path) or mlflow_files(path) or is_run_directory(path):
         return False
     return wandb_files(path) is None and not event_files(path)
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from stepwatch.run import Floats, Ints
 
 SCHEMA = "stepwatch.samples/1"
+LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.csv"
+"""In a directory that `stepwatch run` has made."""
 
 MACHINE: Mapping[str, str] = {
     "cpu": "share of all processors that are busy",

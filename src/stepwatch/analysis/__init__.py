@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepwatch.analysis import begun, findings, machine, ranks, recorded
+from stepwatch.analysis import begun, findings, ranks, recorded
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.expected import find_expected, with_expected_step
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
-from stepwatch.analysis.machine import MachineUse, find_machine
 from stepwatch.analysis.outside import with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
@@ -21,6 +20,8 @@ from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
+    from stepwatch.analysis.bill import Bill
+    from stepwatch.analysis.machine import MachineUse
     from stepwatch.estimator.estimate import Estimate
     from stepwatch.gpus import Gpu
     from stepwatch.samples import Samples
@@ -46,6 +47,8 @@ class Analysis:
     """The processes of the run beside each other, where several left a record."""
     machine: MachineUse | None = None
     """What the machine did meanwhile, where it was sampled."""
+    bill: Bill | None = None
+    """What it cost, where energy was sampled or a price is given."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -96,7 +99,7 @@ def analyse(
         costs = recorded.with_recorded(run, phases, costs)
         regimes = find_regimes(run, phases)
         split = split_rows(run, phases, costs)
-        rules = (*findings.RULES, *recorded.RULES, *ranks.RULES, *machine.RULES)
+        rules = (*findings.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
         forecast = find_forecast(run, phases, costs, goodput, expected)
     elif expected is not None:
@@ -120,6 +123,10 @@ def analyse(
         forecast=forecast,
         expected=expected,
         ranks=ranks.find_ranks(run) if run.ranks else None,
-        machine=find_machine(run, phases, samples) if samples is not None and len(run.iterations) else None,
     )
+    if samples is not None and len(run.iterations):
+        from stepwatch.analysis import machine  # few logs come with samples
+
+        analysis = replace(analysis, machine=machine.find_machine(run, phases, samples))
+        rules = (*rules, *machine.RULES)
     return replace(analysis, findings=tuple(finding for rule in rules for finding in rule(analysis)))

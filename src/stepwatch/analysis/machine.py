@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
+from stepwatch.analysis.periods import Mask
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints, Run
@@ -59,9 +60,16 @@ class MachineUse:
     row: Ints
     """Of each sample the row of the iterations it falls into, -1 outside."""
     clock: Clock
+    steps: Mask
+    """The samples inside normal steps; without a common clock those in which the machine works."""
     causes: tuple[Cause, ...] = ()
     energy_j: Interval | None = None
     """Of all cards, from the first to the last sample inside the run."""
+
+    def levels(self, columns: Mapping[str, Floats]) -> dict[str, float]:
+        """Means inside normal steps, of the figures that are known there."""
+        means = {name: _mean(column[self.steps]) for name, column in columns.items()}
+        return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
@@ -73,7 +81,7 @@ def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
     steps = (row >= 0) & phases.normal[np.maximum(row, 0)] if clock is not Clock.NONE else _busy(samples)
     view = _View(samples, span, steps)
     causes = tuple(cause for rule in _RULES for cause in rule(view))
-    return MachineUse(samples=samples, row=row, clock=clock, causes=causes, energy_j=_energy(samples, span))
+    return MachineUse(samples=samples, row=row, clock=clock, steps=steps, causes=causes, energy_j=_energy(samples, span))
 
 
 # --- two clocks -------------------------------------------------------------------------------------------------
@@ -81,12 +89,13 @@ def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
 
 def _rows(run: Run, phases: Phases, samples: Samples) -> tuple[Ints, Clock]:
     taken_s = run.iterations.time_s * phases.covers
-    ends_s, clock = run.iterations.stamp_s, Clock.STAMPS
+    ends_s: Floats | None = run.iterations.stamp_s
+    clock = Clock.STAMPS
     if samples.arrivals is not None:
         times, lines = samples.arrivals
         ends_s, clock = times[np.minimum(np.searchsorted(lines, run.iterations.line, "right"), len(times) - 1)], Clock.ARRIVALS
-    elif samples.has_clock and np.isfinite(ends_s).all() and len(ends_s):
-        ends_s = ends_s + _zone_s(ends_s, samples.at_s)
+    elif samples.has_clock and len(run.iterations) and np.isfinite(run.iterations.stamp_s).all():
+        ends_s = run.iterations.stamp_s + _zone_s(run.iterations.stamp_s, samples.at_s)
     else:
         ends_s, clock = _matched(np.cumsum(taken_s), phases, samples), Clock.MATCHED
     if ends_s is None or not len(ends_s):
@@ -116,7 +125,7 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
     seen = np.interp(np.arange(count) * grid_s, at_s, np.nan_to_num(busy))
     places = np.minimum(np.searchsorted(ends_s, np.arange(int(min(ends_s[-1] / grid_s, count)) + 1) * grid_s), len(ends_s) - 1)
     wanted = phases.normal[places].astype(float)
-    if len(wanted) > count or not 0 < wanted.mean():
+    if len(wanted) > count or not wanted.mean() > 0:
         return None
     padded = np.concatenate([np.zeros(1), np.cumsum(seen)])
     total = padded[-1]
@@ -221,7 +230,7 @@ def _waiting(view: _View) -> Iterator[Cause]:
     elif cpu is not None and facts["processors"] and cpu > BUSY * facts["processors"]:
         text = Message("The card is idle {idle:pct} of the time inside normal steps while the training keeps {cpu:x} of {processors:n} processors busy: preparing the data is too slow. Use more processors for it, or do less for each sample.")
         code = "waits_for_workers"
-    elif busiest is not None and 0.9 <= busiest and cpu is not None and cpu < busiest + 0.5:
+    elif busiest is not None and busiest >= 0.9 and cpu is not None and cpu < busiest + 0.5:
         text = Message("The card is idle {idle:pct} of the time inside normal steps while one process keeps a single processor busy: the Python code cannot launch work fast enough. Compile the model, or use larger batches.")
         code = "waits_for_python"
     else:
@@ -353,6 +362,45 @@ _RULES: tuple[Callable[[_View], Iterator[Cause]], ...] = (
 )  # fmt: skip
 
 
+# --- one slow iteration -----------------------------------------------------------------------------------------
+
+_MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, what it must exceed beyond its normal level, sentence
+    ("stopped", 0.3, Message("Iteration {at:n} took {time:time}: the training was stopped by a signal meanwhile.")),
+    ("swap_bytes_per_s", MOVING_BYTES_PER_S, Message("Iteration {at:n} took {time:time}: meanwhile {level:size} a second moved between memory and disk ({normal:size} in normal steps).")),
+    ("disk_busy", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile the disk was busy {level:pct} of the time ({normal:pct} in normal steps).")),
+    ("blocked", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile its processes waited for a disk {level:pct} of the time ({normal:pct} in normal steps).")),
+    ("others", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile other programs kept {level:x} processors busy ({normal:x} in normal steps).")),
+    ("idle", 0.3, Message("Iteration {at:n} took {time:time}: meanwhile the cards were idle {level:pct} of the time ({normal:pct} in normal steps).")),
+)  # fmt: skip
+MOST_ROWS = 5  # are explained one by one
+
+
+def slow_rows(a: Analysis) -> Iterator[Finding]:
+    """Each stall by what differed from normal steps, the longest first."""
+    use = a.machine
+    if use is None or use.clock is Clock.NONE:
+        return
+    machine = use.samples.machine
+    columns = {name: machine[name] for name in ("stopped", "swap_bytes_per_s", "disk_busy", "blocked") if name in machine}
+    if {"cpu", "processors", "training_cpu"} <= machine.keys():
+        columns["others"] = machine["cpu"] * machine["processors"] - machine["training_cpu"]
+    busy = _utilisation(use.samples) if _working(use.samples) else None
+    if busy is not None:
+        columns["idle"] = 1 - busy
+    lost_s = a.run.iterations.time_s * a.phases.covers * (a.phases.phase == Phase.STALL)
+    slow = [int(row) for row in np.argsort(-lost_s, kind="stable")[:MOST_ROWS] if lost_s[row] > 0]
+    for row in sorted(slow):
+        inside = use.row == row
+        if not inside.any():
+            continue
+        facts: dict[str, Any] = {"at": int(a.run.iterations.number[row]), "time": float(lost_s[row])}
+        for name, beyond, text in _MEANWHILE:
+            level, normal = (_mean(columns[name][part]) if name in columns else None for part in (inside, use.steps))
+            if level is not None and normal is not None and level > normal + beyond:
+                yield Finding("slow_by_machine", NOTICE, text._replace(params={**facts, "level": level, "normal": normal}))
+                break
+
+
 # --- findings ---------------------------------------------------------------------------------------------------
 
 
@@ -367,8 +415,8 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
         yield Finding("samples_apart", NOTICE, text)
     for cause in a.machine.causes:
         yield Finding(cause.code, cause.severity, cause.message)
-    if not a.machine.causes:
+    if not a.machine.causes and a.machine.clock is not Clock.NONE:
         yield Finding("nothing_in_samples", INFO, Message("Nothing in the samples of the machine explains a slow iteration."))
 
 
-RULES = (machine_causes,)
+RULES = (machine_causes, slow_rows)

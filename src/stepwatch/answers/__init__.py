@@ -51,6 +51,8 @@ class ExplainRequest:
     like: str | None = None
     samples: str | None = None
     """A file with what the machine did meanwhile, or the directory of `stepwatch run`."""
+    price_per_hour: str | None = None
+    price_per_kwh: str | None = None
     max_size: int = LARGEST_EXPANSION_BYTES
 
 

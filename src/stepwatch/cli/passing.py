@@ -22,7 +22,7 @@ import time
 import tty
 from collections.abc import Iterator, Sequence
 
-from stepwatch.sources.directories import ARRIVALS_FILE, ERRORS_FILE, LOG_FILE
+from stepwatch.samples import ARRIVALS_FILE, LOG_FILE
 
 PIECE_BYTES = 1 << 16
 ARRIVALS_S = 0.05  # between two notes of when output came
@@ -54,26 +54,22 @@ def start(command: Sequence[str], directory: str) -> tuple[int, int]:
 def _pass(command: Sequence[str], directory: str, tell: int) -> int:
     for name in (signal.SIGINT, signal.SIGQUIT):  # the training decides; we end when it does
         signal.signal(name, signal.SIG_IGN)
+    on_terminal = os.isatty(1)
     with contextlib.ExitStack() as stack:
-        on_terminal = os.isatty(1)
-        screens = {1: stack.enter_context(_Copy(1, os.path.join(directory, LOG_FILE), directory))}
+        log = stack.enter_context(_Log(directory))
         if on_terminal:
             ours, theirs = pty.openpty()
             _same_size(theirs)
             child = _spawn(command, theirs, theirs, theirs if os.isatty(0) else 0, new_session=True)
             os.close(theirs)
-            sources = {ours: screens[1]}
+            screens = {ours: 1}
             if os.isatty(0):
                 stack.enter_context(_raw())
                 signal.signal(signal.SIGWINCH, lambda *_: _same_size(ours))
         else:
             ours, theirs = os.pipe()
-            sources = {ours: screens[1]}
-            together = os.path.sameopenfile(1, 2)
-            errors = theirs
-            if not together:
-                ours2, errors = os.pipe()
-                sources[ours2] = stack.enter_context(_Copy(2, os.path.join(directory, ERRORS_FILE)))
+            ours_too, errors = (ours, theirs) if os.path.sameopenfile(1, 2) else os.pipe()
+            screens = {ours: 1} | ({} if ours_too == ours else {ours_too: 2})
             child = _spawn(command, theirs, errors, 0, new_session=False)
             for end in {theirs, errors}:
                 os.close(end)
@@ -81,12 +77,7 @@ def _pass(command: Sequence[str], directory: str, tell: int) -> int:
         os.close(tell)
         for name in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, lambda number, _: _forward(child, number))
-        with selectors.DefaultSelector() as selector:
-            for source in sources:
-                selector.register(source, selectors.EVENT_READ)
-            if on_terminal and os.isatty(0):
-                selector.register(0, selectors.EVENT_READ)
-            _pump(selector, sources, ours, child)
+        _pump(screens, log, ours if on_terminal and os.isatty(0) else None, child)
         code = child.wait()
         return 128 - code if code < 0 else code  # as a shell reports a signal
 
@@ -106,53 +97,61 @@ def _spawn(command: Sequence[str], out: int, err: int, stdin: int, *, new_sessio
         os._exit(EXITS.get(error.errno or 0, 1))
 
 
-def _pump(
-    selector: selectors.BaseSelector, sources: dict[int, _Copy], keys_to: int, child: subprocess.Popen[bytes]
-) -> None:
+def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subprocess.Popen[bytes]) -> None:
     """Until the command has ended and all that it wrote was passed on; its children may hold the pipe open longer."""
-    open_sources = set(sources)
-    while open_sources:
-        ready = selector.select(0.2)
-        if not ready and child.poll() is not None:
-            return
-        for key, _ in ready:
-            descriptor = key.fd
-            try:
-                data = os.read(descriptor, PIECE_BYTES)
-            except OSError as error:
-                if error.errno != errno.EIO:  # how Linux says that nobody holds the other end of a terminal
-                    raise
-                data = b""
-            if descriptor in sources:
-                sources[descriptor].write(data)
-            elif data:
-                os.write(keys_to, data)
-            if not data:
-                selector.unregister(descriptor)
-                open_sources.discard(descriptor)
+    with selectors.DefaultSelector() as selector:
+        for source in screens:
+            selector.register(source, selectors.EVENT_READ)
+        if keys_to is not None:
+            selector.register(0, selectors.EVENT_READ)
+        left = set(screens)
+        while left:
+            ready = selector.select(0.2)
+            if not ready and child.poll() is not None:
+                return
+            for key, _ in ready:
+                try:
+                    data = os.read(key.fd, PIECE_BYTES)
+                except OSError as error:
+                    if error.errno != errno.EIO:  # how Linux says that nobody holds the other end of a terminal
+                        raise
+                    data = b""
+                if not data:
+                    selector.unregister(key.fd)
+                    left.discard(key.fd)
+                elif key.fd in screens:
+                    log.write(data)
+                    try:
+                        _write_all(screens[key.fd], data)
+                    except (
+                        OSError
+                    ):  # the terminal is closed, or nobody reads the pipe: the training goes on all the same
+                        screens[key.fd] = os.open(os.devnull, os.O_WRONLY)
+                elif keys_to is not None:
+                    os.write(keys_to, data)
 
 
-class _Copy:
-    """Where output goes, and its copy. A copy that cannot be written is given up in words, the output never."""
+class _Log:
+    """A copy of all output, in the order in which it came, and when it came.
 
-    def __init__(self, screen: int, path: str, directory: str | None = None) -> None:
-        self._screen: int | None = screen
-        self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._arrivals = None
-        if directory is not None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._arrivals = os.open(os.path.join(directory, ARRIVALS_FILE), flags, 0o644)
+    A copy that cannot be written is given up in words.
+    """
+
+    def __init__(self, directory: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._file: int | None = os.open(os.path.join(directory, LOG_FILE), flags, 0o644)
+        self._arrivals = os.open(os.path.join(directory, ARRIVALS_FILE), flags, 0o644)
         self._size, self._noted_s = 0, 0.0
         self._pending: tuple[float, int] | None = None
 
-    def __enter__(self) -> _Copy:
+    def __enter__(self) -> _Log:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._note(self._pending)
 
     def write(self, data: bytes) -> None:
-        if not data:
+        if self._file is None:
             return
         now_s = time.time()
         self._size += len(data)
@@ -163,20 +162,14 @@ class _Copy:
         else:
             self._pending = now_s, self._size
         try:
-            if self._file is not None:
-                _write_all(self._file, data)
+            _write_all(self._file, data)
         except OSError as error:
             self._file = None
             os.write(2, f"stepwatch: the log is not kept any more: {error.strerror}\n".encode())
-        try:
-            if self._screen is not None:
-                _write_all(self._screen, data)
-        except OSError:  # the terminal is closed, or nobody reads the pipe: the training goes on all the same
-            self._screen = None
 
     def _note(self, arrival: tuple[float, int] | None) -> None:
         """By then so many bytes had come."""
-        if self._arrivals is not None and arrival is not None:
+        if arrival is not None:
             with contextlib.suppress(OSError):
                 os.write(self._arrivals, f"{arrival[0]:.3f},{arrival[1]}\n".encode())
 

@@ -18,13 +18,17 @@ from typing import Any
 import click
 
 from stepwatch import __version__
+from stepwatch.answers.from_logs import Known
 from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.notify import Notifier
 from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.sampler import INTERVAL_S, Sampler
-from stepwatch.sources.directories import SAMPLES_FILE
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE
+from stepwatch.watch import Live, open_log
 
+FOLLOW_S = 1.0
 ENVIRONMENT_FILE = "environment.json"
 _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 
@@ -41,10 +45,17 @@ _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
     metavar="SECONDS",
     help="How often to sample the machine.",
 )
+@click.option("--notify", "addresses", multiple=True, metavar="URL", help="Send a message when it stalls or ends.")
 @click.option("--quiet", is_flag=True, help="No report at the end.")
 @options_of("run")
 def command(
-    words: tuple[str, ...], output: str | None, gpu: str | None, interval: float, quiet: bool, lang: str | None
+    words: tuple[str, ...],
+    output: str | None,
+    gpu: str | None,
+    interval: float,
+    addresses: tuple[str, ...],
+    quiet: bool,
+    lang: str | None,
 ) -> None:
     """Start a training and see what the machine does meanwhile.
 
@@ -56,7 +67,9 @@ def command(
         if not hasattr(os, "fork"):
             raise UsageError(
                 Message("`stepwatch run` needs Linux or macOS"),
-                Message("start the training as usual and sample it from beside: stepwatch monitor -o samples.csv --pid N"),
+                Message(
+                    "start the training as usual and sample it from beside: stepwatch monitor -o samples.csv --pid N"
+                ),
             )
         from stepwatch.cli import passing
 
@@ -68,18 +81,21 @@ def command(
             raise UnreadableInput(
                 Message("{path:word} cannot be written: {why:word}", {"path": directory, "why": error.strerror or ""})
             ) from error
-        passer, pid = passing.start(words, directory)
 
-        def trouble(error: OSError) -> None:
-            text = Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""})
+        def warn(text: Message) -> None:
             click.echo(f"stepwatch: {say(text, language)}", err=True)
 
+        def trouble(error: OSError) -> None:
+            warn(Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""}))
+
+        notifier = Notifier(addresses, os.path.basename(words[0]), language, warn) if addresses else None
+        passer, pid = passing.start(words, directory)
         sampler = None
         if pid:
             with contextlib.suppress(OSError):
                 sampler = Sampler(os.path.join(directory, SAMPLES_FILE), pid=pid, interval_s=interval, trouble=trouble)
                 sampler.start()
-        code = _wait(passer)
+        code = _wait(passer, None if notifier is None else _Follower(directory, gpu, notifier))
         if sampler is not None:
             sampler.close()
         if pid and not quiet:
@@ -87,13 +103,43 @@ def command(
     sys.exit(code)
 
 
-def _wait(passer: int) -> int:
+def _wait(passer: int, follower: _Follower | None) -> int:
     """The exit code of the command. Whoever asks us to end asks the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command itself
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, _: os.kill(passer, number))
+    while follower is not None:
+        ended, status = os.waitpid(passer, os.WNOHANG)
+        follower.look(bool(ended))
+        if ended:
+            return os.waitstatus_to_exitcode(status)
     _, status = os.waitpid(passer, 0)
     return os.waitstatus_to_exitcode(status)
+
+
+class _Follower:
+    """Reads the log as `watch` does, for the messages. If that fails, it is said once and the run goes on."""
+
+    def __init__(self, directory: str, gpu: str | None, notifier: Notifier) -> None:
+        self._source = open_log(os.path.join(directory, LOG_FILE))
+        self._live = Live(self._source.name, Known(gpu=gpu).analyse)
+        self._notifier = notifier
+
+    def look(self, ended: bool) -> None:
+        piece = self._source.poll(0.0 if ended else FOLLOW_S)
+        now_s = time.time()
+        while piece.text:
+            self._live.feed(piece.text, now_s)
+            piece = self._source.poll(0.0)
+        if ended:
+            self._live.feed(self._source.rest(), now_s)
+            self._live.settle()
+            self._live.end()
+        look = self._live.look(now_s, thoroughly=ended)
+        self._notifier.raise_for(self._live.news(), look)
+        if ended:
+            self._notifier.close()
+            self._source.close()
 
 
 def _report(directory: str, gpu: str | None, language: str) -> None:

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from stepwatch.samples import CARD, MACHINE, SCHEMA
 from stepwatch.sampler.cards import Cards, Driver
 from stepwatch.sampler.machine import Machine
+from stepwatch.samples import CARD, MACHINE, SCHEMA
 
 INTERVAL_S = 1.0
 
@@ -38,7 +38,11 @@ class Sampler:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
-        columns = ["time_s", *MACHINE, *(f"gpu{card}_{name}" for card in range(len(self._cards.names)) for name in CARD)]
+        columns = [
+            "time_s",
+            *MACHINE,
+            *(f"gpu{card}_{name}" for card in range(len(self._cards.names)) for name in CARD),
+        ]
         self._write("\t".join((f"# {SCHEMA}", *self._cards.names)) + "\n" + ",".join(columns) + "\n")
 
     @property

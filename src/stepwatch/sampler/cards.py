@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 _SM, _TEMPERATURE, _SENT, _RECEIVED = 1, 0, 0, 1  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_PCIE_UTIL_{TX,RX}_BYTES
 HEAT, POWER = 0x08 | 0x20 | 0x40, 0x04 | 0x80
-"""nvmlClocksEventReason: slowdown by hardware, by software for heat, by hardware for heat; power cap and power brake."""
+"""nvmlClocksEventReason: slowdown by hardware, by software and by hardware for heat; power cap and power brake."""
 
 
 class Driver(Protocol):
@@ -42,7 +42,9 @@ class Cards:
         try:
             self._driver = driver or cast(Driver, import_module("pynvml"))
             self._driver.nvmlInit()
-            self._handles = [self._driver.nvmlDeviceGetHandleByIndex(i) for i in range(self._driver.nvmlDeviceGetCount())]
+            self._handles = [
+                self._driver.nvmlDeviceGetHandleByIndex(i) for i in range(self._driver.nvmlDeviceGetCount())
+            ]
             names = (self._driver.nvmlDeviceGetName(handle) for handle in self._handles)
             self.names = tuple(_plain(name) for name in names)
         except Exception:  # no driver, no rights, no library: there are no cards to see

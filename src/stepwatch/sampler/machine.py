@@ -54,7 +54,9 @@ class Machine:
                 figures |= levels
                 counters |= counts
         if self._before and elapsed_s > 0:
-            gone = {name: max(value - self._before[name], 0.0) for name, value in counters.items() if name in self._before}
+            gone = {
+                name: max(value - self._before[name], 0.0) for name, value in counters.items() if name in self._before
+            }
             figures |= _rates(gone, elapsed_s)
         self._before = counters
         self._seen |= figures.keys()
@@ -105,7 +107,10 @@ def _disks() -> _Answer:
     whole, each = psutil.disk_io_counters(), psutil.disk_io_counters(perdisk=True)
     counters = {}
     if whole is not None:
-        counters = {"disk_read_bytes_per_s": float(whole.read_bytes), "disk_write_bytes_per_s": float(whole.write_bytes)}
+        counters = {
+            "disk_read_bytes_per_s": float(whole.read_bytes),
+            "disk_write_bytes_per_s": float(whole.write_bytes),
+        }
     for name, disk in each.items():
         if hasattr(disk, "busy_time"):
             counters[f"disk:{name}"] = disk.busy_time * 1e-3  # from milliseconds

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from stepwatch.patterns import Pattern
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE
 
-LOG_FILE, ERRORS_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "train.err", "samples.csv", "arrivals.csv"
-"""In a directory that `stepwatch run` has made."""
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
 _EVENTS = Pattern(r"\.tfevents\.\d")

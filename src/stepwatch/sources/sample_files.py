@@ -20,10 +20,9 @@ import numpy as np
 
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
-from stepwatch.samples import CARD, MACHINE, SCHEMA, Card, Samples
 from stepwatch.run import Floats, Ints
+from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples
 from stepwatch.sources import Source, from_file, printable
-from stepwatch.sources.directories import ARRIVALS_FILE, LOG_FILE, SAMPLES_FILE
 from stepwatch.sources.follow import Lines
 
 _MIB, _MHZ, _PERCENT = 1024.0**2, 1e6, 0.01
@@ -105,7 +104,9 @@ def samples_of(source: Source) -> Samples:
     if not len(samples) or not (samples.cards or samples.machine):
         raise InputError(
             Message("“{name:word}” holds no samples of a machine", {"name": printable(source.name)}),
-            Message("known are files of `stepwatch monitor`, nvidia-smi (--format=csv, dmon), dcgmi dmon, gpustat --json and Prometheus"),
+            Message(
+                "known: `stepwatch monitor`, nvidia-smi (--format=csv, dmon), dcgmi dmon, gpustat --json, Prometheus"
+            ),
             about="samples",
         )
     return samples
@@ -122,7 +123,9 @@ def _own_rows(lines: list[str]) -> Iterator[_Row]:
         at_s = _number(record.get("time_s"))
         if at_s is None or None in record.values():  # cut off in the middle
             continue
-        yield _Row(at_s, None, "", {name: value for name in MACHINE if (value := _number(record.get(name))) is not None})
+        yield _Row(
+            at_s, None, "", {name: value for name in MACHINE if (value := _number(record.get(name))) is not None}
+        )
         for index, card in enumerate(names):
             figures = {name: _number(record.get(f"gpu{index}_{name}")) for name in CARD}
             yield _Row(at_s, str(index), card, {name: value for name, value in figures.items() if value is not None})
@@ -142,7 +145,9 @@ def _csv_rows(lines: list[str]) -> Iterator[_Row]:
             figures = _figures(zip(header, cells, units, strict=True))
             if figures:
                 key = next((record[name] for name in _KEYS if name in record), "0")
-                at_s = next((_clock(record[name]) for name in ("timestamp", "time", "time_s", "date") if name in record), None)
+                at_s = next(
+                    (_clock(record[name]) for name in ("timestamp", "time", "time_s", "date") if name in record), None
+                )
                 yield _Row(at_s, key, record.get("name", ""), figures)
 
 
@@ -161,7 +166,9 @@ def _dmon_rows(lines: list[str]) -> Iterator[_Row]:
             continue
         record = dict(zip(header, cells, strict=True))
         figures = _figures((name, value, "") for name, value in record.items())
-        at_s = _clock(f"{record['date']} {record.get('time', '')}") if "date" in record else _clock(record.get("time", ""))
+        at_s = (
+            _clock(f"{record['date']} {record.get('time', '')}") if "date" in record else _clock(record.get("time", ""))
+        )
         if figures:
             key = next((record[name] for name in ("gpu", "idx", "entity") if name in record), "0")
             yield _Row(at_s, key, "", figures)
@@ -186,7 +193,9 @@ def _gpustat_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
     cards = entry.get("gpus")
     for card in cards if isinstance(cards, list) else ():
         if isinstance(card, dict):
-            figures = _figures((str(name), str(value), "") for name, value in card.items() if not isinstance(value, list))
+            figures = _figures(
+                (str(name), str(value), "") for name, value in card.items() if not isinstance(value, list)
+            )
             yield _Row(at_s, str(card.get("index", card.get("uuid", 0))), str(card.get("name", "")), figures)
 
 
@@ -212,7 +221,7 @@ def _range_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
 
 def _exposition_rows(lines: list[str]) -> Iterator[_Row]:
     """What DCGM's exporter serves, scrape after scrape: `NAME{labels} value [milliseconds]`."""
-    series = re.compile(r'(DCGM_\w+)\{([^}]*)\}\s+(\S+)(?:\s+(\d{10,}))?')
+    series = re.compile(r"(DCGM_\w+)\{([^}]*)\}\s+(\S+)(?:\s+(\d{10,}))?")
     for line in lines:
         found = series.match(line)
         if found is None:
@@ -299,7 +308,7 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
     cards: dict[str, tuple[str, dict[str, Any]]] = {}
     for position, sweep in enumerate(sweeps):
         for row in sweep:
-            name, columns = ("", machine) if row.card is None else cards.setdefault(row.card, (row.name, {}))
+            columns = machine if row.card is None else cards.setdefault(row.card, (row.name, {}))[1]
             for figure, value in row.figures.items():
                 if figure not in columns:
                     columns[figure] = np.full(len(sweeps), np.nan)
@@ -309,7 +318,11 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         at_s=at_s[order],
         machine={name: column[order] for name, column in machine.items()},
         cards=tuple(
-            Card(int(key) if key.isdigit() else index, name, {column: values[order] for column, values in columns.items()})
+            Card(
+                int(key) if key.isdigit() else index,
+                name,
+                {column: values[order] for column, values in columns.items()},
+            )
             for index, (key, (name, columns)) in enumerate(cards.items())
         ),
         has_clock=has_clock and float(at_s.min()) > 1e8,  # 1973: anything below is a time since the start

@@ -35,7 +35,7 @@ class LiveReader:
         self._line = 0
         self._records = Records()
         self._given_out = 0
-        self._unread = 0
+        self._unread = self._outside = 0
         self._left_out = 0
         self._inferred = Settings({})
 
@@ -67,11 +67,14 @@ class LiveReader:
             crashed = assemble(records, unknown, self.name)[-1]
             return crashed if crashed.faults else None
         records = self._records
+        records.admit()
         whole = records.iterations()
         records.replace_rows(whole)
         records.events = list(_bounded(records.sorted_events()))
         self._unread += len(records.unread_lines)
         records.unread_lines.clear()
+        self._outside += len(records.outside_lines)
+        records.outside_lines.clear()
         start = starts_of_runs(whole, records.events, of_kind(records.events, Fact))[-1]
         if len(whole) and start > max(whole.line[0], 0):
             self._divide(start, self._reader)
@@ -130,13 +133,15 @@ class LiveReader:
         *others, last = assemble(before, reader, self.name)
         over = [*(run for run in others if len(run.iterations)), self._as_known(last)]
         self.past = [*self.past, *over][-MOST_PAST_RUNS:]
-        self._records, self._unread, self._left_out, self._inferred = now, 0, 0, Settings({})
+        self._records, self._unread, self._outside, self._left_out, self._inferred = now, 0, 0, 0, Settings({})
 
     def _as_known(self, run: Run) -> Run:
         """With what the rows that were let go had told."""
         told = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
         settings = run.settings.beneath(self._inferred).beneath(Settings(told))
-        return replace(run, settings=settings, left_out=self._left_out, unread_count=self._unread)
+        return replace(
+            run, settings=settings, left_out=self._left_out, unread_count=self._unread, outside_count=self._outside
+        )
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

@@ -285,6 +285,9 @@ def _admitted(run: Run) -> Run:
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
+    timed = np.isfinite(iterations.time_s)
+    if timed.any() and not timed.all():  # where none has a time, the reader is to know of them
+        iterations = iterations.take(timed)
     reordered = bool((np.diff(iterations.number) < 0).any())
     if not bool((np.diff(iterations.number) > 0).all()):
         order = np.argsort(iterations.number, kind="stable")

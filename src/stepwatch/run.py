@@ -225,6 +225,8 @@ class Understood(NamedTuple):
     unit_assumed: bool
     doubtful: bool
     """The lines have another time of which as much can be said."""
+    disagrees: bool
+    """The lines print a time, but their timestamps say that it is none of an iteration."""
     lines: tuple[ReadLine, ...]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,8 @@ _PLACES = "like"
 class Implausible(NoIterations):
     """Lines are like the example, but what they say cannot be iterations and their times."""
 
+    about = "like"
+
 
 def reader_like(example: str) -> Reader:
     """A reader for lines like the example. Raises UsageError where that has no number, or nothing that shows a time."""
@@ -70,6 +73,7 @@ def reader_like(example: str) -> Reader:
         raise UsageError(
             Message("the example has more than {most:n} characters", {"most": LONGEST_LINE}),
             Message("give a shorter line of the log, with its number and its time"),
+            about="like",
         )
     stripped, prefix = strip_prefix(whole)
     stamped = stamp_of(prefix) is not None
@@ -85,11 +89,13 @@ def reader_like(example: str) -> Reader:
                     raise UsageError(
                         Message("the time in “{line:word}” has a decimal comma", {"line": example[:_SHOWN_LETTERS]}),
                         Message("write the log with decimal points: a comma is read as one between thousands"),
+                        about="like",
                     )
                 return _format(example, line, pieces, claims, prefixes=line != whole or prefix == "").reader()
     raise UsageError(
         Message("“{line:word}” shows no iteration number, or no time", {"line": example[:_SHOWN_LETTERS]}),
         Message("give a line of the log that has both, such as: it 12 | 0.34 s; a timestamp in front is a time too"),
+        about="like",
     )
 
 
@@ -201,6 +207,11 @@ class _Like(LineFormat):
     """How many may be the iteration's; where there is none it is the epoch."""
     times: tuple[tuple[Claim, str, float], ...]
     """What may be its time, what the example calls it, and half of its last digit."""
+
+    @cached_property
+    def _marks_of_time(self) -> tuple[str, ...]:
+        """What stands beside the time may be a letter only: its near misses have the longest word of the line."""
+        return tuple(line.letters.decode() for line in self.iterations)
 
     def reader(self) -> Reader:
         return super().reader()._replace(complete=_complete)
@@ -334,7 +345,8 @@ class _Like(LineFormat):
         unit = claim.unit or ("" if place is None else "s" if reading.scale == 1.0 else "ms")
         return Understood(
             meaning=reading.meaning, word=word, unit=unit, counts_epochs=counts_epochs, unit_assumed=assumed,
-            doubtful=doubtful, lines=tuple(shown),
+            doubtful=doubtful, disagrees=place is None and any(claim.weight > 0 for claim, _, _ in self.times),
+            lines=tuple(shown),
         )  # fmt: skip
 
     def _implausible(self, rows: Rows, columns: list[Column], counts_epochs: bool) -> Implausible:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +23,7 @@ from typing import IO, Any, NamedTuple, cast
 import torch
 
 from stepwatch.messages import Message
+from stepwatch.platforms import put_in_place, step_back
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.resuming import NAME, STOPPED
 from stepwatch.trainer.snapshot import Copy, Snapshot, size_of
@@ -62,7 +62,7 @@ class Keeper:
         self._resumed_from = resumed_from
         self._report = on_written or (lambda saved: None)
         self._snapshot = Snapshot()
-        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", _step_back) if background else None
+        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", step_back) if background else None
         self._writing: Future[None] | None = None
         self._copy: Copy | None = None
         self._hurry = Event()
@@ -187,25 +187,12 @@ def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
         with open(new, "wb", buffering=0) as stream:
             torch.save(checkpoint, cast(IO[bytes], _Gentle(stream, hurry)))
             os.fsync(stream.fileno())
-        os.replace(new, path)
-        if os.name != "nt":  # a rename is safe once its directory is; Windows cannot open one and needs it not
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        put_in_place(new, path)
     except Exception as error:  # whatever it was, training goes on and the older checkpoint is whole
         with suppress(OSError):
             new.unlink(missing_ok=True)
         return _reason(error)
     return None
-
-
-def _step_back() -> None:
-    """The thread that writes yields the processor to training; elsewhere than on Linux that would slow down both."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.nice(10)  # a tenth of the weight of a thread that trains: enough to get done
 
 
 def probe(directory: Path) -> None:

@@ -202,6 +202,12 @@ class _View:
         cpu, processors, own = self.level("cpu"), self.level("processors"), self.level("training_cpu")
         return None if cpu is None or processors is None or own is None else max(cpu * processors - own, 0.0)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether hardly a processor is free, and others have more than their share."""
+        cpu, processors, others = self.level("cpu"), self.level("processors"), self.others
+        return bool(cpu and processors and others and cpu > BUSY and others > OTHERS * processors)
+
 
 def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
@@ -218,11 +224,10 @@ def _waiting(view: _View) -> Iterator[Cause]:
     facts: dict[str, Any] = {"idle": None if used is None else 1 - used, "cpu": cpu, "processors": view.level("processors")}
     disk, blocked, busiest = (view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu"))
     facts |= {"disk": disk, "busiest": busiest}
-    others = view.others
     if (disk is not None and disk > BUSY) or (blocked is not None and blocked > 0.2):
         text = Message("The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory.")
         code = "waits_for_disk"
-    elif others is not None and facts["processors"] and others > OTHERS * facts["processors"] and (cpu or 0.0) < others:
+    elif view.crowded and (cpu or 0.0) < (view.others or 0.0):
         return  # the processors are taken by somebody else: said below
     elif used is None:
         text = Message("The training waits: its processes keep only {cpu:x} of {processors:n} processors busy during normal steps, and the disk does not explain it. Look at where its data come from.")
@@ -240,9 +245,8 @@ def _waiting(view: _View) -> Iterator[Cause]:
 
 
 def _contention(view: _View) -> Iterator[Cause]:
-    others, processors, cpu = view.others, view.level("processors"), view.level("cpu")
-    if others is not None and processors and cpu is not None and cpu > BUSY and others > OTHERS * processors:
-        facts = {"others": others, "processors": processors}
+    if view.crowded:
+        facts = {"others": view.others, "processors": view.level("processors")}
         text = Message("Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.", facts)
         yield Cause("busy_processors", WARNING, text)
 

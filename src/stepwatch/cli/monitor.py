@@ -34,7 +34,7 @@ def command(output: str, pid: int | None, interval: float, lang: str | None) -> 
     """
     with speaking(lang) as language:
         if pid is not None and not _runs(pid):
-            raise InputError(Message("there is no process {pid:n}", {"pid": pid}))
+            raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
 
         def trouble(error: OSError) -> None:
             text = Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""})

@@ -334,10 +334,11 @@ class _Marks:
             self.artefact = on_hundred
         spikes &= ~self.artefact
         # Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise of the mean.
+        beyond = np.where((self.phase == Phase.STEP) & ~self.artefact, (ratio - 1) * self.covers, 0.0)
         periods = [
             period
-            for period in find_periods(run, self.covers, spikes, baseline)
-            if median(((ratio - 1) * self.covers)[period.rows]) > STALL_RATIO - 1
+            for period in find_periods(numbers, self.covers, beyond, spikes, self.first)
+            if median(beyond[period.rows]) > STALL_RATIO - 1
         ]
         slow = spikes & (ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise)))
         self.mark(np.any([slow, *(period.rows for period in periods)], axis=0), Phase.STALL, Certainty.DEDUCED)

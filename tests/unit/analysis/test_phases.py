@@ -250,6 +250,12 @@ def test_means_of_ten_show_a_period_that_is_no_multiple_of_ten() -> None:
     assert (every, first, times) == (128, 130, len(saves))
 
 
+@pytest.mark.parametrize(("smaller", "times"), [(0.4, 4), (0.6, 5)])
+def test_work_of_half_the_size_is_of_a_period_too(smaller: float, times: int) -> None:
+    text = with_slow({**dict.fromkeys(range(52, 300, 50), 3.0), 52: 1 + 2 * smaller}, noise=0.15, count=290)
+    assert periods(analysed(text, eval_interval=10_000)) == [(50, 52 + 50 * (times < 5), times)]
+
+
 @pytest.mark.parametrize(("each", "told"), [(0.4, False), (0.6, True)])
 def test_regular_slowness_is_half_a_step(each: float, told: bool) -> None:
     rows = [(n, 100.0 * (1 + each / 5 * (n % 100 == 15))) for n in range(5, 2001, 5)]

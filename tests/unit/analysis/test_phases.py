@@ -591,3 +591,13 @@ def test_a_bare_fraction_may_be_either() -> None:
         limit_of("0.05")
     assert caught.value.remedy is not None
     assert caught.value.remedy.params == {"share": "5", "percent": "0.05"}
+
+
+@pytest.mark.parametrize(("apart", "iterations"), [(100, 2000), (50, 2000)])
+def test_lines_that_are_visibly_apart_outweigh_the_interval_of_another_log(apart: int, iterations: int) -> None:
+    """The header says 100; of lines 50 apart each is a mean of 50."""
+    a = analysed(megatron([(n, 1000.0) for n in range(apart, 2001, apart)]))
+    assert (a.goodput.iterations, a.goodput.wall_s) == (iterations, pytest.approx(iterations))
+    assert a.phases.covers[1] == apart
+    left_out = analysed(megatron([(n, 1000.0) for n in range(100, 2001, 100) if n % 300]))
+    assert left_out.phases.covers.tolist() == [100] * 14

@@ -256,7 +256,8 @@ class Events:
             "line": self.first_line + np.searchsorted(self.moments, rows.wall_s),
         }  # fmt: skip
         records.add_rows(**{name: column[fits] for name, column in columns.items()})
-        for row in (np.flatnonzero(np.diff(rows.step) < 0) + 1).tolist():  # whoever wrote this began anew
+        anew = (np.diff(rows.step, prepend=0) < 0) | _restarted(rows, self._starts(rows))
+        for row in np.flatnonzero(anew).tolist():
             records.events.append(Fact(int(columns["line"][row]), "begun_anew", row, header=True))
 
     def _tell_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
@@ -286,13 +287,17 @@ def _joined_at(track: _Track | None, steps: Ints) -> Floats:
 # --- from moments to times --------------------------------------------------------------------------------------
 
 
+def _restarted(rows: _Track, starts: Floats) -> np.ndarray:
+    """The rows with which a process goes on from a checkpoint, by the last start before each."""
+    before = np.concatenate(([np.nan], rows.wall_s[:-1]))
+    with np.errstate(invalid="ignore"):  # a process, and not only another file: more than half of the gap lies before
+        return np.asarray((starts > before) & (starts - before > 0.5 * (rows.wall_s - before)))
+
+
 def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tuple[Floats, list[Evaluation]]:
     """Seconds per step since the row before, without evaluations; and these with what they took."""
     gaps, steps = np.diff(rows.wall_s, prepend=np.nan), np.diff(rows.step, prepend=0).astype(np.float64)
-    begun = starts > np.concatenate(([-np.inf], rows.wall_s[:-1]))  # a start lies between this row and the one before
-    with np.errstate(invalid="ignore"):  # a process, and not only another file: more than half of the gap lies before
-        restarted = starts - np.concatenate(([np.nan], rows.wall_s[:-1])) > 0.5 * gaps
-    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | (begun & (steps > 0) & restarted)
+    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | _restarted(rows, starts)
     usual = float(np.median(steps[~anew])) if (~anew).any() else float(rows.step[0] if len(rows.step) else 1)
     gaps = np.where(anew, rows.wall_s - starts, gaps)
     steps = np.where(anew, np.where(rows.step <= 2 * usual, rows.step, usual), steps)

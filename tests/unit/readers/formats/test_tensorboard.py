@@ -288,7 +288,15 @@ def test_steps_that_are_evaluated_each_time_are_no_epochs_where_these_are_told_a
     for step in range(1, 9):
         at = BEGIN_S + 30.0 * step
         data += scalar(at, step, "train/loss", 2.0) + scalar(at, step, "train/epoch", step / 8)
-        data += scalar(at + 10, step, "eval/loss", 2.0)
+        data += scalar(at + 10, step, "eval/loss", 2.0) + scalar(at + 10, step, "eval/runtime", 10.0)
     run = the_run(data)
     assert not run.traits.counts_epochs
     assert run.iterations.time_s[1:].tolist() == pytest.approx([20.0] * 7)
+
+
+def test_a_process_that_goes_on_from_a_checkpoint_begins_with_its_first_row() -> None:
+    """The steps rise over both: its start is no stall of the first."""
+    data = normalise(a_file(last=200) + a_file(first=200, last=400, begin_s=BEGIN_S + 500))
+    runs = read(Source("events", data))
+    assert [run.iterations.number[0] for run in runs] == [10, 210]
+    assert all("stall" not in {finding.code for finding in analyse(run).findings} for run in runs)

@@ -226,7 +226,8 @@ class _Marks:
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
         covers = self.covers
-        return self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum())
+        means_of_all = self.run.timing is Timing.SPANS_RUN  # what one row holds, all hold
+        return means_of_all or (self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum()))
 
     def mark_events(self) -> None:
         """What the lines of the log say."""

@@ -601,3 +601,14 @@ def test_lines_that_are_visibly_apart_outweigh_the_interval_of_another_log(apart
     assert a.phases.covers[1] == apart
     left_out = analysed(megatron([(n, 1000.0) for n in range(100, 2001, 100) if n % 300]))
     assert left_out.phases.covers.tolist() == [100] * 14
+
+
+def test_a_mean_of_the_whole_run_shows_none_of_its_evaluations() -> None:
+    """Lightning's metrics.csv with the seconds of an epoch: no row of it is an evaluation, and none has its cost."""
+    text = "epoch,epoch_time,step,train_loss_step,val_loss\n"
+    for epoch in range(4):
+        text += "".join(f"{epoch},,{100 * epoch + step},2.5,\n" for step in range(9, 100, 10))
+        text += f"{epoch},,{100 * epoch + 99},,2.4\n{epoch},{50 + epoch},{100 * epoch + 99},,\n"
+    a = analysed(text)
+    assert not a.phases.of(Phase.EVAL).any()
+    assert (a.costs.eval_s, a.evaluations_done) == (None, 4)

@@ -2,7 +2,8 @@
 
 A bar may be of anything: loading, tokenising, validation, inference. Bars of one length that follow each other are the
 epochs of a run; a shorter one that comes back between them is its validation. One bar alone is a training only where
-its title or a loss behind it says so. The seconds on a bar are those of its epoch; the rate is smoothed.
+its title or a loss behind it says so. The seconds on a bar are those of its epoch; the rate is smoothed. Where only a
+bar of the epochs is left, evaluations inside are known from lines with a clock, as those of Hugging Face's examples.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
-from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _BAR = Pattern(
@@ -46,6 +47,9 @@ _PLANNED = Pattern(rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})")
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _DIGITS = Pattern(r"\d+")
+_EVALUATES = Pattern(
+    rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
+)
 _LOSS_VALUE = Pattern(rb"(?i)\bloss\W{0,3}(?P<loss>\d{1,9}\.\d{1,12})")
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
@@ -103,6 +107,13 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         records.keep_row("place", line, float(found["epoch"]), float(found["last"]))
     for found in _PLANNED.finditer(rest):
         records.keep_row("place", first_line, math.nan, float(found["last"]))
+    line, begin = first_line, 0
+    for found in _EVALUATES.finditer(text):
+        line, begin = line + text.count(b"\n", begin, found.start()), found.start()
+        evaluates = b"valuation" in found[0] or found["begins"] is None
+        stamp = stamp_of(found[0].decode("utf-8", "replace")) if evaluates else None
+        if stamp is not None:
+            records.keep_row("evaluates", line, stamp, float(found["begins"] is not None))
     for last in {int(found["last"]) for found in _COVERED.finditer(text)}:
         records.keep_row("covered", first_line, float(last))
     for number, text_line in enumerate(text.split(b"\n")):
@@ -117,6 +128,7 @@ def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
     spoken = bool(records.take_table("spoken", 2)[:, 1].any())
     places, covered = records.take_table("place", 3), records.take_table("covered", 2)
+    evaluates = records.take_table("evaluates", 3)
     planned = [int(last) for last in places[:, 2]]
     bars = _bars_of(kept)
     training = _training_of(bars, spoken)
@@ -127,7 +139,7 @@ def finish(first_line: int, records: Records) -> None:
         if _COUNTS_EPOCHS.fullmatch(training.title):
             batches = max((int(last) for last in covered[:, 1] if last != training.last), default=0)
             if batches:
-                _tell_epochs(training, batches, records)
+                _tell_epochs(training, batches, _clocked(evaluates), records)
             return
         _tell(training, validations, planned + outer, places[np.isfinite(places[:, 1])], records)
 
@@ -222,14 +234,35 @@ def _epochs(laps: list[list[_Draw]], places: Floats) -> Ints:
     return epochs if bool((np.diff(epochs, prepend=-1) > 0).all()) else in_order
 
 
-def _tell_epochs(training: _Bars, batches: int, records: Records) -> None:
-    """A bar of the epochs alone, with all that ran in them."""
+def _clocked(evaluates: Floats) -> list[tuple[int, float]]:
+    """The line of each evaluation and what it took, by the clocks where it begins and where its results stand."""
+    pairs = zip(evaluates[:-1].tolist(), evaluates[1:].tolist(), strict=True)
+    return [
+        (int(line), ended - began)
+        for (line, began, begins), (_, ended, another) in pairs
+        if begins and not another and ended >= began
+    ]
+
+
+def _tell_epochs(training: _Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
+    """A bar of the epochs alone, with all that ran in them; evaluations taken out where each of them is known."""
     draws = [draw for draw in training.laps[-1] if draw.number > 0]
     number = np.array([draw.number for draw in draws], np.int64)
-    times = np.diff([draw.elapsed_s for draw in draws], prepend=0.0) / np.diff(number, prepend=0) / batches
     line = np.array([draw.line for draw in draws], np.int64)
+    rows = np.searchsorted(line, [at for at, _ in evaluations])
+    spent = np.diff([draw.elapsed_s for draw in draws], prepend=0.0)
+    took_s = np.array([took for _, took in evaluations])
+    inside = np.bincount(rows, took_s, len(line) + 1)[: len(line)]  # the one behind the last epoch apart
+    known = bool(evaluations) and bool((inside < spent).all())
+    times = (spent - inside if known else spent) / np.diff(number, prepend=0) / batches
     records.add_rows(number=number * batches, time_s=times, line=line)
-    facts = {"mean_of_run": True, "holds": BOTH, "max_iters": training.last * batches}
+    if known:
+        at = np.append(number * batches, number[-1] * batches + 1)[rows]
+        records.events += [
+            Evaluation(line=each, at=int(place), took_s=took)
+            for place, (each, took) in zip(at, evaluations, strict=True)
+        ]
+    facts = {"mean_of_run": True, "holds": NOTHING if known else BOTH, "max_iters": training.last * batches}
     records.events += [Fact(int(line[0]), name, value) for name, value in facts.items()]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.json_rows import first_of_each
 from stepwatch.readers.formats.like_claims import PLAIN, THOUSANDS, Claim, Piece, claims_of, pieces_of, word_before
 from stepwatch.readers.formats.like_numbers import Counted, counted, through_epochs
 from stepwatch.readers.formats.like_readings import Column, Reading, Rows, chosen, counts_down, times_of
@@ -220,11 +221,10 @@ class _Like(LineFormat):
         before = len(records.columns["line"])
         super().read_block(block, left, numbers, records)
         added = records.columns["line"][before:]
-        lines = np.concatenate(added) if added else np.empty(0)
-        if len(lines):  # the first and the last, to be shown
-            for line in (int(lines.min()), int(lines.max())):
-                text = block.line(line - int(numbers[0]))[:LONGEST_LINE_KEPT].decode("utf-8", "replace")
-                records.kept.append((line, text.strip()))
+        lines = np.sort(np.concatenate(added)) if added else np.empty(0)
+        for line in map(int, (*lines[:2], *lines[-1:])):  # to be shown; the last may be a copy
+            text = block.line(line - int(numbers[0]))[:LONGEST_LINE_KEPT].decode("utf-8", "replace")
+            records.kept.append((line, text.strip()))
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)
@@ -268,6 +268,9 @@ class _Like(LineFormat):
                     Message("give a line with the number of its iteration, such as: it 12 | 0.34 s"),
                 )
             known = np.isfinite(found.number)
+            if (np.diff(found.number) <= 0).any():  # a log may stand twice in a file, and ranks print the same
+                times = table[3 + 2 * self.numbers :]
+                known &= first_of_each(found.number, found.epoch, rows.loss, rows.stamp_s, *times)
             rows, table, found = rows.take(known), table[:, known], found.take(known)
             rows, end = through_epochs(replace(rows, number=found.number.astype(np.int64)), records, found)
             if 0 < end <= LARGEST_KEPT:
@@ -316,8 +319,8 @@ class _Like(LineFormat):
         doubtful: bool, records: Records,
     ) -> Understood:  # fmt: skip
         shown = []
-        texts = dict(records.kept)
-        for line in dict.fromkeys((min(texts), max(texts))):
+        texts = {line: text for line, text in records.kept if line in rows.line}
+        for line in sorted({min(texts), max(texts)} if texts else ()):
             row = int(np.searchsorted(rows.line, line))
             printed = float(columns[place].values[row]) * reading.scale if place is not None else np.nan
             loss = float(rows.loss[row])

@@ -441,3 +441,10 @@ def test_what_comes_with_every_line_is_not_in_its_time() -> None:
     lines = [f"it {n} time 0.3{n % 3} s\nsaving checkpoint to out" for n in range(100, 2000, 100)]
     run = the_run("\n".join(lines), lines[0].splitlines()[0])
     assert run.holds == frozenset()
+
+
+def test_a_log_that_stands_twice_in_a_file_is_one_run() -> None:
+    text = "".join(stamped(0.5 * n, f"step {n} time 0.4{n % 3} s\n") for n in range(30))
+    run = the_run(text + text, text.splitlines()[4])
+    assert not run.reordered
+    assert run.iterations.number.tolist() == list(range(30))

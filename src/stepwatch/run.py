@@ -61,6 +61,8 @@ class Traits:
     """Where times are means: of one log interval each, whatever lines were left out of the log."""
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
+    shows_events: bool = False
+    """Every evaluation and every checkpoint has a line of its own: where there is none, there was none."""
     counts_epochs: bool = False
     """A number is that of an epoch: the log does not show its batches."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
@@ -258,6 +260,9 @@ class Run:
     reordered: bool = False
     unread: tuple[Unread, ...] = ()
     unread_count: int = 0
+    outside: tuple[Unread, ...] = ()
+    """Values that no training can have (stepwatch.bounds), with their lines: they were left out."""
+    outside_count: int = 0
     span: Span | None = None
     """Where every part was timed by itself, by a recorder: nothing then has to be deduced."""
     compile_s: float | None = None

@@ -67,7 +67,8 @@ def _run(report: Report, run: RunReport, language: str, *, iterations: bool, wit
         "advice": _advice_list(run.advice, language),
     }
     if with_lines:
-        texts["unread"] = [{"line": unread.line + 1, "text": clean(unread.text)} for unread in analysis.run.unread]
+        unread = sorted((*analysis.run.unread, *analysis.run.outside))
+        texts["unread"] = [{"line": line + 1, "text": clean(text)} for line, text in unread]
     return run_json(analysis, texts, iterations=iterations)
 
 

@@ -272,6 +272,7 @@ def _settings(a: Analysis) -> doc.Table:
 
 def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
     """Lines that no pattern understood, counted from 1; shown only where the reader asked for them."""
-    lines = [(unread.line + 1, clean(unread.text)) for a in analyses for unread in a.run.unread[:MOST_UNREAD]]
+    unread = (line for a in analyses for line in sorted((*a.run.unread, *a.run.outside))[:MOST_UNREAD])
+    lines = [(line.line + 1, clean(line.text)) for line in unread]
     found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
     return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)

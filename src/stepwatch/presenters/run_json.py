@@ -87,7 +87,7 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
         },
         "forecast": None,
         "per_thousand_iterations_s": interval_json(forecast.per_thousand_s),
-        "unread_lines": analysis.run.unread_count,
+        "unread_lines": analysis.run.unread_count + analysis.run.outside_count,
         **texts,
     }
     if forecast.total_s is not None:

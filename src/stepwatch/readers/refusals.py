@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
@@ -20,6 +22,10 @@ from stepwatch.sources import Source
 _SHOWN_LETTERS = 80
 _LAST_BYTES = 1 << 20  # in which the end of a process stands
 _COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
+
+
+def is_timed(run: Run) -> bool:
+    return bool(np.isfinite(run.iterations.time_s).any())
 
 
 def no_times(runs: Sequence[Run]) -> NoIterations:

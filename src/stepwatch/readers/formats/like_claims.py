@@ -76,7 +76,7 @@ _VAL_BEFORE = Pattern(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\
 _MEAN_BETWEEN = Pattern(r"\s?(?:ms|s)?,?\s*(?:[\d.]+\s?/s)?\s*\(\s*")
 _LESS_FOR_MEAN = 4
 _UNIX = Pattern(r"1\d{9}(?:\.\d+)?")
-_WORD_BEFORE = Pattern(r"([A-Za-z_][\w./() -]{0,30})\W{0,4}$")
+_WORD_BEFORE = Pattern(r"([A-Za-z_][\w./-]{0,40}(?: \(\w{1,8}\))?)\W{0,4}$")
 
 
 class Piece(NamedTuple):

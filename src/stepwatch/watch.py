@@ -197,10 +197,6 @@ class Live:
             self._late = False
             self._report(Occurrence(LINES_AGAIN, at_s, Message("The log is growing again.")))
 
-    def settle(self) -> None:
-        """All that there was has been fed."""
-        self._reader.settle()
-
     def end(self) -> None:
         """No line will come any more: the pipe is closed."""
         self._fresh = self._ended = True

@@ -126,13 +126,10 @@ def _watched(case: Case) -> Any:
     while place < len(case.data):
         live.feed(lines.feed(case.data[place : place + size]), now)
         place += size
-        if random.random() < 0.5:
-            live.settle()
         if random.random() < 0.3:
             _shown(live, now, random)
         now += random.choice((0.1, 1.0, 60.0, 4000.0))
     live.feed(lines.end(), now)
-    live.settle()
     live.end()
     _shown(live, now, random)
     runs = live.runs()

@@ -375,7 +375,7 @@ class Live:
             slow = recent / normal > 1 + (least / 2 if state.slow else least)
         if self._watching:
             if not slow and a.phases.baseline is not None:  # a stretch that is slow as a whole is reported as such
-                stalled = a.phases.of(Phase.STALL)
+                stalled = a.phases.of(Phase.STALL) & ~a.phases.regular
                 fresh = stalled & (a.run.iterations.number > state.last_told)
                 first_of_burst = np.flatnonzero(fresh & ~np.concatenate(([False], stalled[:-1])))
                 lost_s = a.phases.excess_s(a.run, first_of_burst)

@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.platforms import opened_to_follow
 from stepwatch.sources import printable, unreadable
 from stepwatch.sources.packed import READ_BYTES, packing_of
 from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
@@ -103,7 +104,7 @@ class GrowingFile:
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
-        opening: Callable[[str], BinaryIO] = lambda path: open(path, "rb"),  # noqa: SIM115 - stays open between looks
+        opening: Callable[[str], BinaryIO] = opened_to_follow,
     ) -> None:
         self.path = os.fspath(path)
         self.name = printable(os.path.basename(self.path))

@@ -166,7 +166,7 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
     if claim.runs:
         runs = rises and len(longest) >= (3 if grown >= 1.5 else 6)
     else:
-        runs = rises and (len(longest) >= 8 and grown >= 3 or len(longest) >= _NEVER_BY_CHANCE) and not claim.each
+        runs = rises and ((len(longest) >= 8 and grown >= 3) or len(longest) >= _NEVER_BY_CHANCE) and not claim.each
     usual = _usual(kept, values, parts)
     if rises and not claim.each and usual is not None:
         yield Reading(TimeMeaning.ELAPSED, place, 1.0, 2.5 if runs else -1.0, usual)

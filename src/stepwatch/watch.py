@@ -307,7 +307,10 @@ class Live:
     def _analyse_now(self, now_s: float) -> None:
         begin = self._stopwatch()
         self._fresh = False
-        run = self._reader.run()
+        try:
+            run = self._reader.run()
+        except NoIterations:  # the beginning of a file that says nothing before its end
+            run = None
         if run is None:
             self._not_before = now_s + 100 * (self._stopwatch() - begin)
             return

@@ -65,6 +65,7 @@ def find_periods(run: Run, covers: Ints, spikes: Mask, baseline: Baseline) -> li
     """All periods of slow rows, each with an offset of its own: one after the other, the one that costs most first."""
     numbers = run.iterations.number
     excess: Floats = np.where(spikes, baseline.ratio(run.iterations) - 1, 0.0) * covers
+    own = np.minimum(covers, np.diff(numbers, prepend=numbers[:1] - covers[:1]))  # iterations of no row before
     found: list[Period] = []
     while len(left := np.flatnonzero(excess > 0)) >= _LEAST_TIMES:
         best, most = None, 0.0
@@ -74,11 +75,7 @@ def find_periods(run: Run, covers: Ints, spikes: Mask, baseline: Baseline) -> li
             # The remainder that most of the slow rows hold; a mean holds those of all its iterations.
             ends = numbers[near] % every
             offset = max(ends.tolist(), key=lambda end: int(((ends - end) % every < covers[near]).sum()))
-            begin = int(numbers[0] - covers[0] + 1)
-            places = np.arange(begin + (offset - begin) % every, numbers[-1] + 1, every)
-            rows = np.searchsorted(numbers, places)
-            rows = rows[numbers[rows] - covers[rows] < places]
-            rows = rows[np.diff(rows, prepend=-1) > 0]  # a long mean holds several
+            rows = np.flatnonzero((numbers - offset) // every > (numbers - own - offset) // every)
             hits = rows[excess[rows] > 0]
             cost = float(excess[hits].sum())
             if len(hits) >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:

@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.statistics import median, running_median, spread, standard_error, t_quantile
+from stepwatch.analysis.statistics import (
+    median,
+    running_median,
+    spread,
+    standard_error,
+    t_quantile,
+    weighted_median,
+)
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run
@@ -247,16 +254,18 @@ def find_costs(run: Run, phases: Phases) -> Costs:
 
 
 def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
-    """With it the mean over the median of normal rows around their baseline."""
+    """What half of the normal iterations take at most; with it the mean over the median around their baseline."""
     normal, baseline = phases.normal, phases.baseline
     if baseline is None or not normal.any():
         smallest = float(run.iterations.time_s.min())
         return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
-    times, usual = run.iterations.time_s[normal], baseline.time_s[normal]
+    times, usual, covers = run.iterations.time_s[normal], baseline.time_s[normal], phases.covers[normal]
     heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
-    mean_ratio = max(1.0, float(np.mean(np.minimum(times / usual, heaviest))))
-    middles = median(times), float(np.mean(np.minimum(times, usual * heaviest)))
+    mean_ratio = max(1.0, float(np.average(np.minimum(times / usual, heaviest), weights=covers)))
+    mean = float(np.average(np.minimum(times, usual * heaviest), weights=covers))
+    # Where steps grow by a schedule half of them say nothing of the others: what all took is what one takes.
+    mid = mean if run.traits.schedules else weighted_median(times, covers)
     if len(times) > 4:
         # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
         error = 1.1 * standard_error(times)
@@ -265,8 +274,8 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
     error += PRINTED_STEP_S / 2
-    low, high = min(middles), max(middles)
-    return _Cost(Interval(max(low - error, 0.0), (low + high) / 2, high + error), MEASURED), mean_ratio
+    low, high = min(mid, mean), max(mid, mean)
+    return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
 
 
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------

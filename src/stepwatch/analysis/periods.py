@@ -1,22 +1,34 @@
-"""The period of slow iterations, where they have one: how evaluations that no line mentions are found."""
+"""The periods of slow iterations, where they have one: evaluations that no line mentions, and other regular work."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.baseline import Baseline
 from stepwatch.analysis.statistics import median
-from stepwatch.run import Floats, Run
+from stepwatch.run import Floats, Ints, Run
 
 Mask = npt.NDArray[np.bool_]
 
 LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
 MOST_PLACES = 0.75  # of a period at which iterations must be slow
 _LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
+_LEAST_TIMES = 3  # two slow rows always have a distance
+_ENOUGH = 400  # slow rows show the distances between them
+
+
+class Period(NamedTuple):
+    """Work that comes back: at iteration `first`, and every so many iterations from there on."""
+
+    every: int
+    first: int
+    rows: Mask
+    """The slow rows that hold it."""
 
 
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
@@ -49,9 +61,47 @@ def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -
     return best
 
 
+def find_periods(run: Run, covers: Ints, spikes: Mask, baseline: Baseline) -> list[Period]:
+    """All periods of slow rows, each with an offset of its own: one after the other, the one that costs most first."""
+    numbers = run.iterations.number
+    excess: Floats = np.where(spikes, baseline.ratio(run.iterations) - 1, 0.0) * covers
+    found: list[Period] = []
+    while len(left := np.flatnonzero(excess > 0)) >= _LEAST_TIMES:
+        best, most = None, 0.0
+        tries = len(left) * (len(left) - 1) // 2
+        near = left[:_ENOUGH]
+        for every in _distances(numbers[near]):
+            # The remainder that most of the slow rows hold; a mean holds those of all its iterations.
+            ends = numbers[near] % every
+            offset = max(ends.tolist(), key=lambda end: int(((ends - end) % every < covers[near]).sum()))
+            begin = int(numbers[0] - covers[0] + 1)
+            places = np.arange(begin + (offset - begin) % every, numbers[-1] + 1, every)
+            rows = np.searchsorted(numbers, places)
+            rows = rows[numbers[rows] - covers[rows] < places]
+            rows = rows[np.diff(rows, prepend=-1) > 0]  # a long mean holds several
+            hits = rows[excess[rows] > 0]
+            cost = float(excess[hits].sum())
+            if len(hits) >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:
+                grid, slow = (np.isin(np.arange(len(numbers)), which) for which in (rows, hits))
+                if _is_regular(excess, grid, tries):
+                    best, most = Period(every, int(numbers[hits[0]]), slow), cost
+        if best is None:
+            return found
+        found.append(best)
+        excess = np.where(best.rows, 0.0, excess)
+    return found
+
+
+def _distances(numbers: Ints) -> list[int]:
+    """How far slow rows are apart, and what that is on average: the rows of means are not where the work was."""
+    apart = {*np.unique(np.diff(numbers))[:60].tolist(), *np.unique(numbers[2:] - numbers[:-2])[:60].tolist()}
+    span = int(numbers[-1] - numbers[0])
+    return sorted(apart | {round(span / round(span / each)) for each in apart if 0 < each <= span})
+
+
 def _candidates(numbers: npt.NDArray[np.int64]) -> list[int]:
     """Spike numbers, their differences and common divisors; few enough to try them all."""
-    numbers = numbers[numbers > 0][:400]
+    numbers = numbers[numbers > 0][:_ENOUGH]
     if not len(numbers):
         return []
     found = {*numbers[:60].tolist(), *np.unique(np.diff(numbers))[:60].tolist(), int(np.gcd.reduce(numbers))}

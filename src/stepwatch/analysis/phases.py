@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.baseline import Baseline, baseline_of
-from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, find_period
+from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, Period, find_period, find_periods
 from stepwatch.analysis.statistics import median
 from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Timing
 from stepwatch.settings import Origin
@@ -64,8 +64,8 @@ class Phases:
     unlogged_saves: tuple[int, ...] = ()
     trailing: int | None = None
     """The iteration of an evaluation after the last logged row, when the log ends with it."""
-    periodic: int | None = None
-    """The period of slow iterations that nothing explains."""
+    periods: tuple[Period, ...] = ()
+    """Of slow iterations that nothing explains: they are stalls that come back."""
 
     def of(self, *phases: Phase) -> Mask:
         found = self.phase == phases[0]
@@ -77,6 +77,11 @@ class Phases:
     def normal(self) -> Mask:
         """Rows whose time is a training step and nothing else."""
         return np.asarray((self.phase == Phase.STEP) & ~self.artefact)
+
+    @property
+    def regular(self) -> Mask:
+        """Slow rows that nothing explains but that come back at an interval."""
+        return np.asarray(np.any([np.zeros(len(self.phase), bool), *(each.rows for each in self.periods)], axis=0))
 
     def excess_s(self, run: Run, rows: npt.NDArray[np.generic], mean_ratio: float = 1.0) -> Floats:
         """What these rows took beyond a normal step; with heavy tails the mean step is above the median one."""
@@ -94,7 +99,7 @@ def find_phases(run: Run) -> Phases:
     marks.mark_silent_evaluations(interval, inferred)
     marks.mark_lone_saves()
     marks.find_baseline()
-    periodic = marks.mark_stalls()
+    periods = marks.mark_stalls()
     marks.find_baseline()
 
     first_evaluates, first_saves = marks.first_holds(interval)
@@ -118,7 +123,7 @@ def find_phases(run: Run) -> Phases:
         unlogged_evals=unlogged,
         unlogged_saves=tuple(sorted(saved & set(unlogged))),
         trailing=trailing,
-        periodic=periodic,
+        periods=periods,
     )
 
 
@@ -312,13 +317,12 @@ class _Marks:
             elif self.phase[row] == Phase.STEP and ratio[row] > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise):
                 self.mark(row, Phase.EVAL_CHECKPOINT, Certainty.DEDUCED)  # nanoGPT saves only after an evaluation
 
-    def mark_stalls(self) -> int | None:
-        """Slow rows that nothing explains, the artefact of DDP apart; returns their period, where they have one."""
+    def mark_stalls(self) -> tuple[Period, ...]:
+        """Slow rows that nothing explains, the artefact of DDP apart; returns the periods of those that have one."""
         run, baseline = self.run, self.baseline
         if baseline is None:
-            return None
+            return ()
         spikes, ratio, numbers = self._spikes(baseline), baseline.ratio(run.iterations), run.iterations.number
-        period = find_period(run, spikes, baseline, self.first)
         hundreds = (numbers % DDP_PERIOD == 0) & (self.phase == Phase.STEP)
         on_hundred = hundreds & spikes & (ratio < DDP_LARGEST_RATIO)
         if (
@@ -327,12 +331,17 @@ class _Marks:
             and on_hundred.sum() >= MOST_PLACES * hundreds.sum()
             and (spikes & ~on_hundred).sum() <= on_hundred.sum()
         ):
-            self.artefact, period = on_hundred, None
-        slow = spikes & ~self.artefact
-        slow &= ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
-        self.mark(slow, Phase.STALL, Certainty.DEDUCED)
-        repeated = period is not None and int((slow & (numbers % period == 0)).sum()) >= 3
-        return period if repeated else None
+            self.artefact = on_hundred
+        spikes &= ~self.artefact
+        # Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise of the mean.
+        periods = [
+            period
+            for period in find_periods(run, self.covers, spikes, baseline)
+            if median(((ratio - 1) * self.covers)[period.rows]) > STALL_RATIO - 1
+        ]
+        slow = spikes & (ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise)))
+        self.mark(np.any([slow, *(period.rows for period in periods)], axis=0), Phase.STALL, Certainty.DEDUCED)
+        return tuple(periods)
 
     def first_holds(self, interval: int | None) -> tuple[bool, bool]:
         """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""

@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple, Protocol
 
 from stepwatch.errors import UnreadableInput
@@ -123,7 +124,14 @@ class GrowingFile:
         except FileNotFoundError:  # not there yet, or moved away: what the open one holds may still grow
             return self._read_open() if self._stream is not None else Piece()
         except OSError as error:
-            raise unreadable(self.path, error) from error
+            if not self._opened:
+                raise unreadable(self.path, error) from error
+            # A disk or a server that is away for a moment: opened again, it is read on from the same place.
+            with suppress(OSError):
+                stream = self._opening(self.path)
+                self.close()
+                self._stream = stream
+            return Piece()
 
     def rest(self) -> bytes:
         return self._lines.end()

@@ -89,7 +89,7 @@ def test_the_longest_of_many_noisy_iterations_are_no_evaluations(seed: int) -> N
     times[rng.choice(1000, 80, replace=False)] += rng.uniform(40, 90, 80)
     a = analysed(lines(*times, interval=1, first=1))
     assert evaluated(a) == []
-    assert a.phases.periodic is None
+    assert a.phases.periods == ()
 
 
 def test_slow_iterations_of_very_different_size_are_no_evaluations() -> None:

@@ -399,6 +399,7 @@ iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
         batch_size="batch_size",
         accumulation="gradient_accumulation_steps",
         has_nanogpt_settings=True, states_model=True, announces_compile=True, mfu_of_a100=True, mfu_marks_start=True,
-        evaluates_at_zero=True, saves_with_evaluations=True, prints_means=True, unread_lines=UnreadLines.ALL,
+        evaluates_at_zero=True, saves_with_evaluations=True, shows_events=True, prints_means=True,
+        unread_lines=UnreadLines.ALL,
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,3 +147,10 @@ def test_a_gap_in_a_rotated_log_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "train.log.3").write_text("".join(lines[:40]))
     (tmp_path / "train.log.1").write_text("".join(lines[80:]))
     assert "! A piece of “train.log.1” is missing, with" in run("explain", str(tmp_path)).stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_among_the_pieces_of_a_log_is_passed_over(runs: str) -> None:
+    os.mkfifo(f"{runs}/fast.log.1")
+    done = run("explain", runs)
+    assert "2 runs were found" in done.stdout

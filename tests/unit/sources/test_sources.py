@@ -462,5 +462,5 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None
 def test_a_file_that_cannot_be_read_fails_under_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_bytes(RECORD)
     (tmp_path / "run.rank1.jsonl").symlink_to("/proc/self/mem")
-    with pytest.raises(UnreadableInput, match="run.rank1.jsonl"):
+    with pytest.raises(UnreadableInput, match=r"run\.rank1\.jsonl"):
         from_file(tmp_path / "run.jsonl")

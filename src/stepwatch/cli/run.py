@@ -133,7 +133,6 @@ class _Follower:
             piece = self._source.poll(0.0)
         if ended:
             self._live.feed(self._source.rest(), now_s)
-            self._live.settle()
             self._live.end()
         look = self._live.look(now_s, thoroughly=ended)
         self._notifier.raise_for(self._live.news(), look)

@@ -99,7 +99,7 @@ def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
 def _state(path: Path, told: int) -> tuple[str | None, int]:
     """What is wrong with the checkpoint, if anything, and the iteration to go on from."""
     from stepwatch.errors import StepwatchError
-    from stepwatch.trainer.keeper import load
+    from stepwatch.trainer.resuming import load
 
     if told == 1 and not path.exists():
         return None, 0  # killed during the very first write: there was nothing to lose
@@ -132,7 +132,8 @@ def full_disk(directory: Path) -> str:
     """No room during a save, and no room before one: the older checkpoint is there both times."""
     import torch
 
-    from stepwatch.trainer.keeper import Keeper, Saved, load, replace
+    from stepwatch.trainer.keeper import Keeper, Saved, replace
+    from stepwatch.trainer.resuming import load
 
     def checkpoint(at: int, count: int) -> dict[str, Any]:
         args = SHAPE | {"vocab_size": 65}
@@ -202,7 +203,8 @@ def exchange(nanogpt: Path, directory: Path) -> Iterator[str]:
     """The real nanoGPT trains on data of ours, we load its checkpoint, it samples and resumes from ours."""
     import torch
 
-    from stepwatch.trainer.keeper import Keeper, check_shape, load, model_state
+    from stepwatch.trainer.keeper import Keeper
+    from stepwatch.trainer.resuming import check_shape, load, model_state
     from stepwatch.trainer.tokenizing import prepare
 
     copy = directory / "nanogpt"

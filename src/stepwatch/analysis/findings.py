@@ -581,6 +581,19 @@ def lines_without_time(a: Analysis) -> Iterator[Finding]:
     yield Finding("lines_without_time", WARNING if count > 0.01 * len(a.run.iterations) else NOTICE, message)
 
 
+def outside_values(a: Analysis) -> Iterator[Finding]:
+    """What stepwatch.bounds does not let in: a broken trainer, or lines that are none of a training."""
+    if not a.run.outside:
+        return
+    message = Message(
+        "Line {line:n} holds a value that no training can have ({what:word}): it is not used.",
+        {"count": a.run.outside_count, "line": a.run.outside[0].line + 1, "what": a.run.outside[0].text},
+        "{count:n} lines hold values that no training can have, the first in line {line:n} ({what:word}): they are not used.",
+        a.run.outside_count,
+    )
+    yield Finding("outside_values", WARNING, message)
+
+
 def only_begun(a: Analysis) -> Iterator[Finding]:
     text = Message("The log has no iteration yet: all figures are estimates for this card, none was measured.")
     yield Finding("only_begun", NOTICE, text)
@@ -592,4 +605,5 @@ RULES: tuple[Rule, ...] = (
     warm_up, ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
     epochs_for_iterations, few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu,
     impossible_figures, loss_nan, ended_early, bar_alone, averaged_times, lines_without_time,
+    outside_values,
 )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from stepwatch.analysis.costs import Costs
 from stepwatch.analysis.outside import before_first_s, behind_last_s, outside_s
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
+from stepwatch.bounds import STEP_S
 from stepwatch.run import Floats, Ints, Run
 from stepwatch.units import Interval
 
@@ -89,7 +90,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     if clock is not None:
         ends = run.iterations.stamp_s[[0, -1]]
         resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0
-        if clock - wall > resolution_s or wall <= 0:
+        if clock - wall > resolution_s or wall <= STEP_S.low * iterations:  # the digits show no time at all
             parts["unexplained"] += clock - wall
         else:
             parts = {name: value * clock / wall for name, value in parts.items()}

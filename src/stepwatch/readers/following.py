@@ -21,6 +21,7 @@ from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
+OVERLAP_BYTES = 1 << 13  # lines in which an iteration may have begun
 MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
 
 
@@ -30,20 +31,25 @@ class LiveReader:
     def __init__(self, name: str, format_name: str | None = None) -> None:
         self.name = name
         self.past: list[Run] = []
+        self.ended = 0
+        """How many runs are over, more than are kept."""
         self._reader: Reader | None = READERS[format_name] if format_name is not None else None
         self._undetected = b""
         self._line = 0
         self._records = Records()
         self._given_out = 0
-        self._unread = 0
+        self._unread = self._outside = 0
         self._left_out = 0
         self._inferred = Settings({})
 
+    @np.errstate(all="ignore")  # as reading.parse()
     def feed(self, text: bytes) -> None:
         """Whole lines, as they come."""
         if self._reader is None:
+            recent = self._undetected[-OVERLAP_BYTES:] + text
             text = self._undetected + text
-            name = detect(Source(self.name, text))
+            # What came before was looked at when it came: chatter of any length costs what is new in it.
+            name = detect(Source(self.name, recent)) and detect(Source(self.name, text))
             if name is None:  # kept until it is clear what it is, in bounded memory
                 cut = text.find(b"\n", len(text) - SNIFFED_BYTES) + 1 if len(text) > SNIFFED_BYTES else 0
                 self._line += text.count(b"\n", 0, cut)
@@ -54,6 +60,7 @@ class LiveReader:
             self._reader.parse(text, self._line, self._records)
             self._line += text.count(b"\n")
 
+    @np.errstate(all="ignore")
     def settle(self) -> None:
         """No more lines for now: what was held back for the next ones is read as it stands."""
         if self._reader is not None:
@@ -67,11 +74,14 @@ class LiveReader:
             crashed = assemble(records, unknown, self.name)[-1]
             return crashed if crashed.faults else None
         records = self._records
+        records.admit()
         whole = records.iterations()
         records.replace_rows(whole)
         records.events = list(_bounded(records.sorted_events()))
         self._unread += len(records.unread_lines)
         records.unread_lines.clear()
+        self._outside += len(records.outside_lines)
+        records.outside_lines.clear()
         start = starts_of_runs(whole, records.events, of_kind(records.events, Fact))[-1]
         if len(whole) and start > max(whole.line[0], 0):
             self._divide(start, self._reader)
@@ -130,13 +140,16 @@ class LiveReader:
         *others, last = assemble(before, reader, self.name)
         over = [*(run for run in others if len(run.iterations)), self._as_known(last)]
         self.past = [*self.past, *over][-MOST_PAST_RUNS:]
-        self._records, self._unread, self._left_out, self._inferred = now, 0, 0, Settings({})
+        self.ended += len(over)
+        self._records, self._unread, self._outside, self._left_out, self._inferred = now, 0, 0, 0, Settings({})
 
     def _as_known(self, run: Run) -> Run:
         """With what the rows that were let go had told."""
         told = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
         settings = run.settings.beneath(self._inferred).beneath(Settings(told))
-        return replace(run, settings=settings, left_out=self._left_out, unread_count=self._unread)
+        return replace(
+            run, settings=settings, left_out=self._left_out, unread_count=self._unread, outside_count=self._outside
+        )
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

@@ -9,9 +9,9 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
 
 from stepwatch.messages import Message
+from stepwatch.platforms import limit_memory
 from stepwatch.web.limits import give_large_blocks_back
 from stepwatch.web.looking import look_at
 from stepwatch.web.questions import reply_to
@@ -22,11 +22,7 @@ _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % numbe
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us as well; the server decides
-    with suppress(ImportError):  # what a hostile log may take of the machine, where the system can tell
-        import resource
-
-        most_bytes = 4 * 10**9
-        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+    limit_memory(4 * 10**9)  # what a hostile log may take of the machine, where the system keeps to it
     give_large_blocks_back()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, first_draws, lap_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
@@ -87,19 +89,20 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    line, begin = first_line, 0
+    line, begin, end = first_line, 0, 0
+    beside = []
     for found in _BAR.finditer(text):
         line, begin = line + text.count(b"\n", begin, found.start()), found.start()
-        title = found["title"].decode("utf-8", "replace").strip(" :-\r\t")
+        beside.append(text[end:begin])
+        end = found.end()
         loss = _LOSS_VALUE.search(found["behind"])
         value = float(loss["loss"]) if loss else math.nan
-        epoch = _EPOCH.search(found["title"])
-        told = (int(epoch["epoch"]), int(epoch["last"] or 0)) if epoch else (-1, 0)
         counts = int(found["number"]), int(found["last"])
         seconds = _seconds(found, counts[0])
         has_loss = _LOSS.search(found["behind"]) is not None
-        records.kept.append((title, line, *counts, seconds, value, has_loss, *told))
-    rest = _BAR.sub(b"", text)
+        title, last_epoch = _title(found["title"])
+        records.kept.append((title, line, *counts, seconds, value, has_loss, last_epoch))
+    rest = b"".join([*beside, text[end:]])
     records.keep_row("spoken", first_line, float(_LOSS.search(rest) is not None or _EPOCH.search(rest) is not None))
     line, begin = first_line, 0
     for found in _PLACE.finditer(rest):
@@ -116,12 +119,12 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             records.keep_row("evaluates", line, stamp, float(found["begins"] is not None))
     for last in {int(found["last"]) for found in _COVERED.finditer(text)}:
         records.keep_row("covered", first_line, float(last))
-    for number, text_line in enumerate(text.split(b"\n")):
-        if b"Error" in text_line or b"Interrupt" in text_line or b"Traceback" in text_line or b"Killed" in text_line:
-            bare, prefix = strip_prefix(text_line[:2000].decode("utf-8", "replace"))
-            fault = fault_in(bare, prefix, first_line + number)
-            if fault is not None:
-                records.events.append(fault)
+    block = Block.of(text)
+    for number in block.holding(block.filled, (b"Error", b"Interrupt", b"Traceback", b"Killed")).tolist():
+        bare, prefix = strip_prefix(block.line(number)[:2000].decode("utf-8", "replace"))
+        fault = fault_in(bare, prefix, first_line + number)
+        if fault is not None:
+            records.events.append(fault)
 
 
 def finish(first_line: int, records: Records) -> None:
@@ -157,15 +160,23 @@ def _seconds(found: re.Match[bytes], number: int) -> float:
     return exact if shown <= exact < shown + 1 else shown + WHOLE_SECONDS
 
 
+@lru_cache(maxsize=1000)
+def _title(text: bytes) -> tuple[str, int]:
+    """The title of a bar, and how many epochs it names; 0 where it names none."""
+    epoch = _EPOCH.search(text)
+    return text.decode("utf-8", "replace").strip(" :-\r\t"), int(epoch["last"] or 0) if epoch else 0
+
+
+@lru_cache(maxsize=1000)
 def _masked(title: str) -> str:
     return " ".join(_DIGITS.sub("#", title).split())
 
 
-def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int, int]]) -> list[_Bars]:
+def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int]]) -> list[_Bars]:
     found: dict[tuple[str, int], _Bars] = {}
     titles: dict[tuple[str, int], str] = {}
     drawn: tuple[str, int] | None = None
-    for title, line, number, last, seconds, loss, has_loss, _, _ in kept:
+    for title, line, number, last, seconds, loss, has_loss, _ in kept:
         key = (_masked(title), last)
         bars = found.setdefault(key, _Bars(key[0], last, [], has_loss))
         if has_loss and not bars.with_loss:

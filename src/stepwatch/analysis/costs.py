@@ -140,9 +140,14 @@ class _Level:
         start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
 
         places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
-        levels = np.interp(logged, places, local).tolist() or [1.0]
-        levels += np.interp(np.searchsorted(run.iterations.number, phases.unlogged_evals), places, local).tolist()
-        mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
+        between, times = phases.unlogged_evals.at_rows(run.iterations.number)
+        rows = np.concatenate((logged, between))
+        levels, weights = np.interp(rows, places, local), np.concatenate((np.ones(len(logged)), times))
+        if not len(logged):
+            levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
+        if phases.first_evaluates:
+            levels, weights = np.append(levels, start), np.append(weights, 1.0)
+        mean = float(np.average(levels, weights=weights))
         return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
@@ -232,7 +237,7 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         compilation = _Cost(seconds, compilation.how)
 
     # On iterations that were not logged: the model's figure, if it has one.
-    if evaluation is None and (phases.unlogged_evals or phases.trailing):
+    if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
         evaluation = _believed(beliefs.evaluation) or _Cost(Interval.exactly(0.0), NOT_SEPARABLE)
     if checkpoint is None and run.checkpoints:
         most = evaluation.seconds.high if evaluation is not None else 0.0
@@ -264,8 +269,9 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
     mean_ratio = max(1.0, float(np.average(np.minimum(times / usual, heaviest), weights=covers)))
     mean = float(np.average(np.minimum(times, usual * heaviest), weights=covers))
-    # Where steps grow by a schedule half of them say nothing of the others: what all took is what one takes.
-    mid = mean if run.traits.schedules else weighted_median(times, covers)
+    # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
+    few = float(covers.sum()) ** 2 < 0.5 * len(covers) * float((covers.astype(np.float64) ** 2).sum())
+    mid = mean if run.traits.schedules or few else weighted_median(times, covers)
     if len(times) > 4:
         # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
         error = 1.1 * standard_error(times)
@@ -273,7 +279,8 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
-    error += PRINTED_STEP_S / 2
+    whole = 1.0 if mid >= 1 else 1e-3
+    error += (whole if run.traits.rounds_times else PRINTED_STEP_S) / 2
     low, high = min(mid, mean), max(mid, mean)
     return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
 

@@ -241,6 +241,8 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         flops_per_token=_float(named.get("flops_per_token")),
         mfu_peak_flops=_float(named.get("mfu_peak_flops")),
         compile_s=_float(named.get("compile_s")),
+        limit_s=_float(named.get("limit_s")),
+        patience=named.get("patience_iters"),
         told_s=_float(named.get("told_s")),
         bar_alone="bar_alone" in named,
         first_covers=int(named["first_covers"]) if "first_covers" in named else None,

@@ -20,7 +20,7 @@ from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
 _JSON = Line(
     '{any}"epoch": {int}, "update": {decimal},',
@@ -115,6 +115,7 @@ lr=6e-06, train_wall=399, wall=825""",
         Line("{any}num. [shared ]model params: {n_params}"),
         Line("{any}training on {world_size} devices"),
     ),
+    traits=Traits(may_evaluate=True),
     own=(_START, _VALIDATING, *_VALIDATED, _SAVED, _DONE),
 )  # fmt: skip
 READER = FORMAT.reader()

@@ -21,7 +21,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _VALIDATED = Line(r"<Epoch;Iter>(val)  [\[{epoch:int}\]]\[{pad}[{int}/]{batches:int}\]", "time: {average_s:decimal}")
 _SAVED = Line("Saving checkpoint at {count:int} <epochs;iterations>")
@@ -202,6 +202,7 @@ data_time: 0.0049  memory: 2928  loss: 2.7713""",
         ),
     ),
     settings=_BEGUN,
+    traits=Traits(may_evaluate=True),
     own=(_VALIDATED, _SAVED, *_LENGTHS),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

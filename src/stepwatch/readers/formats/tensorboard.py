@@ -407,5 +407,5 @@ READER = Reader(
         "between them; or the time of an iteration where the trainer logs that. A checkpoint is in the steps after it."
     ),
     example="(binary: events.out.tfevents.1745377456.node7.2933.0)",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

@@ -100,6 +100,10 @@ class _Ultralytics(LineFormat):
         records.keep(_BARS, *np.concatenate((bars, ended)).T)
         BarRows(records).tell()
         rows = records.iterations()
+        told_patience = [event for event in records.events if isinstance(event, Fact) and event.name == "patience"]
+        records.events += [
+            Fact(fact.line, "patience_iters", int(fact.value * bars[-1, 3])) for fact in told_patience if fact.value > 0
+        ]
         for line, epochs, seconds in totals.tolist():
             last = int(np.searchsorted(rows.line, line)) - 1
             if last < 0:
@@ -150,7 +154,7 @@ Starting training for 50 epochs...
                    all        253        647      0.676      0.583      0.641      0.377
        2/50      5.87G      1.256     0.8025     0.9696         10        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.1s""",
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
-    settings=(_BEGUN, _BEGUN_FOR, Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
+    settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
     own=(*_VALIDATIONS, _COMPLETED),
     untimed=(
         Untimed(

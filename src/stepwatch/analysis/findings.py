@@ -553,6 +553,9 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
+        inside = "eval" in a.run.holds and not a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
+        if a.run.evaluations and inside and not a.phases.first_evaluates:
+            text = Message("The printed times are averages over the iterations since the line before, each with an evaluation that this log cannot separate: the step time includes it.")
         yield Finding("averaged_times", NOTICE, text)
 
 

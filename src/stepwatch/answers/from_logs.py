@@ -97,7 +97,8 @@ def _doubts(runs: Sequence[Run]) -> Iterator[Finding]:
         yield Finding("like_clock", NOTICE, text)
     if understood.doubtful:
         text = Message(
-            "The lines have several times, and no clock to check them by: “{word:word}” is taken for that of an iteration.",
+            "The lines have several times, and no clock to check them by: “{word:word}” is taken for that of an "
+            "iteration.",
             names,
         )
         yield Finding("like_doubt", WARNING, text)

@@ -119,7 +119,13 @@ def understood_json(understood: Understood) -> dict[str, Any]:
         "doubtful": understood.doubtful,
         "disagrees": understood.disagrees,
         "lines": [
-            {"line": line.line + 1, "text": clean(line.text), "iter": line.number, "loss": line.loss, "time_s": line.time_s}
+            {
+                "line": line.line + 1,
+                "text": clean(line.text),
+                "iter": line.number,
+                "loss": line.loss,
+                "time_s": line.time_s,
+            }
             for line in understood.lines
         ],
     }

@@ -237,7 +237,11 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         format=reader.name,
         timing=timing,
         holds=named.get("holds", reader.holds),
-        traits=replace(reader.traits, schedules=bool(named.get("schedules", reader.traits.schedules))),
+        traits=replace(
+            reader.traits,
+            schedules=bool(named.get("schedules", reader.traits.schedules)),
+            counts_epochs=bool(named.get("counts_epochs", reader.traits.counts_epochs)),
+        ),
         iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),

@@ -176,7 +176,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     """Runs of any format but this one, in a text whose first line has that number."""
     head = source.text[:SNIFFED_BYTES]
-    hinting = [line for line in head.split(b"\n") if any(hint in line for hint in _HINTS)]
+    hinting = [line for line in head.split(b"\n") if line and any(hint in line for hint in _HINTS)]
     # The readers of all formats need not be loaded for what no log can be.
     if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
         return ()

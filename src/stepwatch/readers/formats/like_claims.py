@@ -67,6 +67,7 @@ _LATER_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:eta|remaining|left|until)(?![A-Za-z])[^\d]{0,20}(?:\d+\s?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m)\s?){0,3}$"
 )
 _COUNT_BEFORE = Pattern(rf"(?i)(?:\b|_)(?P<word>{_COUNT})(?:[_ ](?:no|num|number|idx|id))?_?\W{{0,4}}$")
+_OF_BEFORE = Pattern(r"\d\s*(?:/|of)\s*$")
 _GOING_BEFORE = Pattern(r"(?i)\b(?:train(?:ing)?|progress)\W{0,4}$")
 _NAME_BEFORE = Pattern(r"[A-Za-z]\W{0,4}$")
 _EPOCH_BEFORE = Pattern(r"(?i)(?:\b|_)(?:epochs?|ep)(?:\s?\([a-z]{1,10}\))?_?\W{0,4}$")
@@ -75,7 +76,7 @@ _VAL_BEFORE = Pattern(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\
 _MEAN_BETWEEN = Pattern(r"\s?(?:ms|s)?,?\s*(?:[\d.]+\s?/s)?\s*\(\s*")
 _LESS_FOR_MEAN = 4
 _UNIX = Pattern(r"1\d{9}(?:\.\d+)?")
-_WORD_BEFORE = Pattern(r"([A-Za-z_][\w./() -]{0,30})\W{0,4}$")
+_WORD_BEFORE = Pattern(r"([A-Za-z_][\w./-]{0,40}(?: \(\w{1,8}\))?)\W{0,4}$")
 
 
 class Piece(NamedTuple):
@@ -134,7 +135,11 @@ def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
         return found
     # No word shows it: what the line begins with, a number without a name behind it, or any.
     spare = [place for place, piece in enumerate(pieces) if piece.is_whole and place not in found]
-    spare = [place for place in spare if not _LATER_BEFORE.search(line[: pieces[place].begin])]
+    spare = [
+        place
+        for place in spare
+        if not any(pattern.search(line[: pieces[place].begin]) for pattern in (_LATER_BEFORE, _OF_BEFORE))
+    ]
     word = next((place for place, piece in enumerate(pieces) if piece.kind == "word"), len(pieces))
     epochs = any(claim.kind == "epoch" for claim in found.values())
     for place in spare:

@@ -36,7 +36,7 @@ _BEGINS, _ENDS, _EVALUATES = 0.0, 1.0, 2.0
 class _Olmo(LineFormat):
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, _RATES_OF, "per_s")):
-            for _, lines, found in alike(block, left, statements, prefixes=False):
+            for _, lines, found in alike(block, left, statements):
                 records.keep(name, numbers[lines], found[column])
                 left = block.without(left, lines)
         super().read_block(block, left, numbers, records)

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from stepwatch import explain
 
 TRAINING = """
@@ -137,7 +138,7 @@ def test_a_crash_is_sent_as_a_message_without_a_line_of_the_log(tmp_path: Path) 
     received: list[dict[str, str]] = []
 
     class Hook(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802 - http.server's own name
+        def do_POST(self) -> None:
             received.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(204)
             self.end_headers()

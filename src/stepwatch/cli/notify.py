@@ -12,7 +12,6 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stepwatch import __version__
 from stepwatch.errors import UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -70,7 +69,7 @@ class Notifier:
 
     def _post(self, address: str, kind: str, text: str) -> None:
         body = {"event": kind, "source": self._name, "text": text, "content": text}
-        headers = {"Content-Type": "application/json", "User-Agent": f"stepwatch/{__version__}"}
+        headers = {"Content-Type": "application/json", "User-Agent": "stepwatch"}
         request = urllib.request.Request(address, json.dumps(body).encode(), headers)
         try:
             urllib.request.urlopen(request, timeout=PATIENCE_S).close()

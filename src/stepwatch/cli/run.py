@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import click
 
-from stepwatch import __version__
 from stepwatch.answers.from_logs import Known
 from stepwatch.cli.commands import options_of, speaking
 from stepwatch.cli.notify import Notifier
@@ -167,7 +167,7 @@ def _write_environment(directory: str, words: Sequence[str]) -> None:
     facts = {
         "command": without_secrets(words),
         "started_s": round(time.time(), 3),
-        "stepwatch": __version__,
+        "stepwatch": version("stepwatch"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "processors": os.cpu_count(),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.machine import Clock
 from stepwatch.readers import read

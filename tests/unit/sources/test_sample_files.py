@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from stepwatch.errors import InputError
 from stepwatch.samples import Samples
 from stepwatch.sources import from_bytes

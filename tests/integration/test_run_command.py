@@ -95,7 +95,21 @@ def test_a_command_killed_by_a_signal_is_reported_as_a_shell_does(tmp_path: Path
 
 def test_killing_stepwatch_leaves_the_training_and_its_log_alone(tmp_path: Path) -> None:
     program = "import time\nfor number in range(20):\n    print('line', number, flush=True)\n    time.sleep(0.1)\nopen('done', 'w').close()\n"
-    words = [sys.executable, "-m", "stepwatch", "run", "--quiet", "--interval", "0.2", "-o", "kept", "--", sys.executable, "-c", program]
+    words = [
+        sys.executable,
+        "-m",
+        "stepwatch",
+        "run",
+        "--quiet",
+        "--interval",
+        "0.2",
+        "-o",
+        "kept",
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         while b"line 8" not in process.stdout.readline():

@@ -38,7 +38,9 @@ def a_log(count: int = 60, *, stamped: bool = True, slow: Mapping[int, float] | 
         took_s = (slow or {}).get(number, STEP_S)
         at_s += took_s
         stamp = np.datetime_as_string(np.datetime64(int(at_s * 1000), "ms")).replace("T", " ").replace(".", ",")
-        lines.append(f"{f'[{stamp}] ' if stamped else ''}iter {number}: loss 4.0000, time {took_s * 1000:.2f}ms, mfu 30.00%\n")
+        lines.append(
+            f"{f'[{stamp}] ' if stamped else ''}iter {number}: loss 4.0000, time {took_s * 1000:.2f}ms, mfu 30.00%\n"
+        )
     return "".join(lines)
 
 
@@ -50,10 +52,15 @@ def samples(
     start_s: float = START_S,
 ) -> Samples:
     def columns(usual: Mapping[str, float], other: Mapping[str, float | Floats]) -> dict[str, Floats]:
-        return {name: np.broadcast_to(np.asarray(other.get(name, value), float), (seconds,)).copy() for name, value in usual.items()}
+        return {
+            name: np.broadcast_to(np.asarray(other.get(name, value), float), (seconds,)).copy()
+            for name, value in usual.items()
+        }
 
     made = tuple(Card(number, "Card A", columns(BUSY_CARD, card)) for number, card in enumerate(cards))
-    return Samples(at_s=start_s + np.arange(seconds, dtype=float) + 0.5, machine=columns(QUIET, machine or {}), cards=made)
+    return Samples(
+        at_s=start_s + np.arange(seconds, dtype=float) + 0.5, machine=columns(QUIET, machine or {}), cards=made
+    )
 
 
 def explained(log: str, made: Samples) -> Analysis:

@@ -52,7 +52,9 @@ def test_the_same_in_other_clothes(data: bytes) -> None:
 
 
 def test_without_units_and_with_seconds_since_1970() -> None:
-    samples = of("timestamp,memory.used,memory.total,utilization.gpu\n1764189075,1, 24576, 0\n1764189135,442, 24576, 50\n")
+    samples = of(
+        "timestamp,memory.used,memory.total,utilization.gpu\n1764189075,1, 24576, 0\n1764189135,442, 24576, 50\n"
+    )
     assert samples.has_clock
     assert samples.at_s.tolist() == [1764189075, 1764189135]
     assert samples.cards[0].columns["utilisation"].tolist() == [0, 0.5]
@@ -107,7 +109,11 @@ def test_prometheus_range_query() -> None:
         points = [[1764189075 + 15 * place, str(value)] for place, value in enumerate(values)]
         return {"metric": {"__name__": name, "gpu": gpu, "modelName": "Card B"}, "values": points}
 
-    result = [series("DCGM_FI_DEV_GPU_UTIL", "0", 90, 80), series("DCGM_FI_DEV_FB_USED", "0", 1024, 1024), series("DCGM_FI_DEV_GPU_UTIL", "1", 5, 6)]
+    result = [
+        series("DCGM_FI_DEV_GPU_UTIL", "0", 90, 80),
+        series("DCGM_FI_DEV_FB_USED", "0", 1024, 1024),
+        series("DCGM_FI_DEV_GPU_UTIL", "1", 5, 6),
+    ]
     samples = of(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}))
     assert samples.at_s.tolist() == [1764189075, 1764189090]
     assert [card.columns["utilisation"].tolist() for card in samples.cards] == [[0.9, 0.8], [0.05, 0.06]]
@@ -124,7 +130,9 @@ def test_scrapes_of_dcgms_exporter() -> None:
     assert np.diff(samples.at_s).tolist() == [15.0]
 
 
-@pytest.mark.parametrize("text", ["", "iter 0: loss 4.2, time 100ms\n", "a,b\n1,2\n", "{}", "[[[[", "# nothing here\n1 2 3\n"])
+@pytest.mark.parametrize(
+    "text", ["", "iter 0: loss 4.2, time 100ms\n", "a,b\n1,2\n", "{}", "[[[[", "# nothing here\n1 2 3\n"]
+)
 def test_anything_else_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InputError, match="no samples"):
         of(text)

@@ -129,6 +129,7 @@ def _priced(case: Case, proposal: Proposal) -> Advice | None:
     Memory counts only for the changes together: what takes a little more may go with what frees much.
     """
     saves = case.saving(proposal.new_settings, proposal.effect)
+    saves = Interval(*(min(end, proposal.most_s) for end in (saves.low, saves.mid, saves.high)))
     least = 0.0 if proposal.required else case.least_saving_s
     if saves.low <= 0 or saves.mid < least or not _same_tokens(case, proposal.new_settings):
         return None

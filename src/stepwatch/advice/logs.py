@@ -14,6 +14,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.expected import workload_of
 from stepwatch.analysis.findings import SLEEP_RATIO
 from stepwatch.analysis.phases import SLEEP_S, Phase
+from stepwatch.analysis.waiting import late_s
 from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS
@@ -66,8 +67,8 @@ def _settings(a: Analysis) -> Settings:
 def _prices(a: Analysis) -> Prices:
     costs, goodput = a.costs, a.goodput
     step = costs.step_s
-    if goodput.iterations and goodput.wall_s > 0 and goodput.parts_s["step"] > 0:
-        mean = goodput.parts_s["step"] / goodput.iterations
+    if goodput.iterations and goodput.wall_s > 0 and goodput.steps_s > 0:
+        mean = goodput.steps_s / goodput.iterations
         down = math.hypot(1 - step.low / step.mid, 1 - goodput.interval_s.low / goodput.wall_s)
         up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
         step = Interval(mean * max(1 - down, 0.0), mean, mean * (1 + up))
@@ -97,13 +98,13 @@ def _loop(a: Analysis) -> Loop:
 
 
 def stalled_s(a: Analysis) -> float:
-    """In stalls of a machine that was awake: one asleep is no part of a run."""
+    """In stalls of a machine that was awake: one asleep is no part of a run, and late data are a part of their own."""
     if a.phases.baseline is None:
         return 0.0
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     excess = a.phases.excess_s(a.run, rows)
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
-    return float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum())
+    return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - late_s(a), 0.0)
 
 
 def _improvements(a: Analysis) -> Interval | None:

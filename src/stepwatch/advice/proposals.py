@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -60,6 +61,8 @@ class Proposal:
     basis: Basis = "modelled"
     acts_on: str | None = None
     """Of two proposals that act on the same thing only one is chosen."""
+    most_s: float = math.inf
+    """No more can come back: what was measured of the thing that it removes."""
     required: bool = False
     """Given however little it saves: without it there may be no run."""
     remedy: bool = True

@@ -8,7 +8,7 @@ from stepwatch.advice.case import Case
 from stepwatch.advice.logs import stalled_s
 from stepwatch.advice.proposals import Effect, Proposal
 from stepwatch.analysis.costs import MEASURED
-from stepwatch.analysis.recorded import data_share
+from stepwatch.analysis.waiting import data_share
 from stepwatch.messages import Message
 from stepwatch.units import Interval
 
@@ -36,12 +36,14 @@ def _look(rule: str, effect: Effect, what: Message, because: Message) -> Proposa
 
 def feed_faster(case: Case) -> Iterator[Proposal]:
     """The steps wait for their data, as a record shows."""
-    if case.analysis is None or case.analysis.run.inside is None:
+    a = case.analysis
+    share = data_share(a) if a is not None else None
+    if a is None or not share:
         return
-    share = data_share(case.analysis) or 0.0
     yield Proposal(
         rule="feed_faster",
         effect=Effect(step=_without(share)),
+        most_s=a.goodput.parts_s["data"] / a.goodput.iterations * case.loop.iterations,
         what=Message("Prepare the data while the card computes."),
         because=Message("The steps wait {share:pct} of their time for data.", {"share": share}),
         price=Message("Memory and cores of the host."),
@@ -87,7 +89,7 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
 def slow_stretch(case: Case) -> Iterator[Proposal]:
     """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
     a = case.analysis
-    if a is None or a.run.traits.schedules or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
+    if a is None or a.run.traits.schedules or len(a.regimes.regimes) < 2 or a.goodput.steps_s <= 0:
         return
     lengths = [regime.to_iteration - regime.from_iteration + 1 for regime in a.regimes.regimes]
     steps_s = [regime.step_s for regime in a.regimes.regimes]

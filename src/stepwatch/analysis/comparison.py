@@ -25,7 +25,7 @@ SCHEMA = "stepwatch.comparison/1"
 BETWEEN_RUNS = 0.005
 Verdict = Literal["faster", "slower", "same", "not_comparable"]
 SIDES = ("A", "B")
-PARTS = ("step", "eval", "checkpoint", "compile")
+PARTS = ("step", "data", "eval", "checkpoint", "compile")
 _PERCENT = re.compile(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
 _NOT_SPEED = frozenset({  # of a step
     "learning_rate", "weight_decay", "beta1", "beta2", "grad_clip", "decay_lr", "warmup_iters", "lr_decay_iters",

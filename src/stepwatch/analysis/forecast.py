@@ -81,10 +81,10 @@ def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> In
     if phases.baseline is None or not len(times):
         return costs.step_s
     beyond = 1.0
-    if goodput.by_clock and goodput.parts_s["step"] > 0:
+    if goodput.by_clock and goodput.steps_s > 0:
         # What the clock of the lines shows beyond the printed times goes on as well.
         unexplained = goodput.parts_s["unexplained"] - goodput.before_s
-        beyond = 1 + unexplained / goodput.parts_s["step"]
+        beyond = 1 + unexplained / goodput.steps_s
     recent = times[-200:]
     mid = median(recent) * costs.mean_ratio * max(beyond, costs.device_ratio)
     statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))

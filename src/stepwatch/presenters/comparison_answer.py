@@ -133,7 +133,7 @@ def rows(c: Comparison) -> Iterator[tuple[Message | None, ...]]:
     yield from _pair(Message("Speed"), Message("{value:rate}"), one.tokens_per_s, other.tokens_per_s)
     yield from _pair(Message("MFU"), Message("{value:pct}"), *(t.mfu if t.possible else None for t in (one, other)))
     walls = [a.goodput for a in (c.before, c.after)]
-    shares = [wall.parts_s["step"] / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
+    shares = [wall.steps_s / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
     yield from _pair(Message("Share of training steps"), Message("{value:pct}"), *shares)
 
 

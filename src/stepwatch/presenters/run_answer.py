@@ -189,6 +189,8 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
     marks = tuple(sentences.PART_MARKS[row.part] for row in found)
     yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS, marks=marks)
+    if any(row.part == "data" for row in found):
+        yield doc.Text((Message("The cost of a step includes what it waits for its data; its share does not."),))
     if a.costs.pair_s is not None and sentences.separable(a):
         pair = {"pair": a.costs.pair_s}
         yield doc.Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))

@@ -24,6 +24,7 @@ SMALLEST_SHOWN = 0.0005
 
 PART_NAMES = {
     "step": Message("Training step"),
+    "data": Message("Waiting for data"),
     "eval": Message("Evaluation"),
     "checkpoint": Message("Checkpoint"),
     "pair": Message("Evaluation and checkpoint"),
@@ -98,6 +99,8 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     costs, parts_s = a.costs, a.goodput.parts_s
     warm_up = a.run.settings.flag("compile") is False
     priced: list[tuple[str, str, Interval | None, int]] = [("step", "step", costs.step_s, a.goodput.iterations)]
+    if share_of(a, "data") >= SMALLEST_SHOWN:
+        priced.append(("data", "data", costs.data_s, a.goodput.iterations))
     if separable(a):
         priced.append(("eval", "eval", costs.eval_s, a.evaluations_done))
         priced.append(("checkpoint", "checkpoint", costs.checkpoint_s, a.checkpoints_done))
@@ -130,7 +133,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
             seconds=parts_s["eval"] + parts_s["checkpoint"],
             share=share_of(a, "eval", "checkpoint"),
         )
-        rows.insert(1, pair)
+        rows.insert(sum(row.part in ("step", "data") for row in rows), pair)
     for part, count in (("stall", int(a.phases.of(Phase.STALL).sum())), ("unexplained", 0)):
         lost, share = parts_s[part], share_of(a, part)
         if share >= SMALLEST_SHOWN:
@@ -349,6 +352,7 @@ def slow_row(a: Analysis, row: int) -> SlowRow:
 
 _HOLDS = {
     "step": Message("step {time:time}"),
+    "data": Message("waiting for data {time:time}"),
     "pair": Message("evaluation and checkpoint {time:time}"),
     "eval": Message("evaluation {time:time}"),
     "checkpoint": Message("checkpoint {time:time}"),
@@ -363,6 +367,7 @@ def slow_parts(a: Analysis, row: int) -> dict[str, float]:
     split = a.split
     columns = {
         "step": split.step_s,
+        "data": split.data_s,
         "eval": split.eval_s,
         "checkpoint": split.checkpoint_s,
         "compile": split.compile_s,

@@ -364,7 +364,7 @@ def _waiting(evidence: Evidence) -> Iterator[Verdict]:
 
 def _slow(evidence: Evidence) -> Iterator[Verdict]:
     for code in evidence.noticed("slower_than_expected", "low_mfu"):
-        advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile")
+        advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
         yield _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -47,6 +48,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         n_params=a.run.saved_params or settings.number("n_params"),
         improvements=_improvements(a),
         analysis=a,
+        levers=None if a.run.traits.has_nanogpt_settings else a.run.traits.levers,
         windows=windows,
     )
     return replace(case, loop=case.changed({}))
@@ -54,14 +56,21 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
 
 def _settings(a: Analysis) -> Settings:
     found = a.run.settings
-    if a.phases.eval_interval and "eval_interval" not in found:
-        found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": a.phases.eval_interval}))
+    interval = a.phases.eval_interval or _usual_gap([event.at for event in a.run.evaluations])
+    if interval and "eval_interval" not in found:
+        found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
     if not a.run.traits.has_nanogpt_settings:
         return found
     if "always_save_checkpoint" not in found and len(a.run.checkpoints) < a.evaluations_done - 1:
         found = found.beneath(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
     assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
     return Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(found)
+
+
+def _usual_gap(numbers: Sequence[int]) -> int | None:
+    """Between events of which most are as far apart."""
+    gaps = np.diff(np.unique(np.asarray(numbers, np.int64)))
+    return int(np.median(gaps)) if len(gaps) > 1 else None
 
 
 def _prices(a: Analysis) -> Prices:
@@ -94,7 +103,10 @@ def _loop(a: Analysis) -> Loop:
     if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
         saves = [saves[1]] * 3
     share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING
-    return Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
+    loop = Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
+    if a.run.traits.saves_with_evaluations:
+        return loop
+    return loop._replace(share=NOTHING, apart=Interval.exactly(float(saves[1])))
 
 
 def stalled_s(a: Analysis) -> float:

@@ -53,6 +53,8 @@ class Proposal:
     price: Message
     """What one gives up for it."""
     new_settings: Mapping[str, Value] = field(default_factory=dict)
+    own: Mapping[str, tuple[Value | None, Value]] | None = None
+    """The old and the new value in the trainer's own settings, where it is not nanoGPT."""
     effect: Effect = NO_EFFECT
     patch: str | None = None
     """Code to paste, where no setting does it."""
@@ -75,4 +77,9 @@ class Advice(Proposal):
 
     saves_s: Interval
     change: Mapping[str, tuple[Value | None, Value]]
-    """Each setting with its value now, None where that is not known, and the new one."""
+    """Each setting with its value now, None where that is not known, and the new one; by nanoGPT's names."""
+
+    @property
+    def stated(self) -> Mapping[str, tuple[Value | None, Value]]:
+        """The same as the user of this trainer writes it."""
+        return self.change if self.own is None else self.own

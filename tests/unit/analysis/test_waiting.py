@@ -27,10 +27,10 @@ def recorded(**planted: Any) -> Analysis:
 def detectron2(data_s: float, *, lines: int = 40, step_s: float = 0.5) -> str:
     text = ""
     for number in range(1, lines + 1):
-        clock = 20 * number * step_s
+        minutes, seconds = divmod(int(20 * number * step_s), 60)
         text += (
-            f"[11/16 {9 + int(clock) // 3600:02d}:{int(clock) // 60 % 60:02d}:{int(clock) % 60:02d}] d2.utils.events INFO: "
-            f" eta: 0:10:00  iter: {20 * number - 1}  total_loss: 1.234  time: {step_s:.4f}  last_time: {step_s:.4f}  "
+            f"[11/16 09:{minutes:02d}:{seconds:02d}] d2.utils.events INFO:  eta: 0:10:00  iter: {20 * number - 1}  "
+            f"total_loss: 1.234  time: {step_s:.4f}  last_time: {step_s:.4f}  "
             f"data_time: {data_s:.4f}  last_data_time: {data_s:.4f}  lr: 0.00025  max_mem: 5123M\n"
         )
     return text

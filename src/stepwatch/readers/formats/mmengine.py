@@ -14,6 +14,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import INSIDE, Records
 from stepwatch.readers.text.block import Block
@@ -21,7 +22,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _VALIDATED = Line(r"<Epoch;Iter>(val)  [\[{epoch:int}\]]\[{pad}[{int}/]{batches:int}\]", "time: {average_s:decimal}")
 _SAVED = Line("Saving checkpoint at {count:int} <epochs;iterations>")
@@ -177,6 +178,7 @@ FORMAT = _Mmengine(
     name="mmengine",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
+    traits=Traits(levers=MMENGINE),
     about=Message(
         "mmengine and mmcv, the trainers of OpenMMLab: one iteration with the loading of its data, the mean since the "
         "previous line (mmcv) or of the last few iterations (mmengine). Validation, checkpoints and the start of an "

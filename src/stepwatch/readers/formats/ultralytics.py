@@ -11,6 +11,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
+from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block
@@ -150,6 +151,6 @@ Starting training for 50 epochs...
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
     settings=(_BEGUN, _BEGUN_FOR, Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
     own=(*_VALIDATIONS, _COMPLETED),
-    traits=Traits(batch_size="batch"),
+    traits=Traits(levers=ULTRALYTICS),
 )
 READER = FORMAT.reader()

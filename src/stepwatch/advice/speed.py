@@ -21,6 +21,7 @@ from stepwatch.units import Interval
 TOO_VAGUE = 2.5
 SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
 LOGGED_EVERY = 10
+MOST_SEQUENCES = 1 << 16  # that a card takes at a time: of 64 tokens each they are 4 million
 _ENVIRONMENT = Message("In the environment of the run:")
 
 
@@ -43,7 +44,7 @@ def batches(work: Workload, gpu: Gpu, cards: int) -> list[Batch]:
     """All ways to divide the sequences of an iteration that may fit the card, the smallest micro-batch first."""
     sequences = sequences_of(work)
     largest = largest_batch_size(work, gpu)
-    most = sequences if largest is None else min(largest + 1, sequences)
+    most = min(sequences, MOST_SEQUENCES, MOST_SEQUENCES if largest is None else largest + 1)
     return [Batch(size, sequences // size) for size in range(1, most + 1) if sequences % (size * cards) == 0]
 
 
@@ -292,7 +293,7 @@ def log_less(case: Case) -> Iterator[Proposal]:
     setting = "log_interval"
     if case.levers is not None and case.analysis is not None:
         loss = case.analysis.run.iterations.loss
-        prints = 2 * int((loss == loss).sum()) > len(loss)  # noqa: PLR0124 (nan: a bar moves without waiting for it)
+        prints = 2 * int((loss == loss).sum()) > len(loss)
         setting = case.levers.log_every if prints else ""
     if every == 1 or not setting:
         return
@@ -305,7 +306,7 @@ def log_less(case: Case) -> Iterator[Proposal]:
     yield Proposal(
         rule="log_less",
         new_settings={"log_interval": every},
-        effect=Effect(step=Interval(*(1 - wait_s * (1 - 1 / every) / step_s for wait_s in waits))),
+        effect=Effect(step=Interval(*(1 - min(wait_s / step_s, 1.0) * (1 - 1 / every) for wait_s in waits))),
         own=own,
         what=what,
         because=Message(

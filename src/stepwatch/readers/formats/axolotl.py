@@ -12,7 +12,7 @@ from stepwatch.run import Levers, Traits
 FORMAT = replace(
     hf_trainer.FORMAT,
     name="axolotl",
-    traits=Traits(levers=Levers(
+    traits=Traits(may_evaluate=True, levers=Levers(
         evaluate_every="eval_steps", save_every="save_steps", batch="micro_batch_size",
         accumulation="gradient_accumulation_steps", workers="dataloader_num_workers",
         prefetch="dataloader_prefetch_factor", log_every="logging_steps", precision="bf16: true",

@@ -17,7 +17,7 @@ from stepwatch.run import Fact, Levers, Timing, Traits
 FORMAT = LineFormat(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(levers=Levers(
+    traits=Traits(may_evaluate=True, levers=Levers(
         batch="B", accumulates=True, compile="use_compile = True", length="T",
     )),
     holds=BOTH,

@@ -259,7 +259,7 @@ FORMAT = _Composer(
     name="composer",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=frozenset({CHECKPOINT}),
-    traits=Traits(levers=Levers(
+    traits=Traits(may_evaluate=True, levers=Levers(
         evaluate_every="eval_interval", evaluation_batches="eval_subset_num_batches", save_every="save_interval",
         other_units=True, batch="device_train_microbatch_size", accumulates=True, log_every="console_log_interval",
         precision="precision: amp_bf16",

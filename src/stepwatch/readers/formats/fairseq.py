@@ -100,7 +100,7 @@ FORMAT = _Fairseq(
     name="fairseq",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    traits=Traits(levers=Levers(
+    traits=Traits(may_evaluate=True, shows_events=True, levers=Levers(
         evaluate_every="--validate-interval / --validate-interval-updates",
         save_every="--save-interval / --save-interval-updates", other_units=True, batch="--max-tokens",
         accumulation="--update-freq", workers="--num-workers", prefetch="--data-buffer-size",

@@ -251,7 +251,7 @@ UNSLOTH = (  # its banner; older versions have some of the figures on other line
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(levers=HUGGING_FACE),
+    traits=Traits(may_evaluate=True, levers=HUGGING_FACE),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. "

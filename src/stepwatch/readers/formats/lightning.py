@@ -273,7 +273,7 @@ class BarRows:
 FORMAT = LightningFormat(
     name="lightning",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(levers=LIGHTNING),
+    traits=Traits(may_evaluate=True, levers=LIGHTNING),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the mean since the epoch began, taken apart. What is counted are batches, not "

@@ -44,7 +44,7 @@ class _Mlx(LineFormat):
 FORMAT = _Mlx(
     name="mlx-lm",
     timing=Timing.SPANS_LOG_INTERVAL,
-    traits=Traits(prints_means=True, levers=Levers(
+    traits=Traits(may_evaluate=True, prints_means=True, levers=Levers(
         evaluate_every="--steps-per-eval", evaluation_batches="--val-batches", save_every="--save-every",
         batch="--batch-size", accumulation="--grad-accumulation-steps", log_every="--steps-per-report",
         recompute="--grad-checkpoint", length="--max-seq-length",

@@ -178,7 +178,7 @@ FORMAT = _Mmengine(
     name="mmengine",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    traits=Traits(levers=MMENGINE),
+    traits=Traits(may_evaluate=True, shows_events=True, levers=MMENGINE),
     about=Message(
         "mmengine and mmcv, the trainers of OpenMMLab: one iteration with the loading of its data, the mean since the "
         "previous line (mmcv) or of the last few iterations (mmengine). Validation, checkpoints and the start of an "

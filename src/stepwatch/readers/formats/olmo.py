@@ -36,7 +36,7 @@ _BEGINS, _ENDS, _EVALUATES = 0.0, 1.0, 2.0
 class _Olmo(LineFormat):
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, _RATES_OF, "per_s")):
-            for _, lines, found in alike(block, left, statements, prefixes=False):
+            for _, lines, found in alike(block, left, statements):
                 records.keep(name, numbers[lines], found[column])
                 left = block.without(left, lines)
         super().read_block(block, left, numbers, records)
@@ -105,7 +105,7 @@ FORMAT = _Olmo(
     name="olmo",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    traits=Traits(levers=Levers(
+    traits=Traits(shows_events=True, levers=Levers(
         evaluate_every="eval_interval", evaluation_batches="eval_subset_num_batches", save_every="save_interval",
         batch="device_train_microbatch_size", accumulates=True, workers="data.num_workers",
         prefetch="data.prefetch_factor", log_every="console_log_interval", precision="precision: amp_bf16",

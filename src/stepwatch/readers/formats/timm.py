@@ -133,7 +133,7 @@ Test: [  48/48]  Time: 0.131 (0.201)  Loss:   4.117 ( 4.020)  Acc@1:  20.518 ( 2
     ),
     own=(_EVALUATION,),
     events_first=False,
-    traits=Traits(levers=Levers(
+    traits=Traits(may_evaluate=True, levers=Levers(
         evaluate_every="--val-interval", other_units=True, batch="--batch-size", accumulation="--grad-accum-steps",
         workers="--workers", log_every="--log-interval", precision="--amp --amp-dtype bfloat16",
         compile="--torchcompile", recompute="--grad-checkpointing",

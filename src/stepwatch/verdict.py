@@ -355,10 +355,9 @@ def _waiting(evidence: Evidence) -> Iterator[Verdict]:
     if advice is not None and other is not None and other.saves_s.mid > advice.saves_s.mid:
         return
     if parts["data"] >= parts["eval"] + parts["checkpoint"]:
-        facts = {"step": a.costs.step_s.mid, "each": a.costs.data_s.mid, "share": share}
+        facts = {"step": a.costs.step_s.mid, "share": share}
         text = Message(
-            "A normal iteration takes {step:time}, but the steps wait {share:pct} of their time for data, {each:time} each.",
-            facts,
+            "A normal iteration takes {step:time}, but the steps wait {share:pct} of their time for data.", facts
         )
         yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=("data_wait",)), advice)
 

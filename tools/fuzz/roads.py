@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import resource
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from random import Random
@@ -168,12 +169,14 @@ def _present(answer: Any, case: Case) -> None:
     if random.random() < 0.3:
         page_body(answer, language)
     if random.random() < PAGES:
+        timer = signal.setitimer(signal.ITIMER_PROF, 0)
         limits = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limits[1], limits[1]))  # the engine of the charts ends without memory
         try:
             render(answer, "html", language, view)
         finally:
             resource.setrlimit(resource.RLIMIT_DATA, limits)
+            signal.setitimer(signal.ITIMER_PROF, *timer)
 
 
 def _no_number(word: str) -> float:

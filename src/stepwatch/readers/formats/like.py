@@ -332,6 +332,8 @@ class _Like(LineFormat):
         texts = dict(records.kept)
         for line in dict.fromkeys((min(texts), max(texts))):
             row = int(np.searchsorted(rows.line, line))
+            if row == len(rows) or rows.line[row] != line:  # its number was none
+                continue
             printed = float(columns[place].values[row]) * reading.scale if place is not None else np.nan
             loss = float(rows.loss[row])
             shown.append(

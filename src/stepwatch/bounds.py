@@ -36,9 +36,15 @@ EVENT_S = Range(0.0, STEP_S.high, "an evaluation or a save may take no time, and
 RUN_S = Range(0.0, 100 * YEAR_S, "no clock of a run has run for more than a century")
 CLOCK_S = Range(0.0, 130 * YEAR_S, "clocks count from 1970, and this is written before 2100")
 LOSS = Range(-3e38, 3e38, "beyond, a float32 is infinite")
-MFU = Range(-1.0, 1e6, "nanoGPT prints -100 % before its fifth iteration; a wrong peak makes it a thousand times too large")
-TOKENS_PER_S = Range(1e-3, 1e12, "a token takes no quarter of an hour, and the largest clusters do some millions a second")
-FLOPS = Range(1.0, 1e30, "of a token, or of a card in a second: the largest models need 1e13, the fastest card does 1e16")
+MFU = Range(
+    -1.0, 1e6, "nanoGPT prints -100 % before its fifth iteration; a wrong peak makes it a thousand times too large"
+)
+TOKENS_PER_S = Range(
+    1e-3, 1e12, "a token takes no quarter of an hour, and the largest clusters do some millions a second"
+)
+FLOPS = Range(
+    1.0, 1e30, "of a token, or of a card in a second: the largest models need 1e13, the fastest card does 1e16"
+)
 
 _COUNT = Range(1, 2**53 - 1, "counted, and divided by; beyond, a float does not hold every whole number")
 _PLAIN = Range(-1e6, 1e6, "a rate or a factor of the optimizer")

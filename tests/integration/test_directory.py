@@ -150,13 +150,6 @@ def test_a_gap_in_a_rotated_log_is_a_warning(tmp_path: Path) -> None:
     assert "! A piece of “train.log.1” is missing, with" in run("explain", str(tmp_path)).stdout
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-def test_a_pipe_among_the_pieces_of_a_log_is_passed_over(runs: str) -> None:
-    os.mkfifo(f"{runs}/fast.log.1")
-    done = run("explain", runs)
-    assert "2 runs were found" in done.stdout
-
-
 @pytest.mark.parametrize(
     "shape",
     [
@@ -188,3 +181,10 @@ def test_a_countdown_is_refused_in_one_line(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "“lap_time” counts down" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_among_the_pieces_of_a_log_is_passed_over(runs: str) -> None:
+    os.mkfifo(f"{runs}/fast.log.1")
+    done = run("explain", runs)
+    assert "2 runs were found" in done.stdout

@@ -7,11 +7,12 @@ and ratios of what is inside neither overflow nor divide by zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.units import DAY_S
+
+if TYPE_CHECKING:
+    import numpy as np
 
 YEAR_S = 365.25 * DAY_S
 
@@ -27,7 +28,8 @@ class Range(NamedTuple):
         return self.low <= value <= self.high
 
     def mask(self, column: np.ndarray) -> np.ndarray:
-        return np.asarray((column >= self.low) & (column <= self.high))
+        inside: np.ndarray = (column >= self.low) & (column <= self.high)
+        return inside
 
 
 STEP_S = Range(1e-9, 7 * DAY_S, "a processor does nothing in less than a cycle, and nobody waits for a step for a week")
@@ -36,9 +38,15 @@ EVENT_S = Range(0.0, STEP_S.high, "an evaluation or a save may take no time, and
 RUN_S = Range(0.0, 100 * YEAR_S, "no clock of a run has run for more than a century")
 CLOCK_S = Range(0.0, 130 * YEAR_S, "clocks count from 1970, and this is written before 2100")
 LOSS = Range(-3e38, 3e38, "beyond, a float32 is infinite")
-MFU = Range(-1.0, 1e6, "nanoGPT prints -100 % before its fifth iteration; a wrong peak makes it a thousand times too large")
-TOKENS_PER_S = Range(1e-3, 1e12, "a token takes no quarter of an hour, and the largest clusters do some millions a second")
-FLOPS = Range(1.0, 1e30, "of a token, or of a card in a second: the largest models need 1e13, the fastest card does 1e16")
+MFU = Range(
+    -1.0, 1e6, "nanoGPT prints -100 % before its fifth iteration; a wrong peak makes it a thousand times too large"
+)
+TOKENS_PER_S = Range(
+    1e-3, 1e12, "a token takes no quarter of an hour, and the largest clusters do some millions a second"
+)
+FLOPS = Range(
+    1.0, 1e30, "of a token, or of a card in a second: the largest models need 1e13, the fastest card does 1e16"
+)
 
 _COUNT = Range(1, 2**53 - 1, "counted, and divided by; beyond, a float does not hold every whole number")
 _PLAIN = Range(-1e6, 1e6, "a rate or a factor of the optimizer")

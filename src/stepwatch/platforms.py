@@ -136,3 +136,32 @@ def physical_memory_bytes() -> float:
         ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(installed))
         return installed.value * 1024.0
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def open_files_limit() -> int:
+    """How many files, pipes and connections this process may have open."""
+    if sys.platform == "win32":
+        return 512  # what select() takes, which the C library of Windows keeps to as well
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 2**20
+
+
+def hide_argument(text: str) -> bool:
+    """Whether an argument of this process, a password say, is no longer seen in the list of processes."""
+    if sys.platform != "linux":
+        return False
+    try:
+        with open("/proc/self/stat", "rb") as stream:
+            begin, end = map(int, stream.read().rpartition(b")")[2].split()[45:47])  # arg_start and arg_end: man 5 proc
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(begin)
+            arguments = memory.read(end - begin)
+            secret = os.fsencode(text)
+            memory.seek(begin)
+            memory.write(arguments.replace(secret, b"x" * len(secret)))
+        with open("/proc/self/cmdline", "rb") as stream:
+            return secret not in stream.read()
+    except (OSError, ValueError):  # forbidden by some kernels
+        return False

@@ -65,6 +65,8 @@ class Traits:
     """Every evaluation and every checkpoint has a line of its own: where there is none, there was none."""
     counts_epochs: bool = False
     """A number is that of an epoch: the log does not show its batches."""
+    may_evaluate: bool = False
+    """Most of its runs evaluate, in a time that counts: one that has not yet shown it may still do so."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
     batch_size: str = ""
     """What the trainer calls the sequences that a card takes at a time."""
@@ -281,6 +283,10 @@ class Run:
     """The record was ended by the program itself."""
     ended_by_plan: bool = False
     """The trainer says that it ends before its last iteration, at a limit of time for example."""
+    limit_s: float | None = None
+    """The seconds of training after which the trainer stops, where that comes before its last iteration."""
+    patience: int | None = None
+    """The iterations without progress after which the trainer ends the run."""
     told_s: float | None = None
     """What the run took, as the trainer itself says at its end."""
     lost_lines: int = 0

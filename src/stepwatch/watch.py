@@ -197,10 +197,6 @@ class Live:
             self._late = False
             self._report(Occurrence(LINES_AGAIN, at_s, Message("The log is growing again.")))
 
-    def settle(self) -> None:
-        """All that there was has been fed."""
-        self._reader.settle()
-
     def end(self) -> None:
         """No line will come any more: the pipe is closed."""
         self._fresh = self._ended = True
@@ -311,7 +307,10 @@ class Live:
     def _analyse_now(self, now_s: float) -> None:
         begin = self._stopwatch()
         self._fresh = False
-        run = self._reader.run()
+        try:
+            run = self._reader.run()
+        except NoIterations:  # the beginning of a file that says nothing before its end
+            run = None
         if run is None:
             self._not_before = now_s + 100 * (self._stopwatch() - begin)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -180,3 +181,10 @@ def test_a_countdown_is_refused_in_one_line(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "“lap_time” counts down" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_among_the_pieces_of_a_log_is_passed_over(runs: str) -> None:
+    os.mkfifo(f"{runs}/fast.log.1")
+    done = run("explain", runs)
+    assert "2 runs were found" in done.stdout

@@ -161,7 +161,12 @@ class Campaign:
             with open(self.kept / f"{name}.txt", "w") as out:
                 out.write(fault + "\n")
                 out.flush()
-                subprocess.run([*worker, str(self.kept / name), *([self.corpus] if self.corpus else [])], stdout=out, timeout=3 * MINIMISING_S + 60, check=False)
+                subprocess.run(
+                    [*worker, str(self.kept / name), *([self.corpus] if self.corpus else [])],
+                    stdout=out,
+                    timeout=3 * MINIMISING_S + 60,
+                    check=False,
+                )
             report(f"kept {name}: {fault}")
 
 
@@ -177,6 +182,7 @@ def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:
 
     if fault is not None:
         for name in ("data", "other"):
+
             def still(pieces: list[bytes], joint: bytes, name: str = name) -> bool:
                 return shows(replace(case, **{name: joint.join(pieces)}))
 

@@ -41,9 +41,20 @@ def own_binaries() -> Iterator[bytes]:
         event_files.scalar(_BEGAN_S + 2.0 * step, step, "train/loss", 3.0 - step / 100) for step in range(1, 80)
     )
     rows = "".join(f"<tr><td>{100 * row}</td><td>{3 - row / 10}</td></tr>" for row in range(1, 8))
-    output = {"output_type": "stream", "name": "stdout", "text": [f"iter {n}: loss 2.1, time {90 + n}ms\n" for n in range(30)]}
-    table = {"output_type": "display_data", "data": {"text/html": f"<progress value='700' max='900'></progress> [700/900 01:10 < 00:20]<table>{rows}</table>"}}
-    yield json.dumps({"cells": [{"cell_type": "code", "source": [], "outputs": [output, table]}], "nbformat": 4}).encode()
+    output = {
+        "output_type": "stream",
+        "name": "stdout",
+        "text": [f"iter {n}: loss 2.1, time {90 + n}ms\n" for n in range(30)],
+    }
+    table = {
+        "output_type": "display_data",
+        "data": {
+            "text/html": f"<progress value='700' max='900'></progress> [700/900 01:10 < 00:20]<table>{rows}</table>"
+        },
+    }
+    yield json.dumps(
+        {"cells": [{"cell_type": "code", "source": [], "outputs": [output, table]}], "nbformat": 4}
+    ).encode()
     steps = (history(_step=n, _timestamp=_BEGAN_S + n, _runtime=float(n), train__loss=2.0) for n in range(1, 40))
     yield framed(started({"batch_size": {"value": 8}}), *steps, printed("iter 0: loss 2.1, time 90ms\n"))
 
@@ -52,7 +63,9 @@ def own_binaries() -> Iterator[bytes]:
 def real_logs(directory: str) -> tuple[bytes, ...]:
     """All files of a directory, by name, so that a seed means the same everywhere."""
     files = sorted(path for path in Path(directory).rglob("*") if path.is_file())
-    return tuple(path.read_bytes() for path in files if path.stat().st_size <= LARGEST and path.suffix not in (".tsv", ".md"))
+    return tuple(
+        path.read_bytes() for path in files if path.stat().st_size <= LARGEST and path.suffix not in (".tsv", ".md")
+    )
 
 
 CONFIGS = (

@@ -17,7 +17,25 @@ NUMBERS = (
     "١٢٣".encode(), "१२३".encode(), "１２３".encode(), "²".encode(), "Ⅷ".encode(), "𝟗".encode(),
 )  # fmt: skip
 _NUMBER = re.compile(rb"[-+]?\d[\d,_]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_WORDS = (b"\r", b"\x00", b"\x1b[31m", b"\t", b"|", b"]", b"}", b"{", b'"', b"\xff\xfe", b"\n", b"\x08", b"%|", b"<", b"loss", b"=", "é".encode())
+_WORDS = (
+    b"\r",
+    b"\x00",
+    b"\x1b[31m",
+    b"\t",
+    b"|",
+    b"]",
+    b"}",
+    b"{",
+    b'"',
+    b"\xff\xfe",
+    b"\n",
+    b"\x08",
+    b"%|",
+    b"<",
+    b"loss",
+    b"=",
+    "é".encode(),
+)
 MOST_LINES = 260
 
 
@@ -40,7 +58,9 @@ def mutated(data: bytes, others: Sequence[bytes], random: Random) -> bytes:
     return data
 
 
-def _lines_changed(change: Callable[[list[bytes], Random], list[bytes]]) -> Callable[[bytes, Sequence[bytes], Random], bytes]:
+def _lines_changed(
+    change: Callable[[list[bytes], Random], list[bytes]],
+) -> Callable[[bytes, Sequence[bytes], Random], bytes]:
     return lambda data, others, random: b"\n".join(change(data.split(b"\n"), random))
 
 
@@ -133,7 +153,9 @@ def _ended_early(data: bytes, others: Sequence[bytes], random: Random) -> bytes:
 
 
 def _other_encoding(data: bytes, others: Sequence[bytes], random: Random) -> bytes:
-    return data.decode("utf-8", "replace").encode(random.choice(("utf-16", "utf-16-le", "utf-32", "latin-1")), "replace")
+    return data.decode("utf-8", "replace").encode(
+        random.choice(("utf-16", "utf-16-le", "utf-32", "latin-1")), "replace"
+    )
 
 
 def _packed(data: bytes, random: Random) -> bytes:
@@ -167,5 +189,7 @@ def mutated_text(text: str, random: Random) -> str:
     """A config, an assignment or a claim with other numbers, or with other bytes."""
     data = text.encode()
     for _ in range(random.choice((0, 1, 1, 2, 4))):
-        data = random.choice((_other_number, _other_number, _other_number, _bytes_changed, _word_put_in, _ended_early))(data, (), random)
+        data = random.choice((_other_number, _other_number, _other_number, _bytes_changed, _word_put_in, _ended_early))(
+            data, (), random
+        )
     return data.decode("utf-8", "replace")

@@ -23,7 +23,6 @@ from stepwatch.presenters.look_answer import event_line, live_lines, progress_li
 from stepwatch.sources.follow import Lines
 from stepwatch.units import Interval
 from stepwatch.watch import Live
-
 from tools.fuzz import material
 from tools.fuzz.mutations import mutated, mutated_text
 
@@ -31,7 +30,9 @@ LIMIT = 64_000_000
 PAGES = 0.002  # of the answers: their charts are drawn as pictures, which takes seconds
 LANGUAGES = ("en", "fr", "de", "es")
 # What may be below zero: a difference, or what a change costs instead of saving it.
-SIGNED = frozenset({"saves_s", "saving_s", "difference", "share", "change", "text", "loss", "gain", "saves", "reported_mfu"})
+SIGNED = frozenset(
+    {"saves_s", "saving_s", "difference", "share", "change", "text", "loss", "gain", "saves", "reported_mfu"}
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ def case_of(seed: int, number: int, corpus: str | None) -> Case:
     if question == "compare":
         other = mutated(random.choice(logs), (*own, *real), random) if random.random() < 0.5 else random.choice(own)
     if question in ("advise", "estimate", "recommend", "explain with options"):
-        options["settings"] = tuple(mutated_text(random.choice(material.ASSIGNMENTS), random) for _ in range(random.choice((0, 1, 1, 3, 5))))
+        options["settings"] = tuple(
+            mutated_text(random.choice(material.ASSIGNMENTS), random) for _ in range(random.choice((0, 1, 1, 3, 5)))
+        )
         card = random.choice(gpus()).name
         options["gpu"] = card if random.random() < 0.8 else mutated_text(card, random)
     if question in ("advise", "estimate", "explain with options"):
@@ -100,7 +103,10 @@ def _answer(case: Case) -> Any:
     if case.question == "watch":
         return _watched(case)
     if case.question == "compare":
-        before, after = (ExplainRequest(logs=(pasted(data, name, limit=LIMIT),)) for data, name in ((case.data, "a.log"), (case.other, "b.log")))
+        before, after = (
+            ExplainRequest(logs=(pasted(data, name, limit=LIMIT),))
+            for data, name in ((case.data, "a.log"), (case.other, "b.log"))
+        )
         return compare(CompareRequest(before=before, after=after, fail_over="5%"))
     if case.question == "estimate":
         return estimate(EstimateRequest(**options))
@@ -126,13 +132,10 @@ def _watched(case: Case) -> Any:
     while place < len(case.data):
         live.feed(lines.feed(case.data[place : place + size]), now)
         place += size
-        if random.random() < 0.5:
-            live.settle()
         if random.random() < 0.3:
             _shown(live, now, random)
         now += random.choice((0.1, 1.0, 60.0, 4000.0))
     live.feed(lines.end(), now)
-    live.settle()
     live.end()
     _shown(live, now, random)
     runs = live.runs()
@@ -205,7 +208,9 @@ def _check_analysis(a: Any) -> None:
     if not all(map(math.isfinite, (goodput.wall_s, *goodput.parts_s.values()))):
         raise BrokenLaw("goodput is not finite")
     if min(goodput.parts_s.values()) < 0:
-        raise BrokenLaw("a part of the wall is below zero: " + min(goodput.parts_s, key=lambda name: goodput.parts_s[name]))
+        raise BrokenLaw(
+            "a part of the wall is below zero: " + min(goodput.parts_s, key=lambda name: goodput.parts_s[name])
+        )
     if not math.isclose(sum(goodput.parts_s.values()), goodput.wall_s, rel_tol=1e-6, abs_tol=1e-6):
         raise BrokenLaw("the parts do not sum to the wall")
 

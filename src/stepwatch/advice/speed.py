@@ -297,7 +297,7 @@ def log_less(case: Case) -> Iterator[Proposal]:
     yield Proposal(
         rule="log_less",
         new_settings={"log_interval": every},
-        effect=Effect(step=Interval(*(1 - wait_s * (1 - 1 / every) / step_s for wait_s in waits))),
+        effect=Effect(step=Interval(*(1 - min(wait_s / step_s, 1.0) * (1 - 1 / every) for wait_s in waits))),
         what=Message("Raise log_interval from 1 to {new:n}.", facts),
         because=Message(
             "A step takes {step:time}, and every logged line makes the card wait for the processor.", facts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepwatch.analysis import begun, findings, ranks, recorded
 from stepwatch.analysis.costs import Costs, find_costs
-from stepwatch.analysis.expected import find_expected, with_expected_step
+from stepwatch.analysis.expected import find_expected, least_step_s, with_expected_step
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
@@ -64,7 +64,7 @@ class Analysis:
         if "eval" not in self.run.holds:
             return len(self.run.evaluations)
         logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
-        done = logged + len(phases.unlogged_evals) + (phases.trailing is not None) + phases.first_evaluates
+        done = logged + phases.unlogged_evals.total + (phases.trailing is not None) + phases.first_evaluates
         # Where each mean has one in it, none of them is told apart.
         return done or (len(self.run.evaluations) if self.run.timing in AVERAGES else 0)
 
@@ -75,7 +75,7 @@ class Analysis:
             return len(saves)
         logged = int(phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
         last = phases.trailing is not None and any(save.at == phases.trailing for save in saves)
-        return logged + len(phases.unlogged_saves) + last + phases.first_saves
+        return logged + phases.unlogged_saves + last + phases.first_saves
 
 
 def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:
@@ -92,7 +92,7 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         split = split_rows(run, phases, costs)
         rules = (*findings.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
-        forecast = find_forecast(run, phases, costs, goodput, expected)
+        forecast = find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu))
     elif expected is not None:
         rules = (findings.only_begun,)
         phases, costs, regimes = begun.no_phases(run), begun.expected_costs(expected), Regimes()

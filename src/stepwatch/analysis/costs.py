@@ -140,9 +140,14 @@ class _Level:
         start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
 
         places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
-        levels = np.interp(logged, places, local).tolist() or [1.0]
-        levels += np.interp(np.searchsorted(run.iterations.number, phases.unlogged_evals), places, local).tolist()
-        mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
+        between, times = phases.unlogged_evals.at_rows(run.iterations.number)
+        rows = np.concatenate((logged, between))
+        levels, weights = np.interp(rows, places, local), np.concatenate((np.ones(len(logged)), times))
+        if not len(logged):
+            levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
+        if phases.first_evaluates:
+            levels, weights = np.append(levels, start), np.append(weights, 1.0)
+        mean = float(np.average(levels, weights=weights))
         return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
@@ -232,7 +237,7 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         compilation = _Cost(seconds, compilation.how)
 
     # On iterations that were not logged: the model's figure, if it has one.
-    if evaluation is None and (phases.unlogged_evals or phases.trailing):
+    if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
         evaluation = _believed(beliefs.evaluation) or _Cost(Interval.exactly(0.0), NOT_SEPARABLE)
     if checkpoint is None and run.checkpoints:
         most = evaluation.seconds.high if evaluation is not None else 0.0

@@ -158,23 +158,23 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
 
 
 def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
-    hidden = a.phases.unlogged_evals
+    hidden = a.phases.unlogged_evals.total
     if not hidden:
         return
     cost = a.costs.pair_s or a.costs.eval_s
-    facts = {"at": list(hidden), "cost": cost}
+    facts = {"at": a.phases.unlogged_evals.shown(), "cost": cost}
     message = Message(
         "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it. It is counted here at {cost:range}.",
         facts,
         "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each.",
-        len(hidden),
+        hidden,
     )
     if cost is None or cost.high <= 0:
         message = Message(
             "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it, and nothing in this log shows its cost.",
             facts,
             "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log shows their cost.",
-            len(hidden),
+            hidden,
         )
     yield Finding("hidden_evaluations", NOTICE, message)
 

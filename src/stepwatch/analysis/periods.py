@@ -68,17 +68,15 @@ def find_periods(numbers: Ints, covers: Ints, beyond: Floats, spikes: Mask, firs
     `beyond` is what each row has beyond normal steps, in steps; 0 where something else explains it.
     """
     excess: Floats = np.where(spikes, beyond, 0.0)
+    own = np.minimum(covers, np.diff(numbers, prepend=numbers[:1] - covers[:1]))  # iterations of no row before
     found: list[Period] = []
     while len(left := np.flatnonzero(excess > 0)) >= _LEAST_TIMES:
         best, most = None, 0.0
         tries = len(left) * (len(left) - 1) // 2
         near = left[:_ENOUGH]
         for every, offset in _grids(numbers[near], covers[near]):
-            begin = int(numbers[0] - covers[0] + 1)
-            places = np.arange(begin + (offset - begin) % every, numbers[-1] + 1, every)
-            rows = np.searchsorted(numbers, places)
-            rows = rows[(numbers[rows] - covers[rows] < places) & (rows != first)]
-            rows = rows[np.diff(rows, prepend=-1) > 0]  # a long mean holds several
+            rows = np.flatnonzero((numbers - offset) // every > (numbers - own - offset) // every)
+            rows = rows[rows != first]
             hits = rows[excess[rows] > 0]
             cost = float(excess[hits].sum())
             if len(hits) >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from stepwatch.analysis.baseline import Baseline, baseline_of
 from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, Period, find_period, find_periods
 from stepwatch.analysis.statistics import median
+from stepwatch.analysis.unlogged import Unlogged, between_rows
 from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Timing
 from stepwatch.settings import Origin
 
@@ -60,8 +61,8 @@ class Phases:
     eval_interval_inferred: bool = False
     first_evaluates: bool = False
     first_saves: bool = False
-    unlogged_evals: tuple[int, ...] = ()
-    unlogged_saves: tuple[int, ...] = ()
+    unlogged_evals: Unlogged = field(default_factory=Unlogged)
+    unlogged_saves: int = 0
     trailing: int | None = None
     """The iteration of an evaluation after the last logged row, when the log ends with it."""
     periods: tuple[Period, ...] = ()
@@ -109,7 +110,7 @@ def find_phases(run: Run) -> Phases:
         marks.certainty[:] = Certainty.SEEN
     found = bool(marks.evaluated.any())
     unlogged, trailing = _unlogged(run, interval, found or not inferred)
-    saved = {save.at for save in run.checkpoints if save.at is not None}
+    saved = np.array(sorted({save.at for save in run.checkpoints if save.at is not None}), np.int64)
     return Phases(
         phase=marks.phase,
         certainty=marks.certainty,
@@ -121,7 +122,7 @@ def find_phases(run: Run) -> Phases:
         first_evaluates=first_evaluates,
         first_saves=first_saves,
         unlogged_evals=unlogged,
-        unlogged_saves=tuple(sorted(saved & set(unlogged))),
+        unlogged_saves=int(unlogged.among(saved).sum()),
         trailing=trailing,
         periods=periods,
     )
@@ -376,25 +377,21 @@ class _Marks:
 # --- what was not logged ----------------------------------------------------------------------------------------
 
 
-def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[tuple[int, ...], int | None]:
+def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged, int | None]:
     """Evaluations inside the logged span at iterations that were not logged, and one that ends the log."""
     numbers = run.iterations.number
     usual = log_interval(run) if "log_interval" in run.settings else None
     begin, end = int(numbers[0]), int(numbers[-1])
     if run.timing in AVERAGES or "eval" not in run.holds:
-        return (), None
+        return Unlogged(), None
     if not run.evaluations:
         if not interval or not evaluates:
-            return (), None
-        grid = np.arange(begin - begin % interval + interval, end, interval)
-        return tuple(np.setdiff1d(grid, numbers, assume_unique=True).tolist()), None
-    inside = {evaluation.at for evaluation in run.evaluations if begin < evaluation.at < end}
+            return Unlogged(), None
+        return between_rows(numbers, interval, np.ones(len(numbers) - 1, bool), np.zeros(0, np.int64)), None
+    inside = sorted({evaluation.at for evaluation in run.evaluations if begin < evaluation.at < end})
+    hidden = Unlogged(told=np.setdiff1d(np.array(inside, np.int64), numbers, assume_unique=True))
     if interval and usual and not run.reordered and len(run.evaluations) > 1:
         # Lines are missing where a gap is longer than the log interval; evaluations must have run there.
-        following = numbers[:-1] - numbers[:-1] % interval + interval
-        missing = (np.diff(numbers) > 2 * usual) & (following < numbers[1:])
-        for row in np.flatnonzero(missing).tolist():
-            inside |= set(range(int(following[row]), int(numbers[row + 1]), interval))
-    hidden = np.setdiff1d(np.array(sorted(inside), np.int64), numbers, assume_unique=True)
+        hidden = between_rows(numbers, interval, np.diff(numbers) > 2 * usual, hidden.told)
     last = run.evaluations[-1].at
-    return tuple(hidden.tolist()), last if end < last <= end + 10 * (usual or 1) else None
+    return hidden, last if end < last <= end + 10 * (usual or 1) else None

@@ -180,14 +180,11 @@ class Watching:
             # What comes while somebody watches comes now, whatever time the machine of the file believes it is.
             self._live.feed(piece.text, now if self._begun else now - piece.age_s)
             self._display.pass_on(piece.text)
-        if not piece.more:
-            self._live.settle()
         return piece
 
     def _feed_rest(self) -> None:
         rest = self._source.rest()
         self._live.feed(rest, self._clock())
-        self._live.settle()
 
 
 def _steady_clock() -> Callable[[], float]:

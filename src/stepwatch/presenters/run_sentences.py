@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.analysis import Analysis
+from stepwatch.analysis.ahead import Reason
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
@@ -313,6 +314,32 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
         yield Message(
             "They include {count:n} evaluation to come.", facts, "They include {count:n} evaluations to come.", ahead
         )
+    yield from (_REASONS[reason]._replace(params={"limit": a.run.limit_s}) for reason in f.reasons)
+
+
+_REASONS = {
+    Reason.LIMIT: Message(
+        "The trainer stops at its limit of {limit:time} of training; the number of iterations is what fits into it at the present speed."
+    ),
+    Reason.SCHEDULE: Message(
+        "The trainer makes its steps longer during the run (a larger batch or window), and the log does not say by how much: the upper end allows for steps that become half as long again."
+    ),
+    Reason.EVALUATIONS: Message(
+        "The log shows no evaluation yet. A run that evaluates later takes longer: the upper end allows for a fifth of the rest."
+    ),
+    Reason.LEVELS: Message(
+        "The step time has changed during the run and may change back: the range covers the levels so far."
+    ),
+    Reason.SLOWER: Message(
+        "Steps are becoming slower. The forecast is for the present speed; the upper end lets this go on for as long again."
+    ),
+    Reason.FASTER: Message(
+        "Steps are becoming faster. The forecast is for the present speed; the lower end lets this go on for as long again."
+    ),
+    Reason.PATIENCE: Message(
+        "The trainer stops early when the model no longer becomes better (patience): the lower end allows for it."
+    ),
+}
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------

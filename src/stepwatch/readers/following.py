@@ -16,7 +16,7 @@ from stepwatch.readers import READERS, Reader, detect
 from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
 from stepwatch.readers.detection import SNIFFED_BYTES
 from stepwatch.readers.records import Records
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Iterations, Run
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 
@@ -41,6 +41,8 @@ class LiveReader:
         self._unread = self._outside = 0
         self._left_out = 0
         self._inferred = Settings({})
+        self._is_plain = True
+        self._last_line = -1
 
     @np.errstate(all="ignore")  # as reading.parse()
     def feed(self, text: bytes) -> None:
@@ -61,11 +63,6 @@ class LiveReader:
             self._line += text.count(b"\n")
 
     @np.errstate(all="ignore")
-    def settle(self) -> None:
-        """No more lines for now: what was held back for the next ones is read as it stands."""
-        if self._reader is not None:
-            self._reader.finish(self._line, self._records)
-
     def run(self) -> Run | None:
         """The run that is going on, or None before its header; one that crashed before it is a run too."""
         if self._reader is None:
@@ -73,21 +70,40 @@ class LiveReader:
             unknown.parse(self._undetected, self._line, records)
             crashed = assemble(records, unknown, self.name)[-1]
             return crashed if crashed.faults else None
+        records, finished = self._records, self._finished(self._reader)
+        records.events = list(_bounded(records.sorted_events()))
+        self._given_out = len(records.events)
+        self._is_plain = _keeps(records.iterations(), finished.iterations())
+        if self._is_plain:
+            run = self._plain_run(self._reader)
+        else:  # its rows are made of all that was read: nothing of it can be let go
+            *past, run = assemble(finished, self._reader, self.name)
+            over = [each for each in past if len(each.iterations)]
+            self.past, self.ended = over[-MOST_PAST_RUNS:], len(over)
+        self._last_line = int(run.iterations.line.max(initial=-1))
+        return run if len(run.iterations) or run.has_header or run.faults else None
+
+    def _finished(self, reader: Reader) -> Records:
+        """What was read as if no line came any more: a reader finishes but once, and here lines may follow."""
+        finished = self._records.copy()
+        reader.finish(self._line, finished)
+        return finished
+
+    def _plain_run(self, reader: Reader) -> Run:
+        """Of rows that are what their lines say: they are divided into runs, and let go, as they come."""
         records = self._records
         records.admit()
-        whole = records.iterations()
-        records.replace_rows(whole)
-        records.events = list(_bounded(records.sorted_events()))
         self._unread += len(records.unread_lines)
-        records.unread_lines.clear()
         self._outside += len(records.outside_lines)
+        records.unread_lines.clear()
         records.outside_lines.clear()
-        start = starts_of_runs(whole, records.events, of_kind(records.events, Fact))[-1]
-        if len(whole) and start > max(whole.line[0], 0):
-            self._divide(start, self._reader)
-        self._given_out = len(self._records.events)
-        run = assemble(self._records, self._reader, self.name)[-1]
-        return self._as_known(run) if len(run.iterations) or run.has_header or run.faults else None
+        finished = self._finished(reader)
+        rows, events = finished.iterations(), finished.sorted_events()
+        start = starts_of_runs(rows, events, of_kind(events, Fact))[-1]
+        if len(rows) and start > max(rows.line[0], 0):
+            self._divide(start, reader)
+            finished = self._finished(reader)
+        return self._as_known(assemble(finished, reader, self.name)[-1])
 
     @property
     def begins_anew(self) -> bool:
@@ -95,6 +111,7 @@ class LiveReader:
         lines = [event.line for event in self._records.events if isinstance(event, Fact) and event.header]
         ends = [event.line for event in self._records.events if isinstance(event, Fault)]
         ends += [int(part[-1]) for part in self._records.columns["line"] if len(part)]
+        ends += [self._last_line] if self._last_line >= 0 else []
         return bool(lines) and bool(ends) and max(lines) > max(ends)
 
     @property
@@ -110,6 +127,8 @@ class LiveReader:
 
     def keep(self, run: Run, rows: np.ndarray, forgotten: Iterable[int] = ()) -> None:
         """Of the run as it was given out only these rows; and no events of the forgotten iterations."""
+        if not self._is_plain:
+            return
         whole = self._records.iterations()
         kept = np.isin(whole.line, run.iterations.line[rows])
         self._left_out += len(run.iterations) - int(np.count_nonzero(rows))
@@ -134,9 +153,12 @@ class LiveReader:
         now.replace_rows(whole.take(whole.line >= start))
         before.events = [event for event in events if event.line < start]
         now.events = [event for event in events if event.line >= start]
+        before.unplaced = [event for event in self._records.unplaced if event.line < start]
+        now.unplaced = [event for event in self._records.unplaced if event.line >= start]
         now.held = self._records.held
         before.tables, now.tables = self._records.split_beside(start)
         # One piece may hold several runs, as when a log is first read.
+        reader.finish(self._line, before)
         *others, last = assemble(before, reader, self.name)
         over = [*(run for run in others if len(run.iterations)), self._as_known(last)]
         self.past = [*self.past, *over][-MOST_PAST_RUNS:]
@@ -150,6 +172,15 @@ class LiveReader:
         return replace(
             run, settings=settings, left_out=self._left_out, unread_count=self._unread, outside_count=self._outside
         )
+
+
+def _keeps(read: Iterations, finished: Iterations) -> bool:
+    """Whether finishing leaves the rows as they were read; a last line that was held back may follow them."""
+    count = len(read)
+    return (count > 0 or not len(finished)) and all(
+        np.array_equal(getattr(read, name), getattr(finished, name)[:count], equal_nan=True)
+        for name in ("line", "time_s")
+    )
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

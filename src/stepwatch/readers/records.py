@@ -56,6 +56,16 @@ class Records:
     single_rows: list[tuple[float, ...]] = field(default_factory=list)
     """Rows of lines that were read one by one, not yet in the columns."""
 
+    def copy(self) -> Records:
+        """To be finished by itself: what it holds is never changed in place."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = list(value)
+            elif isinstance(value, dict):
+                values[name] = {key: list(parts) for key, parts in value.items()}
+        return Records(**values)
+
     def add_rows(self, **columns: np.ndarray) -> None:
         unknown = np.broadcast_to(np.nan, len(columns["line"]))  # takes no memory
         for name in COLUMNS:

@@ -12,7 +12,7 @@ from stepwatch.run import Traits
 FORMAT = replace(
     hf_trainer.FORMAT,
     name="axolotl",
-    traits=Traits(batch_size="micro_batch_size", accumulation="gradient_accumulation_steps"),
+    traits=Traits(may_evaluate=True, batch_size="micro_batch_size", accumulation="gradient_accumulation_steps"),
     axolotl=True,
     about=Message(
         "Like the Hugging Face Trainer, whose progress bar it shows. Its own tokens per second count the trained "

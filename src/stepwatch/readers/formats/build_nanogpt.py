@@ -17,7 +17,7 @@ from stepwatch.run import Fact, Timing, Traits
 FORMAT = LineFormat(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(batch_size="B"),
+    traits=Traits(may_evaluate=True, batch_size="B"),
     holds=BOTH,
     about=Message(
         "One iteration, synchronised with the card, with the validation, HellaSwag, samples and checkpoint that come "

@@ -22,7 +22,7 @@ from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import lines_behind
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 _KEYS = (
@@ -272,6 +272,7 @@ FORMAT = _Composer(
     settings=(
         *_SETTINGS, *(Line(f"precision: {name}{{end}}", sets={"dtype": dtype}) for name, dtype in _DTYPES.items())
     ),
+    traits=Traits(may_evaluate=True),
     own=(_EVAL_HEAD, _EVAL_LOSS, Line("Train time_")),
 )  # fmt: skip
 READER = FORMAT.reader()

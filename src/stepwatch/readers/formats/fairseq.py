@@ -116,6 +116,6 @@ lr=6e-06, train_wall=399, wall=825""",
         Line("{any}training on {world_size} devices"),
     ),
     own=(_START, _VALIDATING, *_VALIDATED, _SAVED, _DONE),
-    traits=Traits(shows_events=True),
+    traits=Traits(may_evaluate=True, shows_events=True),
 )  # fmt: skip
 READER = FORMAT.reader()

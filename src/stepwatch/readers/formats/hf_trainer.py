@@ -250,7 +250,9 @@ UNSLOTH = (  # its banner; older versions have some of the figures on other line
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(batch_size="per_device_train_batch_size", accumulation="gradient_accumulation_steps"),
+    traits=Traits(
+        may_evaluate=True, batch_size="per_device_train_batch_size", accumulation="gradient_accumulation_steps"
+    ),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. "

@@ -272,7 +272,7 @@ class BarRows:
 FORMAT = LightningFormat(
     name="lightning",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(batch_size="batch_size", accumulation="accumulate_grad_batches"),
+    traits=Traits(may_evaluate=True, batch_size="batch_size", accumulation="accumulate_grad_batches"),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the mean since the epoch began, taken apart. What is counted are batches, not "

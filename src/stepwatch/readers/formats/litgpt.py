@@ -15,7 +15,7 @@ from stepwatch.run import Timing, Traits
 FORMAT = LineFormat(
     name="litgpt",
     timing=Timing.SPANS_STEP,
-    traits=Traits(batch_size="train.micro_batch_size"),
+    traits=Traits(may_evaluate=True, batch_size="train.micro_batch_size"),
     holds=NOTHING,
     about=Message(
         "One micro-batch without the fetching of its data; the one at which the optimizer steps waits for the others."

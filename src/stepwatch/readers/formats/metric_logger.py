@@ -180,6 +180,6 @@ Epoch: [4]  [  0/101]  eta: 0:02:11  lr: 0.0001  loss: 2.2840 (2.2840)  time: 1.
         Line("{any}number of params[ (M)]: {n_params}{end}"),
     ),
     own=(_EVALUATION, _OTHER, _TOTAL, _WHOLE),
-    traits=Traits(batch_size="batch_size"),
+    traits=Traits(may_evaluate=True, batch_size="batch_size"),
 )
 READER = FORMAT.reader()._replace(complete=with_waiting)

@@ -44,7 +44,7 @@ class _Mlx(LineFormat):
 FORMAT = _Mlx(
     name="mlx-lm",
     timing=Timing.SPANS_LOG_INTERVAL,
-    traits=Traits(prints_means=True),
+    traits=Traits(may_evaluate=True, prints_means=True),
     holds=NOTHING,
     about=Message(
         "The mean of the steps since the last line, each synchronised, without data loading. Validation is outside "

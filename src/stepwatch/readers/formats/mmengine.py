@@ -203,6 +203,6 @@ data_time: 0.0049  memory: 2928  loss: 2.7713""",
     ),
     settings=_BEGUN,
     own=(_VALIDATED, _SAVED, *_LENGTHS),
-    traits=Traits(shows_events=True),
+    traits=Traits(may_evaluate=True, shows_events=True),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

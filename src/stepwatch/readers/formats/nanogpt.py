@@ -216,7 +216,8 @@ def _plain(block: Block, lines: Ints, found: dict[str, Floats]) -> Mask:
     own = np.isin(begins, [int.from_bytes(word, "little") for word in (b"iter", b"step", b"savi")])
     numbers = np.array([column for name, column in found.items() if name != "stamp_s"] or [np.zeros(len(lines))])
     possible = (np.abs(numbers) <= LARGEST_KEPT).all(axis=0)
-    return own & (following > lines) & possible & ~np.isin(lines, block.holding(lines, (b".pt", b".ckpt", b".safe")))
+    files = np.isin(lines, block.holding(lines, (b".pt", b".ckpt", b".safe")))
+    return np.asarray(own & (following > lines) & possible & ~files)
 
 
 def _add_rows(records: Records, lines: Ints, time: Floats, found: dict[str, Floats]) -> None:

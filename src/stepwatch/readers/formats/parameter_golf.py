@@ -77,7 +77,9 @@ class _Golf(Modded):
         pace = max(median(rows.time_s[own][-_ROWS_OF_PACE:]), 1e-6)
         last = int(rows.number[-1]) + max(round((caps[-1].value - spent) / pace), 0)
         planned = [event.value for event in records.events if isinstance(event, Fact) and event.name == "max_iters"]
-        records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=min([last, *planned[-1:]])))
+        if not planned or last < planned[-1]:
+            told = {"max_iters": last, "limit_s": float(caps[-1].value)}
+            records.events += [Fact(line=int(rows.line[-1]), name=name, value=value) for name, value in told.items()]
 
 
 FORMAT = _Golf(

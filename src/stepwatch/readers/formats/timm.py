@@ -133,6 +133,6 @@ Test: [  48/48]  Time: 0.131 (0.201)  Loss:   4.117 ( 4.020)  Acc@1:  20.518 ( 2
     ),
     own=(_EVALUATION,),
     events_first=False,
-    traits=Traits(batch_size="--batch-size"),
+    traits=Traits(may_evaluate=True, batch_size="--batch-size"),
 )  # fmt: skip
 READER = FORMAT.reader()._replace(complete=with_waiting)

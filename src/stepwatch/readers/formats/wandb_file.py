@@ -141,5 +141,5 @@ READER = Reader(
         "output in it."
     ),
     example="(binary: run-20260114_101500-k2m4x7pa/run-k2m4x7pa.wandb)",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from stepwatch.settings import KINDS, PRIVATE, Value, as_kind

@@ -9,7 +9,7 @@ from pathlib import Path
 
 PLACE = Path(__file__).parents[1] / "src/stepwatch/presenters/page/vega.js"
 NOTICE = """\
-/* Vega, Vega-Lite and Vega-Embed, with their licences: https://github.com/vega (BSD 3-Clause). Made by tools/engine.py. */
+/* Vega, Vega-Lite and Vega-Embed: https://github.com/vega, BSD 3-Clause License. Written by tools/engine.py. */
 """
 
 

@@ -61,10 +61,10 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     return doc.Document(Message("What to change"), tuple(lead), sections(*parts), about)
 
 
-def _plot(advised: AdviceList, language: str, still: bool) -> Plot | None:
+def _plot(advised: AdviceList, language: str) -> Plot | None:
     from stepwatch.presenters import bar_charts  # a terminal draws none of them
 
-    return bar_charts.changes(advised, language, still)
+    return bar_charts.changes(advised, language)
 
 
 def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:

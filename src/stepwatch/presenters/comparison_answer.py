@@ -51,10 +51,10 @@ def comparison_document(c: Comparison) -> doc.Document:
     )
 
 
-def _plot(c: Comparison, name: str, language: str, still: bool) -> Plot:
+def _plot(c: Comparison, name: str, language: str) -> Plot:
     from stepwatch.presenters import bar_charts  # a terminal draws none of them
 
-    return {"step": bar_charts.compared_steps, "parts": bar_charts.compared_parts}[name](c, language, still)
+    return {"step": bar_charts.compared_steps, "parts": bar_charts.compared_parts}[name](c, language)
 
 
 def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:

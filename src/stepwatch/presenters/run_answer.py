@@ -165,10 +165,10 @@ def _run(
     return tuple(lead), parts
 
 
-def _plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -> Plot | None:
+def _plot(name: str, run: RunReport, sharing: int, language: str) -> Plot | None:
     from stepwatch.presenters import run_charts  # a terminal draws none of them
 
-    return run_charts.plot(name, run, sharing, language, still)
+    return run_charts.plot(name, run, sharing, language)
 
 
 # --- parts of a run ---------------------------------------------------------------------------------------------

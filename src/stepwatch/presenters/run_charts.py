@@ -25,7 +25,7 @@ from stepwatch.presenters.run_sentences import (
     step_known,
     time_by_part,
 )
-from stepwatch.presenters.thinning import MOST_POINTS, STILL_POINTS, drawn_rows, stretches
+from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows, stretches
 from stepwatch.presenters.vega import Plot, one_of, rounded
 from stepwatch.report import Excerpts, RunReport
 
@@ -48,10 +48,10 @@ _PHASE_MARKS = {
 _TOOLTIP_PARTS = ("step", "data", "eval", "checkpoint", "pair", "compile", "stall", "unexplained")
 
 
-def plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -> Plot | None:
+def plot(name: str, run: RunReport, sharing: int, language: str) -> Plot | None:
     """One of the charts, None where the run cannot fill it; the runs of a page share the points that it may have."""
     if name == "times":
-        return times(run.analysis, language, (STILL_POINTS if still else MOST_POINTS) // sharing, run.excerpts)
+        return times(run.analysis, language, MOST_POINTS // sharing, run.excerpts)
     if name == "changes":
         return changes(run.advice, language)
     drawn = {"anatomy": anatomy, "throughput": throughput, "parts": parts, "forecast": forecast}
@@ -120,7 +120,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
         encoding={"x": {"field": "i", **vega.iteration_axis(int(number[0]), int(number[-1]), language, zooms=True)}},
         layer=[reach, marks],
     )
-    spec["usermeta"] |= {"phases": titles, "lines": say(Message("The log around iteration"), language)}
+    spec["usermeta"] = {"phases": titles, "lines": say(Message("The log around iteration"), language)}
 
     about = [Message("Each mark is a logged iteration; the scale is logarithmic.")]
     if excerpts:

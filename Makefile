@@ -68,6 +68,8 @@ test: setup frameworks browser lint  ## Check style, types and behaviour; skips 
 lint: setup  ## Check style and types only.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32
+	$(BIN)/mypy --platform darwin
 
 mutants: setup  ## Move every constant of analysis, advice and estimator and report the moves that no test notices.
 	$(BIN)/python tools/mutants.py $(MUTANTS)

@@ -131,7 +131,6 @@ def _played(record: Record, live, bar, clock: _Clock) -> Iterator[Guess]:  # typ
         bar.update(arrival.number - first + 1 - bar.n)
         if arrival.number - first < moments[0] * (end - first):
             continue
-        live.settle()
         ours = live.look(clock.now, thoroughly=True).remaining_s
         yield Guess(
             moment=moments.pop(0), truth_s=arrival.left_s, ours_s=ours.mid, theirs_s=_remaining(bar),
@@ -276,7 +275,6 @@ def growth(lines: int) -> tuple[float, float, int]:
     while begin < lines:
         count = min(_PIECE, lines - begin)
         live.feed("".join(_lines(begin, count)).encode(), float(begin))
-        live.settle()
         live.look(float(begin), thoroughly=True)
         begin += count
     line_s = median(_timed(live, begin + i, look=False) for i in range(100))
@@ -294,7 +292,6 @@ def _timed(live, number: int, *, look: bool) -> float:  # type: ignore[no-untype
     text = "".join(_lines(number, 1)).encode()
     started = time.process_time()
     live.feed(text, float(number))
-    live.settle()
     if look:
         live.look(float(number), thoroughly=True)
     return time.process_time() - started

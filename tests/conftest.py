@@ -15,6 +15,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 # Whoever runs the tests may have measured the machine: that must not change an answer.
 os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = os.path.join(tempfile.gettempdir(), "stepwatch-tests-nothing")
 
+# A mistake is to be seen as it is, not as two lines.
+os.environ["STEPWATCH_DEBUG"] = "1"
+
 # Tests run side by side and their models are tiny: threads of linear algebra would only wait for each other.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")

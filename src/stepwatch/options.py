@@ -158,6 +158,7 @@ _ALL = (
             "explain": "Read lines like this one, of an unknown format: \"it 12 | 0.34 s\".",
             "compare": "Read lines like this one: \"it 12 | 0.34 s\".",
         },
+        api="Read lines like this one, of an unknown format.",
     ),
     Option(
         name="max_size",
@@ -204,7 +205,7 @@ COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
 }
 # What the API takes in the query or the JSON, beside the log or config itself and `settings`.
 API: Mapping[str, tuple[str, ...]] = {
-    "explain": ("gpu", "lang", "format", "name", "config", "log_format", "run", "iterations"),
+    "explain": ("gpu", "lang", "format", "name", "config", "log_format", "like", "run", "iterations"),
     "estimate": ("gpu", "lang", "format", "gpus", "link", "claim", "model", "depth", "why"),
     "advise": ("gpu", "lang", "format", "name", "config", "log_format", "run", "gpus", "link", "model", "depth"),
     "compare": ("lang", "format", "before_bytes", *(option.name for option in _ASIDE)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stepwatch.errors import Notice
     from stepwatch.estimator.plan import Plan
     from stepwatch.messages import Message
-    from stepwatch.run import Run
+    from stepwatch.run import Run, Understood
     from stepwatch.units import Interval
     from stepwatch.verdict import Verdict
 
@@ -72,6 +72,11 @@ class Report:
     @property
     def analyses(self) -> tuple[Analysis, ...]:
         return tuple(run.analysis for run in self.runs)
+
+    @property
+    def understood(self) -> Understood | None:
+        """How the lines were read, where an example describes them."""
+        return next((a.run.understood for a in self.analyses if a.run.understood is not None), None)
 
     @property
     def longest(self) -> int:

@@ -61,6 +61,8 @@ class Traits:
     """Where times are means: of one log interval each, whatever lines were left out of the log."""
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
+    shows_events: bool = False
+    """Every evaluation and every checkpoint has a line of its own: where there is none, there was none."""
     counts_epochs: bool = False
     """A number is that of an epoch: the log does not show its batches."""
     may_evaluate: bool = False
@@ -195,6 +197,43 @@ class Rank(NamedTuple):
     wait_s: Floats
 
 
+class TimeMeaning(StrEnum):
+    """What the times are in lines that an example describes."""
+
+    STEP = "step"
+    INTERVAL = "interval"  # all iterations since the line before
+    ELAPSED = "elapsed"  # since the start
+    MEAN = "mean"  # of all iterations since the start
+    CLOCK = "clock"  # the timestamps of the lines
+
+
+class ReadLine(NamedTuple):
+    """A line of the log, and what was understood of it."""
+
+    line: int
+    text: str
+    number: int
+    loss: float | None
+    time_s: float | None
+    """As it is printed; None where the clock in front of the lines is used."""
+
+
+class Understood(NamedTuple):
+    """How lines were read that an example describes."""
+
+    meaning: TimeMeaning
+    word: str
+    """What the log calls its time; empty where it has no name."""
+    unit: str
+    counts_epochs: bool
+    unit_assumed: bool
+    doubtful: bool
+    """The lines have another time of which as much can be said."""
+    disagrees: bool
+    """The lines print a time, but their timestamps say that it is none of an iteration."""
+    lines: tuple[ReadLine, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One process start and all that its log says."""
@@ -223,6 +262,9 @@ class Run:
     reordered: bool = False
     unread: tuple[Unread, ...] = ()
     unread_count: int = 0
+    outside: tuple[Unread, ...] = ()
+    """Values that no training can have (stepwatch.bounds), with their lines: they were left out."""
+    outside_count: int = 0
     span: Span | None = None
     """Where every part was timed by itself, by a recorder: nothing then has to be deduced."""
     compile_s: float | None = None
@@ -251,6 +293,8 @@ class Run:
     """Lines of the record that could not be written."""
     written_s: float | None = None
     """When the file was last written to, where there is one."""
+    understood: Understood | None = None
+    """How the lines were read, where an example describes them."""
     left_out: int = 0
     """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from stepwatch.bounds import SETTINGS
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
 
@@ -75,28 +76,6 @@ KINDS: Mapping[str, type] = {
 
 # Settings that may name a person, a machine or a place: never in a report.
 PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
-
-# Counts of which zero or less makes no sense; everything else may be zero.
-POSITIVE = frozenset(
-    {
-        "n_layer",
-        "n_head",
-        "n_embd",
-        "vocab_size",
-        "block_size",
-        "batch_size",
-        "gradient_accumulation_steps",
-        "max_iters",
-        "eval_interval",
-        "eval_iters",
-        "log_interval",
-        "world_size",
-        "tokens_per_iter",
-        "n_params",
-        "mtbf_hours",
-    }
-)
-
 
 class Setting(NamedTuple):
     value: Value
@@ -272,7 +251,7 @@ def _number(value: Value) -> int | float:
 
 
 def as_kind(name: str, value: Value) -> Value | None:
-    """The value in the kind that this setting has, or None where it does not fit."""
+    """The value in the kind that this setting has, or None where it does not fit or is none that a training can have."""
     kind = KINDS[name]
     if kind is str:
         # Only what may be repeated as it is: no control characters, no half characters.
@@ -280,8 +259,10 @@ def as_kind(name: str, value: Value) -> Value | None:
     if kind is bool:
         if isinstance(value, bool):
             return value
-        return {"true": True, "false": False, "1": True, "0": False}.get(str(value).strip().lower())
-    if isinstance(value, (bool, str)) or not abs(value) <= _LARGEST_NUMBER:
+        if isinstance(value, str):
+            return {"true": True, "false": False, "1": True, "0": False}.get(value.strip().lower())
+        return bool(value) if value in (0, 1) else None
+    if isinstance(value, (bool, str)) or not SETTINGS[name].holds(value):
         return None
     if kind is int:
         return int(value) if value == int(value) else None
@@ -301,7 +282,7 @@ def parse_assignment(text: str) -> tuple[str, Value]:
     if name not in KINDS:
         raise unknown_setting(name)
     value = read_value(name, raw.strip())
-    if value is None or (name in POSITIVE and isinstance(value, (int, float)) and value <= 0):
+    if value is None:
         raise UsageError(
             Message("“{value:word}” is not a value for {name:word}", {"value": raw, "name": name}),
             _what_fits(name),
@@ -316,8 +297,9 @@ def _what_fits(name: str) -> Message:
         return Message("{name:word} is True or False", {"name": name})
     if kind is str:
         return Message("{name:word} is a word", {"name": name})
-    if name in POSITIVE:
-        return Message("{name:word} is a number above zero", {"name": name})
+    if SETTINGS[name].low > 0:
+        facts = {"name": name, "most": SETTINGS[name].high}
+        return Message("{name:word} is a number above zero, at most {most:n}", facts)
     return Message("{name:word} is a number", {"name": name})
 
 
@@ -398,7 +380,7 @@ def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:
     if not skipped:
         return Settings.of(Origin.CONFIG, values), ()
     told = Message(
-        "These settings of the config are not plain values and were left out: {names:word}.",
+        "These settings of the config are not plain values, or none that a run can have, and were left out: {names:word}.",
         {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])])},
     )
     return Settings.of(Origin.CONFIG, values), (told,)

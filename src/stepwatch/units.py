@@ -49,8 +49,9 @@ class Interval:
         return Interval(self.low * factor, self.mid * factor, self.high * factor)
 
     def widened(self, *, down: float = 0.0, up: float = 0.0) -> Interval:
-        """The same middle with relative slack added on either side, as for a known bias."""
-        return Interval(self.low - down * self.mid, self.mid, self.high + up * self.mid)
+        """The same middle with relative slack added on either side, as for a known bias; a time stays one."""
+        low = self.low - down * self.mid
+        return Interval(max(low, 0.0) if self.low >= 0 else low, self.mid, self.high + up * self.mid)
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high

@@ -27,6 +27,7 @@ LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not cle
 LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time of steps, evaluations and checkpoints; of the whole run for its start
 FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
+LAST_ROWS = 3  # they may share one mean, where a clock has whole seconds
 SILENT_LINES = 20  # as long as this many lines take
 
 
@@ -313,30 +314,30 @@ def _asleep(evidence: Evidence) -> Iterator[Verdict]:
         yield Verdict(status=Status.ASLEEP, text=message, because=codes, remedy=remedy)
 
 
+def _regular_s(a: Analysis) -> float:
+    """Lost in slow iterations that come back at an interval: work that somebody put there, no stall."""
+    return float((a.split.unexplained_s * a.phases.covers)[a.phases.regular].sum())
+
+
 def _stalling(evidence: Evidence) -> Iterator[Verdict]:
-    a, codes = evidence.analysis, evidence.noticed("stall", "periodic_slowness", "late_data", "late_ranks")
-    wall = a.goodput.wall_s
-    share = a.goodput.parts_s["stall"] / wall if wall > 0 else 0.0
-    if not codes or share <= LOST_SHARE:
+    a, codes = evidence.analysis, evidence.noticed("stall", "late_data", "late_ranks")
+    wall, regular_s = a.goodput.wall_s, _regular_s(a)
+    lost_s = a.goodput.parts_s["stall"] - regular_s
+    share = lost_s / wall if wall > 0 else 0.0
+    stalled = a.phases.of(Phase.STALL)
+    ending = a.forecast.done and not stalled[:-LAST_ROWS].any()  # what ends a run is no stall: a last save, figures
+    if not codes or share <= LOST_SHARE or lost_s < regular_s or ending:
         return
-    facts: dict[str, Any] = {"step": a.costs.step_s.mid, "lost": a.goodput.parts_s["stall"], "share": share}
+    facts: dict[str, Any] = {"step": a.costs.step_s.mid, "lost": lost_s, "share": share}
     text = Message(
         "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
     )
     advice = evidence.advised("find_stalls")
-    if not set(codes) & {"stall", "periodic_slowness"}:
+    if "stall" not in codes:
         text = Message(
             "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in slow ones that waited for their data or for another rank."
         )
         advice = evidence.advised("feed_faster", "look_at_rank")
-    elif a.phases.periodic is not None:
-        rows = a.phases.of(Phase.STALL) & (a.run.iterations.number % a.phases.periodic == 0)
-        on_period_s = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
-        if 2 * on_period_s > facts["lost"]:
-            facts |= {"share": on_period_s / wall, "period": a.phases.periodic}
-            text = Message(
-                "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why."
-            )
     text = text._replace(params=facts)
     yield _with_advice(Verdict(status=Status.STALLING, text=text, because=codes), advice)
 
@@ -413,6 +414,19 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
         codes = evidence.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
         text = text._replace(params=facts)
         yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), best)
+    elif a.phases.periods and _regular_s(a) > LOST_SHARE * a.goodput.wall_s:
+        facts |= {"share": _regular_s(a) / a.goodput.wall_s, "period": a.phases.periods[0].every}
+        text = Message(
+            "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
+            facts,
+        )
+        if len(a.phases.periods) > 1:
+            facts["other"] = a.phases.periods[1].every
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} and every {other:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
+                facts,
+            )
+        yield Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("periodic_slowness"))
     elif (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
         facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
         text = Message(
@@ -458,8 +472,8 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         )
     elif a.phases.of(Phase.CHECKPOINT).any():
         text = Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.")
-    elif a.phases.periodic is not None:
-        facts["period"] = a.phases.periodic
+    elif a.phases.periods:
+        facts["period"] = a.phases.periods[0].every
         text = Message(
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
         )

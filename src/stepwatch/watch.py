@@ -16,6 +16,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,6 +30,7 @@ from stepwatch.analysis.throughput import FITTED_ROWS
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.following import LiveReader
+from stepwatch.readers.refusals import is_timed, no_times
 from stepwatch.run import Ints, Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
@@ -195,10 +197,6 @@ class Live:
             self._late = False
             self._report(Occurrence(LINES_AGAIN, at_s, Message("The log is growing again.")))
 
-    def settle(self) -> None:
-        """All that there was has been fed."""
-        self._reader.settle()
-
     def end(self) -> None:
         """No line will come any more: the pipe is closed."""
         self._fresh = self._ended = True
@@ -295,35 +293,45 @@ class Live:
         return news
 
     def runs(self) -> tuple[Run, ...]:
-        """Every run of the log with iterations, in order, for the report at the end."""
+        """Every run of the log with iterations, in order, for the report at the end; raises NoIterations without times."""
         current = self._reader.run()
         if current is not None:
             current = replace(current, written_s=self._line_at)
         runs = tuple(run for run in (*self._reader.past, current) if run is not None and len(run.iterations))
-        return runs or ((current,) if current is not None else ())
+        if runs and not any(map(is_timed, runs)):
+            raise no_times(runs)
+        return tuple(filter(is_timed, runs)) or ((current,) if current is not None else ())
 
     # --- analysis -------------------------------------------------------------------------------------------
 
     def _analyse_now(self, now_s: float) -> None:
         begin = self._stopwatch()
         self._fresh = False
-        run = self._reader.run()
+        try:
+            run = self._reader.run()
+        except NoIterations:  # the beginning of a file that says nothing before its end
+            run = None
         if run is None:
+            self._not_before = now_s + 100 * (self._stopwatch() - begin)
             return
-        if len(self._reader.past) > self._runs:
+        if self._reader.ended > self._runs:
             self._state = _State()
             if self._watching:
                 if self._said is None and not self._restarted:  # it ended and was started again between two looks
-                    past = self._explain(self._reader.past[-1])
-                    self._announce(past, judge(past), now_s)
+                    with suppress(NoIterations):
+                        past = self._explain(self._reader.past[-1])
+                        self._announce(past, judge(past), now_s)
                 if not self._restarted:
                     self._report(Occurrence(RESTART, now_s, Message("A new run begins.")))
             self._said, self._restarted = None, False
-        self._runs = len(self._reader.past)
+        self._runs = self._reader.ended
         try:
+            if len(run.iterations) and not is_timed(run):
+                raise no_times((run,))
             self._analysis = self._explain(replace(run, written_s=self._line_at))
         except NoIterations:  # a header that says too little to expect anything by
             self._analysis = self._verdict = None
+            self._not_before = now_s + 100 * (self._stopwatch() - begin)
             return
         # While somebody watches, silence is measured in lines that are due; what is older than that had ended before.
         old = not self._watching and self._line_at is not None and now_s - self._line_at > HOUR_S
@@ -370,7 +378,7 @@ class Live:
             slow = recent / normal > 1 + (least / 2 if state.slow else least)
         if self._watching:
             if not slow and a.phases.baseline is not None:  # a stretch that is slow as a whole is reported as such
-                stalled = a.phases.of(Phase.STALL)
+                stalled = a.phases.of(Phase.STALL) & ~a.phases.regular
                 fresh = stalled & (a.run.iterations.number > state.last_told)
                 first_of_burst = np.flatnonzero(fresh & ~np.concatenate(([False], stalled[:-1])))
                 lost_s = a.phases.excess_s(a.run, first_of_burst)

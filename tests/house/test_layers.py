@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tools import SOURCE
 
-GROUND = {"patterns", "messages", "errors", "units", "quoting"}
+GROUND = {"patterns", "messages", "errors", "units", "quoting", "bounds", "platforms"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
 MAY_IMPORT: dict[str, set[str]] = {
     "patterns": set(),
@@ -16,6 +16,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": {"messages"},
     "units": {"errors", "messages"},
     "quoting": {"patterns"},
+    "bounds": {"units"},
+    "platforms": set(),
     "settings": set(),
     "gpus": {"settings"},
     "run": {"settings"},

@@ -12,9 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.checkpoints import small_disk
 
 from stepwatch import from_file, read
 from stepwatch.analysis import analyse
@@ -23,7 +25,8 @@ from stepwatch.run import Timing
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
 
-from stepwatch.trainer.keeper import Keeper, load  # noqa: E402
+from stepwatch.trainer.keeper import Keeper  # noqa: E402
+from stepwatch.trainer.resuming import load  # noqa: E402
 from stepwatch.trainer.snapshot import Copy  # noqa: E402
 
 TINY = {
@@ -210,15 +213,16 @@ def test_evaluating_only(train: Train, place: Path) -> None:
 # --- ends -------------------------------------------------------------------------------------------------------
 
 
-def started(*flags: str) -> subprocess.Popen[str]:
+def started(*flags: str, until: str = "iter 3:") -> subprocess.Popen[str]:
     """A run without an end, in its loop."""
     endless = flags_of({**TINY, "max_iters": 10**6, "eval_interval": 10**6, "log_interval": 1})
     process = subprocess.Popen(
-        [sys.executable, "-m", "stepwatch", "train", *endless, *flags], stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-m", "stepwatch", "train", *endless, *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("iter 3:"):
+        if line.startswith(until):
             break
     return process
 
@@ -240,6 +244,131 @@ def test_a_second_signal_ends_at_once(place: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+
+def test_a_stop_in_a_fresh_run_leaves_what_an_older_one_saved(train: Train, place: Path) -> None:
+    train("--max_iters=20", "--eval_interval=20")
+    process = started()
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert "SIGINT: stopping after this step" in error
+    assert load(place / "out" / "ckpt.pt")["iter_num"] == 20
+    (beside,) = (place / "out").glob("ckpt_stopped_*.pt")
+    at = load(beside)["iter_num"]
+    log = train("--init_from=resume", f"--max_iters={at + 1}", "--log_interval=1")
+    assert f"the newest checkpoint is {beside.name}" in log
+    assert f"iter {at}: " in log
+
+
+def test_a_stop_is_served_inside_an_evaluation(train: Train, place: Path) -> None:
+    train("--max_iters=20", "--eval_interval=20", "--always_save_checkpoint=False")
+    # Minutes of evaluation after two steps.
+    process = started(
+        "--init_from=resume", "--eval_interval=22", "--eval_iters=100000", "--always_save_checkpoint=False",
+        until="iter 21:",
+    )  # fmt: skip
+    time.sleep(1.0)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    log, error = process.communicate(timeout=60)
+    assert time.monotonic() - asked < 20
+    assert process.returncode == 0
+    assert "SIGTERM: stopping" in error
+    assert "stopped by SIGTERM in the evaluation at 22" in log
+    assert load(place / "out" / "ckpt.pt")["iter_num"] == 20
+    assert load(place / "out" / "ckpt_stopped_22.pt")["iter_num"] == 22
+    assert '"eval":22' not in (place / "out" / "run.jsonl").read_text()
+
+
+def test_a_directory_without_room_is_refused_before_the_training(
+    train: Train, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with small_disk(place / "disk", 1) as disk:
+        if disk is None:
+            pytest.skip("only root can make a disk that is full")
+        with pytest.raises(SystemExit) as ended:
+            train("--out_dir=disk")
+        assert ended.value.code == 1
+        said = capsys.readouterr()
+        assert "“disk” cannot be written: no room on the disk" in said.err
+        assert "iter 0" not in said.out
+
+
+def test_a_last_save_that_failed_is_an_error(
+    train: Train, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepwatch.trainer.keeper.replace", lambda path, checkpoint, hurry: "no space left on device")
+    with pytest.raises(SystemExit) as ended:
+        train("--max_iters=20", "--eval_interval=10")
+    said = capsys.readouterr()
+    assert ended.value.code == 1
+    assert "checkpoint at 20: not written (no space left on device); this run has none before it" in said.out
+    assert "the last checkpoint, of iteration 20, was not written: no space left on device" in said.err
+    assert "left no checkpoint" in said.err
+
+
+def moments_of_another_shape(saved: dict[str, Any]) -> None:
+    saved["optimizer"]["state"][1]["exp_avg"] = torch.zeros(3)
+
+
+def a_negative_second_moment(saved: dict[str, Any]) -> None:
+    saved["optimizer"]["state"][0]["exp_avg_sq"] -= 1
+
+
+def a_missing_moment(saved: dict[str, Any]) -> None:
+    del saved["optimizer"]["state"][0]["exp_avg"]
+
+
+def no_state(saved: dict[str, Any]) -> None:
+    saved["optimizer"]["state"] = [1, 2]
+
+
+def one_group(saved: dict[str, Any]) -> None:
+    del saved["optimizer"]["param_groups"][1]
+
+
+def a_beta_of_two(saved: dict[str, Any]) -> None:
+    saved["optimizer"]["param_groups"][0]["betas"] = (2.0, 0.9)
+
+
+def steps_below_zero(saved: dict[str, Any]) -> None:
+    saved["optimizer"]["state"][0]["step"] = torch.tensor(-3.0)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [moments_of_another_shape, a_negative_second_moment, a_missing_moment, no_state, one_group, a_beta_of_two,
+     steps_below_zero],
+)  # fmt: skip
+def test_an_optimizer_that_does_not_fit_is_refused(
+    train: Train, place: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[dict[str, Any]], None]
+) -> None:
+    train("--max_iters=2", "--eval_interval=2")
+    saved = torch.load(place / "out" / "ckpt.pt", weights_only=True)
+    spoil(saved)
+    torch.save(saved, place / "out" / "ckpt.pt")
+    with pytest.raises(SystemExit) as ended:
+        train("--init_from=resume", "--max_iters=4")
+    assert ended.value.code == 1
+    assert "the optimizer in the checkpoint does not fit the model" in capsys.readouterr().err
+
+
+def test_sizes_that_the_weights_do_not_have_take_no_memory(
+    train: Train, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train("--max_iters=2", "--eval_interval=2")
+    saved = torch.load(place / "out" / "ckpt.pt", weights_only=True)
+    for size in ("n_layer", "vocab_size", "block_size"):
+        torch.save(saved | {"model_args": saved["model_args"] | {size: 2**30}}, place / "out" / "ckpt.pt")
+        with pytest.raises(SystemExit):
+            train("--init_from=resume", "--max_iters=4")
+        assert "do not fit its own model_args" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_with_a_shorter_block(train: Train) -> None:
+    train("--max_iters=10", "--eval_interval=10")
+    log = train("--init_from=resume", "--max_iters=12", "--log_interval=1", "--block_size=8")
+    assert losses(log)["12"] < BY_NANOGPT["plain"][1]["0"]
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_checkpoint(

@@ -54,3 +54,47 @@ def test_quotes_are_used_only_where_needed_and_double_ones_where_they_are_enough
 def test_a_name_like_an_option_is_named_with_its_directory() -> None:
     assert quoted_path("-x.log") == os.path.join(os.curdir, "-x.log")
     assert quoted_path("-") == "-"
+
+
+def arguments_on_windows(line: str) -> list[str]:
+    """As the C library of Windows divides a command line."""
+    found, current, within, backslashes = [], "", False, 0
+    for letter in line + " ":
+        if letter == "\\":
+            backslashes += 1
+            continue
+        if letter == '"':
+            current += "\\" * (backslashes // 2)
+            if backslashes % 2:
+                current += '"'
+            else:
+                within = not within
+        else:
+            current += "\\" * backslashes
+            if letter == " " and not within:
+                found.append(current)
+                current = ""
+            else:
+                current += letter
+        backslashes = 0
+    return found
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
+def test_a_program_of_windows_gets_what_was_quoted_for_cmd(text: str) -> None:
+    line = quoted(text, for_cmd=True)
+    assert line.isprintable()
+    if text.isprintable():
+        assert arguments_on_windows(line) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (r"C:\runs\a.log", r"C:\runs\a.log"), ("my run.log", '"my run.log"'), ("a&b.log", '"a&b.log"'),
+        ("it's.log", '"it\'s.log"'), ("a^b|c.log", '"a^b|c.log"'), ("$x.log", '"$x.log"'), ("runs\\ ", '"runs\\ "'),
+        ("my runs\\", '"my runs\\\\"'), ("a\nb", '"a?b"'), ("", '""'),
+    ],
+)  # fmt: skip
+def test_cmd_takes_double_quotes_alone(text: str, line: str) -> None:
+    assert quoted(text, for_cmd=True) == line

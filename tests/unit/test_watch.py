@@ -51,7 +51,6 @@ def fed(text: str, *, at_once: int = 1, every_look: int = 50) -> Live:
     lines = lines_of(text)
     for place in range(0, len(lines), at_once):
         live.feed(b"".join(lines[place : place + at_once]), float(place))
-        live.settle()
         if place // at_once % every_look == 0:
             live.look(float(place))
     return live
@@ -133,7 +132,6 @@ def test_the_state_stays_bounded_however_long_and_odd_the_log() -> None:
             for n in range(begin, begin + 500)
         ]
         live.feed("".join(lines).encode(), float(begin))
-        live.settle()
         live.look(float(begin))
     run = analysis_of(live).run
     assert len(run.iterations) <= MOST_ROWS // 8 + 2_000
@@ -158,7 +156,6 @@ def played(record: Record, live: Live) -> Iterator[tuple[int, float, Look]]:
         if line.startswith(b"iter "):
             number = int(line[5 : line.index(b":")])
             live.feed(held, ended[number])
-            live.settle()
             held = b""
             yield number, ended[number], live.look(ended[number])
 
@@ -220,7 +217,6 @@ def kinds(live: Live) -> list[str]:
 def a_watched_run(rows: int) -> Live:
     live = a_live()
     live.feed(header().encode() + b"".join(map(row, range(rows))), 0.0)
-    live.settle()
     live.begin_watching(0.0)
     return live
 
@@ -228,7 +224,6 @@ def a_watched_run(rows: int) -> Live:
 def then(live: Live, numbers: range, seconds: float = 1.0) -> None:
     for number in numbers:
         live.feed(row(number, seconds), float(number))
-        live.settle()
         live.look(float(number))
 
 
@@ -247,7 +242,6 @@ def test_a_stall_is_told_once_with_its_iteration() -> None:
 def test_history_is_no_news() -> None:
     live = a_live()
     live.feed(header().encode() + b"".join(row(n, 9.0 if n == 50 else 1.0) for n in range(100)), 0.0)
-    live.settle()
     live.begin_watching(0.0)
     live.look(0.0)
     assert live.events == []
@@ -288,11 +282,9 @@ def test_an_evaluation_that_is_due_is_no_silence() -> None:
 def test_a_new_run_in_the_same_log_begins_anew_and_its_compilation_is_no_silence() -> None:
     live = a_watched_run(100)
     live.feed(header().encode() + b"number of parameters: 10.65M\n", 101.0)
-    live.settle()
     assert live.look(5000.0).starting
     assert kinds(live) == []
     live.feed(b"iter 0: loss 4.0, time 90000.00ms, mfu -100.00%\n", 5001.0)
-    live.settle()
     look = live.look(5001.0)
     assert kinds(live) == [RESTART]
     assert look.last_iteration == 0
@@ -316,7 +308,6 @@ NAN = b"iter 100: loss nan, time 1000.00ms, mfu 20.00%\n"
 
 def come(live: Live, text: bytes, at_s: float) -> Look:
     live.feed(text, at_s)
-    live.settle()
     return live.look(at_s)
 
 
@@ -472,7 +463,6 @@ def test_a_crash_before_the_first_iteration_and_even_before_the_header_is_told()
 def test_a_log_that_had_ended_before_is_told_and_over(end: bytes, age_s: float, kind: str | None, over: bool) -> None:
     live = a_live()
     live.feed(header().encode() + b"".join(map(row, range(100))) + end, 1e9 - age_s)
-    live.settle()
     live.begin_watching(1e9)
     look = live.look(1e9)
     assert kinds(live)[:1] == ([kind] if kind else [])
@@ -503,7 +493,6 @@ def test_a_cheap_look_does_not_analyse_more_often_than_its_share_of_time() -> No
     live.feed(header().encode() + b"".join(map(row, range(20))), 0.0)
     for number in range(20, 120):
         live.feed(row(number), float(number))
-        live.settle()
         live.look(float(number))
     assert len(calls) == 2
 

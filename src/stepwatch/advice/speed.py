@@ -21,6 +21,7 @@ from stepwatch.units import Interval
 TOO_VAGUE = 2.5
 SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
 LOGGED_EVERY = 10
+MOST_SEQUENCES = 1 << 16  # that a card takes at a time: of 64 tokens each they are 4 million
 _ENVIRONMENT = Message("In the environment of the run:")
 
 
@@ -43,7 +44,7 @@ def batches(work: Workload, gpu: Gpu, cards: int) -> list[Batch]:
     """All ways to divide the sequences of an iteration that may fit the card, the smallest micro-batch first."""
     sequences = sequences_of(work)
     largest = largest_batch_size(work, gpu)
-    most = sequences if largest is None else min(largest + 1, sequences)
+    most = min(sequences, MOST_SEQUENCES, MOST_SEQUENCES if largest is None else largest + 1)
     return [Batch(size, sequences // size) for size in range(1, most + 1) if sequences % (size * cards) == 0]
 
 
@@ -296,7 +297,7 @@ def log_less(case: Case) -> Iterator[Proposal]:
     yield Proposal(
         rule="log_less",
         new_settings={"log_interval": every},
-        effect=Effect(step=Interval(*(1 - wait_s * (1 - 1 / every) / step_s for wait_s in waits))),
+        effect=Effect(step=Interval(*(1 - min(wait_s / step_s, 1.0) * (1 - 1 / every) for wait_s in waits))),
         what=Message("Raise log_interval from 1 to {new:n}.", facts),
         because=Message(
             "A step takes {step:time}, and every logged line makes the card wait for the processor.", facts

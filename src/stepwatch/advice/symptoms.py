@@ -8,6 +8,7 @@ from stepwatch.advice.case import Case
 from stepwatch.advice.logs import stalled_s
 from stepwatch.advice.proposals import Effect, Proposal
 from stepwatch.analysis.costs import MEASURED
+from stepwatch.analysis.findings import shows_events
 from stepwatch.analysis.recorded import data_share
 from stepwatch.messages import Message
 from stepwatch.units import Interval
@@ -72,15 +73,22 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
     if case.analysis is None or case.lost_s.mid <= 0:
         return
     lost = stalled_s(case.analysis)
+    because = Message(
+        "{lost:time} were lost in slow iterations with neither evaluation nor checkpoint: other jobs, a slow or "
+        "full disk, a virus scanner on out_dir, swapping.",
+        {"lost": lost},
+    )
+    if not shows_events(case.analysis.run):
+        because = Message(
+            "{lost:time} were lost in slow iterations that the log does not explain: evaluations or checkpoints, "
+            "other jobs, a slow or full disk, swapping.",
+            {"lost": lost},
+        )
     yield _look(
         rule="find_stalls",
         effect=Effect(lost=_without(lost / case.lost_s.mid)),
         what=Message("Find out what blocks the machine during the stalls."),
-        because=Message(
-            "{lost:time} were lost in slow iterations with neither evaluation nor checkpoint: other jobs, a slow or "
-            "full disk, a virus scanner on out_dir, swapping.",
-            {"lost": lost},
-        ),
+        because=because,
     )
 
 

@@ -64,7 +64,7 @@ class Analysis:
         if "eval" not in self.run.holds:
             return len(self.run.evaluations)
         logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
-        done = logged + len(phases.unlogged_evals) + (phases.trailing is not None) + phases.first_evaluates
+        done = logged + phases.unlogged_evals.total + (phases.trailing is not None) + phases.first_evaluates
         # Where each mean has one in it, none of them is told apart.
         return done or (len(self.run.evaluations) if self.run.timing in AVERAGES else 0)
 
@@ -75,7 +75,7 @@ class Analysis:
             return len(saves)
         logged = int(phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
         last = phases.trailing is not None and any(save.at == phases.trailing for save in saves)
-        return logged + len(phases.unlogged_saves) + last + phases.first_saves
+        return logged + phases.unlogged_saves + last + phases.first_saves
 
 
 def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:

@@ -23,6 +23,7 @@ from stepwatch.units import MS, Interval, interval_json
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
+_UNKNOWN = math.log(1e9)  # a ratio known no better than that is not known
 Verdict = Literal["faster", "slower", "same", "not_comparable"]
 SIDES = ("A", "B")
 PARTS = ("step", "eval", "checkpoint", "compile")
@@ -171,7 +172,7 @@ def _over(after: Interval, before: Interval, scale: float = 1.0) -> Interval:
     mid = after.mid / before.mid * scale
     down = math.hypot(BETWEEN_RUNS, (after.mid - after.low) / after.mid, (before.high - before.mid) / before.mid)
     up = math.hypot(BETWEEN_RUNS, (after.high - after.mid) / after.mid, (before.mid - before.low) / before.mid)
-    return Interval(mid * math.exp(-down), mid, mid * math.exp(up))
+    return Interval(mid * math.exp(-down), mid, mid * math.exp(min(up, _UNKNOWN)))
 
 
 def _printed(ratio: float) -> float:

@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.statistics import median, running_median, spread, standard_error, t_quantile
+from stepwatch.analysis.statistics import (
+    median,
+    running_median,
+    spread,
+    standard_error,
+    t_quantile,
+    weighted_median,
+)
 from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run
@@ -133,9 +140,14 @@ class _Level:
         start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
 
         places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
-        levels = np.interp(logged, places, local).tolist() or [1.0]
-        levels += np.interp(np.searchsorted(run.iterations.number, phases.unlogged_evals), places, local).tolist()
-        mean = float(np.mean([*levels, start] if phases.first_evaluates else levels))
+        between, times = phases.unlogged_evals.at_rows(run.iterations.number)
+        rows = np.concatenate((logged, between))
+        levels, weights = np.interp(rows, places, local), np.concatenate((np.ones(len(logged)), times))
+        if not len(logged):
+            levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
+        if phases.first_evaluates:
+            levels, weights = np.append(levels, start), np.append(weights, 1.0)
+        mean = float(np.average(levels, weights=weights))
         return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
@@ -225,7 +237,7 @@ def find_costs(run: Run, phases: Phases) -> Costs:
         compilation = _Cost(seconds, compilation.how)
 
     # On iterations that were not logged: the model's figure, if it has one.
-    if evaluation is None and (phases.unlogged_evals or phases.trailing):
+    if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
         evaluation = _believed(beliefs.evaluation) or _Cost(Interval.exactly(0.0), NOT_SEPARABLE)
     if checkpoint is None and run.checkpoints:
         most = evaluation.seconds.high if evaluation is not None else 0.0
@@ -247,16 +259,19 @@ def find_costs(run: Run, phases: Phases) -> Costs:
 
 
 def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
-    """With it the mean over the median of normal rows around their baseline."""
+    """What half of the normal iterations take at most; with it the mean over the median around their baseline."""
     normal, baseline = phases.normal, phases.baseline
     if baseline is None or not normal.any():
         smallest = float(run.iterations.time_s.min())
         return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
-    times, usual = run.iterations.time_s[normal], baseline.time_s[normal]
+    times, usual, covers = run.iterations.time_s[normal], baseline.time_s[normal], phases.covers[normal]
     heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
-    mean_ratio = max(1.0, float(np.mean(np.minimum(times / usual, heaviest))))
-    middles = median(times), float(np.mean(np.minimum(times, usual * heaviest)))
+    mean_ratio = max(1.0, float(np.average(np.minimum(times / usual, heaviest), weights=covers)))
+    mean = float(np.average(np.minimum(times, usual * heaviest), weights=covers))
+    # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
+    few = float(covers.sum()) ** 2 < 0.5 * len(covers) * float((covers.astype(np.float64) ** 2).sum())
+    mid = mean if run.traits.schedules or few else weighted_median(times, covers)
     if len(times) > 4:
         # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
         error = 1.1 * standard_error(times)
@@ -264,9 +279,10 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
-    error += PRINTED_STEP_S / 2
-    low, high = min(middles), max(middles)
-    return _Cost(Interval(max(low - error, 0.0), (low + high) / 2, high + error), MEASURED), mean_ratio
+    whole = 1.0 if mid >= 1 else 1e-3
+    error += (whole if run.traits.rounds_times else PRINTED_STEP_S) / 2
+    low, high = min(mid, mean), max(mid, mean)
+    return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
 
 
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------

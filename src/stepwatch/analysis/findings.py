@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
+from stepwatch.analysis.periods import Period
 from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
 from stepwatch.analysis.statistics import median, quantile
 from stepwatch.analysis.throughput import flops_behind_mfu
@@ -157,23 +158,23 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
 
 
 def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
-    hidden = a.phases.unlogged_evals
+    hidden = a.phases.unlogged_evals.total
     if not hidden:
         return
     cost = a.costs.pair_s or a.costs.eval_s
-    facts = {"at": list(hidden), "cost": cost}
+    facts = {"at": a.phases.unlogged_evals.shown(), "cost": cost}
     message = Message(
         "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it. It is counted here at {cost:range}.",
         facts,
         "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them. They are counted here at {cost:range} each.",
-        len(hidden),
+        hidden,
     )
     if cost is None or cost.high <= 0:
         message = Message(
             "The evaluation at iteration {at:ints} fell between two logged lines: no printed time shows it, and nothing in this log shows its cost.",
             facts,
             "The evaluations at iterations {at:ints} fell between two logged lines: no printed time shows them, and nothing in this log shows their cost.",
-            len(hidden),
+            hidden,
         )
     yield Finding("hidden_evaluations", NOTICE, message)
 
@@ -197,26 +198,39 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     awake = ~asleep
     if a.run.inside is not None:  # findings of their own
         awake &= ~(held_up_by(a, rows, a.run.inside.data_s) | held_up_by(a, rows, a.run.inside.wait_s))
-    period = a.phases.periodic
-    on_period = awake & (numbers % period == 0) if period is not None else np.zeros(len(rows), bool)
-    if on_period.any():
-        facts = {
-            "period": period,
-            "ratio": median(ratio[on_period]),
-            "at": numbers[on_period].tolist(),
-            "lost": float(excess[on_period].sum()),
-        }
-        text = Message("Every {period:n} iterations one takes {ratio:x} times a normal one (iterations {at:ints}), and nothing in the log says why: check for work that your own code does at that interval.", facts)
-        yield Finding("periodic_slowness", NOTICE, text)
-    awake &= ~on_period
+    for period in a.phases.periods:
+        own = awake & period.rows[rows]
+        if own.any():
+            yield Finding("periodic_slowness", NOTICE, _periodic(a.run, period, ratio[own], excess[own]))
+    awake &= ~a.phases.regular[rows]
     if awake.any():
         largest, lost = float(ratio[awake].max()), float(excess[awake].sum())
         yield Finding("stall", NOTICE, stall_message(a.run, numbers[awake].tolist(), largest, lost))
 
 
+def _periodic(run: Run, period: Period, ratio: Floats, excess_s: Floats) -> Message:
+    facts = {
+        "period": period.every,
+        "first": period.first,
+        "count": len(ratio),
+        "ratio": median(ratio),
+        "each": median(excess_s),
+        "lost": float(excess_s.sum()),
+    }
+    if shows_events(run):
+        return Message("Every {period:n} iterations one is slow, without evaluation or checkpoint: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. Check for work that your own code does at that interval.", facts)
+    return Message("Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.", facts)
+
+
+def shows_events(run: Run) -> bool:
+    """Whether the log would show an evaluation or a checkpoint in a time, so that without such a line there is none."""
+    apart = run.timing is Timing.SPANS_STEP and not run.holds
+    return apart or run.traits.shows_events or bool(run.evaluations and run.checkpoints)
+
+
 def stall_message(run: Run, at: list[int], ratio: float, lost_s: float) -> Message:
     facts = {"at": at, "count": len(at), "ratio": ratio, "of": run.logged, "lost": lost_s}
-    if run.traits.has_nanogpt_settings or (run.evaluations and run.checkpoints):  # the log shows both where they are
+    if shows_events(run):
         return Message(
             "Iteration {at:ints} took {ratio:x} times as long as a normal one, without evaluation or checkpoint: something else blocked the machine for {lost:time}.",
             facts,
@@ -539,6 +553,9 @@ def averaged_times(a: Analysis) -> Iterator[Finding]:
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
+        inside = "eval" in a.run.holds and not a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
+        if a.run.evaluations and inside and not a.phases.first_evaluates:
+            text = Message("The printed times are averages over the iterations since the line before, each with an evaluation that this log cannot separate: the step time includes it.")
         yield Finding("averaged_times", NOTICE, text)
 
 
@@ -564,6 +581,19 @@ def lines_without_time(a: Analysis) -> Iterator[Finding]:
     yield Finding("lines_without_time", WARNING if count > 0.01 * len(a.run.iterations) else NOTICE, message)
 
 
+def outside_values(a: Analysis) -> Iterator[Finding]:
+    """What stepwatch.bounds does not let in: a broken trainer, or lines that are none of a training."""
+    if not a.run.outside:
+        return
+    message = Message(
+        "Line {line:n} holds a value that no training can have ({what:word}): it is not used.",
+        {"count": a.run.outside_count, "line": a.run.outside[0].line + 1, "what": a.run.outside[0].text},
+        "{count:n} lines hold values that no training can have, the first in line {line:n} ({what:word}): they are not used.",
+        a.run.outside_count,
+    )
+    yield Finding("outside_values", WARNING, message)
+
+
 def only_begun(a: Analysis) -> Iterator[Finding]:
     text = Message("The log has no iteration yet: all figures are estimates for this card, none was measured.")
     yield Finding("only_begun", NOTICE, text)
@@ -575,4 +605,5 @@ RULES: tuple[Rule, ...] = (
     warm_up, ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
     epochs_for_iterations, few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu,
     impossible_figures, loss_nan, ended_early, bar_alone, averaged_times, lines_without_time,
+    outside_values,
 )  # fmt: skip

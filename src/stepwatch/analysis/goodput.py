@@ -10,6 +10,7 @@ import numpy as np
 from stepwatch.analysis.costs import Costs
 from stepwatch.analysis.outside import before_first_s, outside_s
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
+from stepwatch.bounds import STEP_S
 from stepwatch.run import Floats, Ints, Run
 from stepwatch.units import Interval
 
@@ -89,7 +90,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     if clock is not None:
         ends = run.iterations.stamp_s[[0, -1]]
         resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0
-        if clock - wall > resolution_s or wall <= 0:
+        if clock - wall > resolution_s or wall <= STEP_S.low * iterations:  # the digits show no time at all
             parts["unexplained"] += clock - wall
         else:
             parts = {name: value * clock / wall for name, value in parts.items()}
@@ -121,7 +122,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     share = parts["step"] / wall if wall > 0 else 1.0
     relative = (costs.step_s.half_width / costs.step_s.mid if costs.step_s.mid > 0 else 1.0) * share
     interval = Interval.exactly(wall).widened(down=relative + down * share, up=relative + up * share)
-    imputed, cost = len(phases.unlogged_evals) + (phases.trailing is not None), costs.pair_s or costs.eval_s
+    imputed, cost = phases.unlogged_evals.total + (phases.trailing is not None), costs.pair_s or costs.eval_s
     if imputed and cost is not None:
         interval += Interval((cost.low - cost.mid) * imputed, 0.0, (cost.high - cost.mid) * imputed)
     return Goodput(
@@ -158,7 +159,7 @@ def _sums(
         gaps = np.maximum(np.diff(run.iterations.number) - covers[1:], 0)
         missing = float(gaps.sum())
         parts["step"] += float((gaps * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
-    evals, saves = len(phases.unlogged_evals), len(phases.unlogged_saves)
+    evals, saves = phases.unlogged_evals.total, phases.unlogged_saves
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too
         parts["step"] += float(usual[-1]) * costs.mean_ratio * (phases.trailing - 1 - last)
         evals += 1

@@ -1,22 +1,35 @@
-"""The period of slow iterations, where they have one: how evaluations that no line mentions are found."""
+"""The periods of slow iterations, where they have one: evaluations that no line mentions, and other regular work."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.baseline import Baseline
 from stepwatch.analysis.statistics import median
-from stepwatch.run import Floats, Run
+from stepwatch.run import Floats, Ints, Run
 
 Mask = npt.NDArray[np.bool_]
 
 LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
 MOST_PLACES = 0.75  # of a period at which iterations must be slow
 _LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
+_LEAST_TIMES = 3  # two slow rows always have a distance
+_ENOUGH = 400  # slow rows show the distances between them
+
+
+class Period(NamedTuple):
+    """Work that comes back: at iteration `first`, and every so many iterations from there on."""
+
+    every: int
+    first: int
+    rows: Mask
+    """The slow rows that hold it."""
 
 
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
@@ -49,9 +62,54 @@ def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -
     return best
 
 
+def find_periods(numbers: Ints, covers: Ints, beyond: Floats, spikes: Mask, first: int | None) -> list[Period]:
+    """All periods of slow rows, each with an offset of its own: one after the other, the one that costs most first.
+
+    `beyond` is what each row has beyond normal steps, in steps; 0 where something else explains it.
+    """
+    excess: Floats = np.where(spikes, beyond, 0.0)
+    own = np.minimum(covers, np.diff(numbers, prepend=numbers[:1] - covers[:1]))  # iterations of no row before
+    found: list[Period] = []
+    while len(left := np.flatnonzero(excess > 0)) >= _LEAST_TIMES:
+        best, most = None, 0.0
+        tries = len(left) * (len(left) - 1) // 2
+        near = left[:_ENOUGH]
+        for every, offset in _grids(numbers[near], covers[near]):
+            rows = np.flatnonzero((numbers - offset) // every > (numbers - own - offset) // every)
+            rows = rows[rows != first]
+            hits = rows[excess[rows] > 0]
+            cost = float(excess[hits].sum())
+            if len(hits) >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:
+                alike = rows[beyond[rows] > 0.5 * median(beyond[hits])]  # some are lost in the noise
+                grid, slow = (np.isin(np.arange(len(numbers)), which) for which in (rows, alike))
+                if _is_regular(excess, grid, tries):
+                    best, most = Period(every, int(numbers[alike[0]]), slow), cost
+        if best is None:
+            return found
+        found.append(best)
+        excess = np.where(best.rows, 0.0, excess)
+    return found
+
+
+def _grids(numbers: Ints, covers: Ints) -> Iterator[tuple[int, int]]:
+    """Distances of slow rows, and the remainders that most of them hold: the first and the last that they share.
+
+    Distances on average too, as the rows of means are not where the work was.
+    """
+    apart = {*np.unique(np.diff(numbers))[:60].tolist(), *np.unique(numbers[2:] - numbers[:-2])[:60].tolist()}
+    span = int(numbers[-1] - numbers[0])
+    for every in sorted(apart | {round(span / round(span / each)) for each in apart if 0 < each <= span}):
+        ends = numbers % every
+        last = max(ends.tolist(), key=lambda end: int(((ends - end) % every < covers).sum()))
+        before = (covers - 1 - (ends - last) % every)[(ends - last) % every < covers]
+        yield every, last
+        if before.min() > 0:
+            yield every, last - int(before.min())
+
+
 def _candidates(numbers: npt.NDArray[np.int64]) -> list[int]:
     """Spike numbers, their differences and common divisors; few enough to try them all."""
-    numbers = numbers[numbers > 0][:400]
+    numbers = numbers[numbers > 0][:_ENOUGH]
     if not len(numbers):
         return []
     found = {*numbers[:60].tolist(), *np.unique(np.diff(numbers))[:60].tolist(), int(np.gcd.reduce(numbers))}

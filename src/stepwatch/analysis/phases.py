@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.baseline import Baseline, baseline_of
-from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, find_period
+from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, Period, find_period, find_periods
 from stepwatch.analysis.statistics import median
+from stepwatch.analysis.unlogged import Unlogged, between_rows
 from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Timing
 from stepwatch.settings import Origin
 
@@ -60,12 +61,12 @@ class Phases:
     eval_interval_inferred: bool = False
     first_evaluates: bool = False
     first_saves: bool = False
-    unlogged_evals: tuple[int, ...] = ()
-    unlogged_saves: tuple[int, ...] = ()
+    unlogged_evals: Unlogged = field(default_factory=Unlogged)
+    unlogged_saves: int = 0
     trailing: int | None = None
     """The iteration of an evaluation after the last logged row, when the log ends with it."""
-    periodic: int | None = None
-    """The period of slow iterations that nothing explains."""
+    periods: tuple[Period, ...] = ()
+    """Of slow iterations that nothing explains: they are stalls that come back."""
 
     def of(self, *phases: Phase) -> Mask:
         found = self.phase == phases[0]
@@ -77,6 +78,11 @@ class Phases:
     def normal(self) -> Mask:
         """Rows whose time is a training step and nothing else."""
         return np.asarray((self.phase == Phase.STEP) & ~self.artefact)
+
+    @property
+    def regular(self) -> Mask:
+        """Slow rows that nothing explains but that come back at an interval."""
+        return np.asarray(np.any([np.zeros(len(self.phase), bool), *(each.rows for each in self.periods)], axis=0))
 
     def excess_s(self, run: Run, rows: npt.NDArray[np.generic], mean_ratio: float = 1.0) -> Floats:
         """What these rows took beyond a normal step; with heavy tails the mean step is above the median one."""
@@ -94,7 +100,7 @@ def find_phases(run: Run) -> Phases:
     marks.mark_silent_evaluations(interval, inferred)
     marks.mark_lone_saves()
     marks.find_baseline()
-    periodic = marks.mark_stalls()
+    periods = marks.mark_stalls()
     marks.find_baseline()
 
     first_evaluates, first_saves = marks.first_holds(interval)
@@ -104,7 +110,7 @@ def find_phases(run: Run) -> Phases:
         marks.certainty[:] = Certainty.SEEN
     found = bool(marks.evaluated.any())
     unlogged, trailing = _unlogged(run, interval, found or not inferred)
-    saved = {save.at for save in run.checkpoints if save.at is not None}
+    saved = np.array(sorted({save.at for save in run.checkpoints if save.at is not None}), np.int64)
     return Phases(
         phase=marks.phase,
         certainty=marks.certainty,
@@ -116,17 +122,26 @@ def find_phases(run: Run) -> Phases:
         first_evaluates=first_evaluates,
         first_saves=first_saves,
         unlogged_evals=unlogged,
-        unlogged_saves=tuple(sorted(saved & set(unlogged))),
+        unlogged_saves=int(unlogged.among(saved).sum()),
         trailing=trailing,
-        periodic=periodic,
+        periods=periods,
     )
 
 
 # --- how many iterations a time is about ------------------------------------------------------------------------
 
 
+def log_interval(run: Run) -> int:
+    """How far lines are apart: as the settings say, unless no two lines are; then these are of another log."""
+    stated, apart = run.settings.count("log_interval") or 1, np.diff(run.iterations.number)
+    if len(apart) < 2 or bool((apart == stated).any()):
+        return stated
+    gaps, counts = np.unique(apart, return_counts=True)
+    return int(gaps[np.argmax(counts)]) if 2 * counts.max() > len(apart) else stated
+
+
 def _covers(run: Run) -> Ints:
-    numbers, usual = run.iterations.number, run.settings.count("log_interval") or 1
+    numbers, usual = run.iterations.number, log_interval(run)
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
     begin = 0 if run.timing is Timing.SPANS_RUN else _before_first(numbers, usual)
@@ -175,7 +190,7 @@ def _first_row(run: Run) -> int | None:
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
     if not run.traits.mfu_marks_start:  # these count from 1, or print averages from the first interval on
-        interval = run.settings.count("log_interval") or 1
+        interval = log_interval(run)
         if run.timing in AVERAGES:
             if (run.first_covers or 0) > int(iterations.number[-1]) - number:  # it is the mean of most of the run
                 return None
@@ -212,7 +227,8 @@ class _Marks:
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
         covers = self.covers
-        return self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum())
+        means_of_all = self.run.timing is Timing.SPANS_RUN  # what one row holds, all hold
+        return means_of_all or (self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum()))
 
     def mark_events(self) -> None:
         """What the lines of the log say."""
@@ -312,13 +328,12 @@ class _Marks:
             elif self.phase[row] == Phase.STEP and ratio[row] > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise):
                 self.mark(row, Phase.EVAL_CHECKPOINT, Certainty.DEDUCED)  # nanoGPT saves only after an evaluation
 
-    def mark_stalls(self) -> int | None:
-        """Slow rows that nothing explains, the artefact of DDP apart; returns their period, where they have one."""
+    def mark_stalls(self) -> tuple[Period, ...]:
+        """Slow rows that nothing explains, the artefact of DDP apart; returns the periods of those that have one."""
         run, baseline = self.run, self.baseline
         if baseline is None:
-            return None
+            return ()
         spikes, ratio, numbers = self._spikes(baseline), baseline.ratio(run.iterations), run.iterations.number
-        period = find_period(run, spikes, baseline, self.first)
         hundreds = (numbers % DDP_PERIOD == 0) & (self.phase == Phase.STEP)
         on_hundred = hundreds & spikes & (ratio < DDP_LARGEST_RATIO)
         if (
@@ -327,12 +342,18 @@ class _Marks:
             and on_hundred.sum() >= MOST_PLACES * hundreds.sum()
             and (spikes & ~on_hundred).sum() <= on_hundred.sum()
         ):
-            self.artefact, period = on_hundred, None
-        slow = spikes & ~self.artefact
-        slow &= ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
-        self.mark(slow, Phase.STALL, Certainty.DEDUCED)
-        repeated = period is not None and int((slow & (numbers % period == 0)).sum()) >= 3
-        return period if repeated else None
+            self.artefact = on_hundred
+        spikes &= ~self.artefact
+        # Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise of the mean.
+        beyond = np.where((self.phase == Phase.STEP) & ~self.artefact, (ratio - 1) * self.covers, 0.0)
+        periods = [
+            period
+            for period in find_periods(numbers, self.covers, beyond, spikes, self.first)
+            if median(beyond[period.rows]) > STALL_RATIO - 1
+        ]
+        slow = spikes & (ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise)))
+        self.mark(np.any([slow, *(period.rows for period in periods)], axis=0), Phase.STALL, Certainty.DEDUCED)
+        return tuple(periods)
 
     def first_holds(self, interval: int | None) -> tuple[bool, bool]:
         """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
@@ -356,24 +377,21 @@ class _Marks:
 # --- what was not logged ----------------------------------------------------------------------------------------
 
 
-def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[tuple[int, ...], int | None]:
+def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged, int | None]:
     """Evaluations inside the logged span at iterations that were not logged, and one that ends the log."""
-    numbers, usual = run.iterations.number, run.settings.count("log_interval")
+    numbers = run.iterations.number
+    usual = log_interval(run) if "log_interval" in run.settings else None
     begin, end = int(numbers[0]), int(numbers[-1])
     if run.timing in AVERAGES or "eval" not in run.holds:
-        return (), None
+        return Unlogged(), None
     if not run.evaluations:
         if not interval or not evaluates:
-            return (), None
-        grid = np.arange(begin - begin % interval + interval, end, interval)
-        return tuple(np.setdiff1d(grid, numbers, assume_unique=True).tolist()), None
-    inside = {evaluation.at for evaluation in run.evaluations if begin < evaluation.at < end}
+            return Unlogged(), None
+        return between_rows(numbers, interval, np.ones(len(numbers) - 1, bool), np.zeros(0, np.int64)), None
+    inside = sorted({evaluation.at for evaluation in run.evaluations if begin < evaluation.at < end})
+    hidden = Unlogged(told=np.setdiff1d(np.array(inside, np.int64), numbers, assume_unique=True))
     if interval and usual and not run.reordered and len(run.evaluations) > 1:
         # Lines are missing where a gap is longer than the log interval; evaluations must have run there.
-        following = numbers[:-1] - numbers[:-1] % interval + interval
-        missing = (np.diff(numbers) > 2 * usual) & (following < numbers[1:])
-        for row in np.flatnonzero(missing).tolist():
-            inside |= set(range(int(following[row]), int(numbers[row + 1]), interval))
-    hidden = np.setdiff1d(np.array(sorted(inside), np.int64), numbers, assume_unique=True)
+        hidden = between_rows(numbers, interval, np.diff(numbers) > 2 * usual, hidden.told)
     last = run.evaluations[-1].at
-    return tuple(hidden.tolist()), last if end < last <= end + 10 * (usual or 1) else None
+    return hidden, last if end < last <= end + 10 * (usual or 1) else None

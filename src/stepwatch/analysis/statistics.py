@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from stepwatch.run import Floats
+from stepwatch.run import Floats, Ints
 from stepwatch.units import Z90
 
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
@@ -21,6 +21,14 @@ def median(values: Floats) -> float:
     low, high = (len(values) - 1) // 2, len(values) // 2
     ordered = np.partition(values, (low, high, len(values) - 1))  # NaN comes last
     return math.nan if np.isnan(ordered[-1]) else float((ordered[low] + ordered[high]) / 2)
+
+
+def weighted_median(values: Floats, weights: Ints) -> float:
+    """Of values that stand for so many each; as the median where all stand for the same."""
+    if (weights == weights[0]).all():
+        return median(values)
+    order = np.argsort(values)
+    return float(values[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
 
 
 def quantile(values: Floats, share: float) -> float:

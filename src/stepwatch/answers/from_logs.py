@@ -25,6 +25,7 @@ from stepwatch.messages import Message
 from stepwatch.quoting import quoted
 from stepwatch.readers import read_all
 from stepwatch.readers.configs import ConfigGiven
+from stepwatch.readers.suggestions import LooksLike
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
@@ -57,6 +58,10 @@ def explain(request: ExplainRequest) -> Report:
         path = request.logs[0] if isinstance(request.logs[0], str) else None
         error.remedy = error.estimate(*card, path=path)
         raise
+    except LooksLike as error:
+        if isinstance(request.logs[0], str):
+            error.remedy = error.command(request.logs[0])
+        raise
     runs = found.runs
     with saying_first(found.notices):
         if request.run is not None:
@@ -66,7 +71,7 @@ def explain(request: ExplainRequest) -> Report:
             runs = (in_order[request.run - 1],)
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
-        report = explain_runs(runs, known, remarks=gaps, cards=cards)
+        report = explain_runs(runs, known, remarks=[*gaps, *_doubts(runs)], cards=cards)
     command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
@@ -76,6 +81,27 @@ def explain(request: ExplainRequest) -> Report:
         command=command + (f" --run {request.run}" if request.run is not None else ""),
         notices=found.notices,
     )
+
+
+def _doubts(runs: Sequence[Run]) -> Iterator[Finding]:
+    """What an example leaves open and the log does not show."""
+    understood = next((run.understood for run in runs if run.understood is not None), None)
+    if understood is None:
+        return
+    names = {"word": understood.word, "unit": understood.unit}
+    if understood.unit_assumed:
+        text = Message("No unit is printed beside “{word:word}”: {unit:word} is assumed.", names)
+        yield Finding("like_unit", NOTICE, text)
+    if understood.disagrees:
+        text = Message("No time in the lines agrees with their timestamps, which are used instead.")
+        yield Finding("like_clock", NOTICE, text)
+    if understood.doubtful:
+        text = Message(
+            "The lines have several times, and no clock to check them by: “{word:word}” is taken for that of an "
+            "iteration.",
+            names,
+        )
+        yield Finding("like_doubt", WARNING, text)
 
 
 class Known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,8 @@ COMMANDS = {
     "gpus": "List the known cards, or show one.",
 }
 DEFAULT = "explain"
+DEBUG = "STEPWATCH_DEBUG"
+"""Where it is set, what is not expected is raised as it is."""
 _USE_TORCH = {"calibrate", "train"}
 
 
@@ -107,8 +110,12 @@ class _Commands(click.Group):
         # Only torch needs threads of linear algebra, and starting them takes longer than most answers.
         if not _USE_TORCH & set(sys.argv[1:2]):
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        debugging = bool(os.environ.get(DEBUG))
         try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
+            with warnings.catch_warnings():
+                if not debugging:
+                    warnings.simplefilter("ignore")  # a library's remarks to its programmers
+                return super().main(*args, **{**kwargs, "standalone_mode": False})
         except StepwatchError as error:
             said = () if isinstance(error, NothingRead) else (Notice(error.what, error.remedy),)
             complain((*error.notices, *said), error.language)
@@ -127,8 +134,44 @@ class _Commands(click.Group):
         except (KeyboardInterrupt, click.Abort):
             sys.exit(130)  # as a shell reports Ctrl-C
         except BrokenPipeError:  # `stepwatch … | head` has all it wants
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the interpreter ends
+            _drop_output()
             sys.exit(0)
+        except Exception as error:
+            if debugging:
+                raise
+            _drop_output()
+            complain((_last_words(error),), _language_among(list(kwargs.get("args") or sys.argv[1:])))
+            sys.exit(1)
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried again when the interpreter ends."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until then
+
+
+def _last_words(error: Exception) -> Notice:
+    """Of what nothing else catches: a disk that is full, or a mistake of ours, with a file that shows where."""
+    if isinstance(error, OSError) and error.filename is None:
+        reason = {"reason": error.strerror or type(error).__name__}
+        return Notice(
+            Message("the answer cannot be written: {reason:word}", reason), Message("choose another file with -o")
+        )
+    import tempfile
+    import traceback
+    from importlib.metadata import version
+
+    what = Message(
+        "a mistake in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)}
+    )
+    lines = (f"stepwatch {version('stepwatch')}, Python {sys.version}\n", *traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="stepwatch-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.writelines(lines)
+    except OSError:
+        return Notice(what, Message("please report it with what {name:word}=1 shows", {"name": DEBUG}))
+    return Notice(what, Message("please report it with this file, which shows where: {file:list}", {"file": file.name}))
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

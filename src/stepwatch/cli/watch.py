@@ -105,11 +105,12 @@ class Watching:
         interval_s: float,
         tee: bool = False,
         once: bool = False,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._source = open_log(log, tee=_pass_on if tee else None, once=once)
         self._known, self._display, self._alerts = known, display, alerts
-        self._interval_s, self._name, self._clock, self._log = interval_s, shown(log), clock, log
+        self._interval_s, self._name, self._clock, self._log = interval_s, shown(log), clock or _steady_clock(), log
+        self._begun = False
         self._live = Live(self._source.name, known.analyse)
 
     def once(self) -> bool:
@@ -151,16 +152,15 @@ class Watching:
 
     def _follow(self) -> None:
         wait = 0.0
-        begun = False
         while True:
             piece = self._feed(wait)
             wait = 0.0 if piece.more else self._interval_s
             if piece.more:
                 continue
             now = self._clock()
-            if not begun:
+            if not self._begun:
                 self._live.begin_watching(now)
-                begun = True
+                self._begun = True
             if piece.ended:
                 self._feed_rest()
                 self._live.end()
@@ -177,16 +177,20 @@ class Watching:
         if piece.anew:
             self._live.tell_anew(now)
         if piece.text:
-            self._live.feed(piece.text, now - piece.age_s)
+            # What comes while somebody watches comes now, whatever time the machine of the file believes it is.
+            self._live.feed(piece.text, now if self._begun else now - piece.age_s)
             self._display.pass_on(piece.text)
-        if not piece.more:
-            self._live.settle()
         return piece
 
     def _feed_rest(self) -> None:
         rest = self._source.rest()
         self._live.feed(rest, self._clock())
-        self._live.settle()
+
+
+def _steady_clock() -> Callable[[], float]:
+    """The time of day when it was made, and from there on a clock that nobody sets."""
+    begin = time.time() - time.monotonic()
+    return lambda: begin + time.monotonic()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from stepwatch.i18n import clean, say
 from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
-from stepwatch.presenters.run_json import SCHEMA, run_json
+from stepwatch.presenters.run_json import SCHEMA, run_json, understood_json
 from stepwatch.report import AdviceReport, PlanReport, Report, RunReport
 from stepwatch.units import Interval, interval_json
 
@@ -34,6 +34,8 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
     if isinstance(answer, Report):
         runs = [_run(answer, run, language, iterations=iterations, with_lines=with_lines) for run in answer.runs]
         document = {"schema": SCHEMA, "language": language, "runs": runs}
+        if answer.understood is not None:
+            document["understood"] = understood_json(answer.understood)
     elif isinstance(answer, PlanReport):
         said = {"language": language, "remarks": [say(remark, language) for remark in answer.remarks]}
         advice = _advice_list(answer.advice, language)
@@ -65,7 +67,8 @@ def _run(report: Report, run: RunReport, language: str, *, iterations: bool, wit
         "advice": _advice_list(run.advice, language),
     }
     if with_lines:
-        texts["unread"] = [{"line": unread.line + 1, "text": clean(unread.text)} for unread in analysis.run.unread]
+        unread = sorted((*analysis.run.unread, *analysis.run.outside))
+        texts["unread"] = [{"line": line + 1, "text": clean(text)} for line, text in unread]
     return run_json(analysis, texts, iterations=iterations)
 
 

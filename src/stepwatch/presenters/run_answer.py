@@ -15,6 +15,7 @@ from stepwatch.presenters import advice_answer, overview_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
+from stepwatch.presenters.like_sentences import understood_blocks
 from stepwatch.presenters.next_command import next_commands
 from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
 from stepwatch.verdict import Status
@@ -72,9 +73,10 @@ def report_document(
         *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
         *(_unread(report.analyses) if with_lines else ()),
     )
+    understood = understood_blocks(report.understood)
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
-        return doc.Document(title, blocks, (*parts, *end), about=about)
+        return doc.Document(title, (*understood, *blocks), (*parts, *end), about=about)
     title = Message("Which runs have a problem")
     order = report.worst_first
     opened = set(order) if len(order) <= MOST_OPEN_RUNS else {order[0], chosen}
@@ -98,7 +100,7 @@ def report_document(
             )
         )
     lead = overview_answer.of_directory(report) if report.directory else overview_answer.of_log(report, chosen)
-    return doc.Document(title, lead, (*runs, *end), about=about)
+    return doc.Document(title, (*understood, *lead), (*runs, *end), about=about)
 
 
 def _run(
@@ -270,6 +272,7 @@ def _settings(a: Analysis) -> doc.Table:
 
 def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
     """Lines that no pattern understood, counted from 1; shown only where the reader asked for them."""
-    lines = [(unread.line + 1, clean(unread.text)) for a in analyses for unread in a.run.unread[:MOST_UNREAD]]
+    unread = (line for a in analyses for line in sorted((*a.run.unread, *a.run.outside))[:MOST_UNREAD])
+    lines = [(line.line + 1, clean(line.text)) for line in unread]
     found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
     return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)

@@ -10,6 +10,8 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.analysis.ranks import ranks_json
 from stepwatch.analysis.recorded import parts_of_steps
+from stepwatch.i18n import clean
+from stepwatch.run import Understood
 from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
 
@@ -85,7 +87,7 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
         },
         "forecast": None,
         "per_thousand_iterations_s": interval_json(forecast.per_thousand_s),
-        "unread_lines": analysis.run.unread_count,
+        "unread_lines": analysis.run.unread_count + analysis.run.outside_count,
         **texts,
     }
     if forecast.total_s is not None:
@@ -104,6 +106,29 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
     if analysis.ranks is not None:
         document["ranks"] = ranks_json(analysis.ranks)
     return document
+
+
+def understood_json(understood: Understood) -> dict[str, Any]:
+    """How lines were read that an example describes; lines count from 1."""
+    return {
+        "counts": "epochs" if understood.counts_epochs else "iterations",
+        "time": understood.meaning.value,
+        "word": understood.word or None,
+        "unit": understood.unit or None,
+        "unit_assumed": understood.unit_assumed,
+        "doubtful": understood.doubtful,
+        "disagrees": understood.disagrees,
+        "lines": [
+            {
+                "line": line.line + 1,
+                "text": clean(line.text),
+                "iter": line.number,
+                "loss": line.loss,
+                "time_s": line.time_s,
+            }
+            for line in understood.lines
+        ],
+    }
 
 
 def _throughput_json(analysis: Analysis) -> dict[str, Any]:

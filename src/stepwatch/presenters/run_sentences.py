@@ -31,6 +31,7 @@ PART_NAMES = {
     "compile": Message("Compilation, warm-up"),
     "warm-up": Message("Warm-up"),
     "stall": Message("Stalls"),
+    "regular": Message("Regularly slow"),
     "unexplained": Message("Not explained"),
 }
 HOW = {
@@ -49,7 +50,7 @@ MARKS = {
 }
 PART_MARKS = {
     "step": "█", "data": "d", "eval": "e", "checkpoint": "c", "pair": "c", "compile": "0", "warm-up": "0",
-    "stall": "!", "unexplained": "?",
+    "stall": "!", "regular": "!", "unexplained": "?",
 }  # fmt: skip
 """The characters of a bar: those of the chart, so that one legend is learned."""
 UNKNOWN = Message("–")
@@ -132,11 +133,13 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
             share=share_of(a, "eval", "checkpoint"),
         )
         rows.insert(1, pair)
-    for part, count in (("stall", int(a.phases.of(Phase.STALL).sum())), ("unexplained", 0)):
+    stalled = a.phases.of(Phase.STALL)
+    slow = "regular" if a.phases.regular[stalled].all() else "stall"
+    for part, name, count in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):
         lost, share = parts_s[part], share_of(a, part)
         if share >= SMALLEST_SHOWN:
             cost_text = Message("{lost:time} in all", {"lost": lost})
-            rows.append(PartRow(part=part, cost=cost_text, how=None, count=count, seconds=lost, share=share))
+            rows.append(PartRow(part=name, cost=cost_text, how=None, count=count, seconds=lost, share=share))
     return tuple(rows)
 
 

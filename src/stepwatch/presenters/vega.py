@@ -29,7 +29,7 @@ DARK = {
 
 PART_COLOURS = {
     "step": BLUE, "data": CYAN, "eval": ORANGE, "checkpoint": GREEN, "pair": PURPLE, "compile": OCHRE, "warm-up": OCHRE,
-    "stall": SLATE, "unexplained": SLATE,
+    "stall": SLATE, "regular": SLATE, "unexplained": SLATE,
 }  # fmt: skip
 
 

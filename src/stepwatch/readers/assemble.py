@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepwatch import bounds
+from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import DATED_S, LINE_OF, Records
 from stepwatch.run import (
@@ -23,6 +25,7 @@ from stepwatch.run import (
     Fault,
     FaultKind,
     Floats,
+    Inside,
     Ints,
     Iterations,
     Run,
@@ -36,6 +39,7 @@ _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
 def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     """Divides what was read into runs. A text without iterations gives at most one, empty run."""
+    records.admit()
     iterations = records.iterations()
     events = records.sorted_events()
     kinds = _by_kind(events)
@@ -44,6 +48,8 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     told = [bisect_left(events, cut, key=LINE_OF) for cut in cuts]
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
     shown = np.searchsorted([unread.line for unread in records.unread], cuts).tolist()
+    outside = np.searchsorted(records.outside_lines, cuts).tolist()
+    named = np.searchsorted([value.line for value in records.outside], cuts).tolist()
     runs = []
     for i in range(len(cuts) - 1):
         own = events[told[i] : told[i + 1]]
@@ -52,7 +58,9 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
         if reader.complete is not None:
             run = reader.complete(run, own, records)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
-        runs.append(replace(run, unread=unread, unread_count=missed[i + 1] - missed[i]))
+        run = replace(run, unread=unread, unread_count=missed[i + 1] - missed[i])
+        strange = tuple(records.outside[named[i] : named[i + 1]])
+        runs.append(_admitted(replace(run, outside=strange, outside_count=outside[i + 1] - outside[i])))
     return tuple(runs)
 
 
@@ -229,7 +237,11 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         format=reader.name,
         timing=timing,
         holds=named.get("holds", reader.holds),
-        traits=replace(reader.traits, schedules=bool(named.get("schedules", reader.traits.schedules))),
+        traits=replace(
+            reader.traits,
+            schedules=bool(named.get("schedules", reader.traits.schedules)),
+            counts_epochs=bool(named.get("counts_epochs", reader.traits.counts_epochs)),
+        ),
         iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
@@ -238,14 +250,14 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         source=source,
         gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
         saved_params=saved,
-        flops_per_token=_float(named.get("flops_per_token")),
-        mfu_peak_flops=_float(named.get("mfu_peak_flops")),
-        compile_s=_float(named.get("compile_s")),
-        limit_s=_float(named.get("limit_s")),
+        flops_per_token=named.get("flops_per_token"),
+        mfu_peak_flops=named.get("mfu_peak_flops"),
+        compile_s=named.get("compile_s"),
+        limit_s=named.get("limit_s"),
         patience=named.get("patience_iters"),
-        told_s=_float(named.get("told_s")),
+        told_s=named.get("told_s"),
         bar_alone="bar_alone" in named,
-        first_covers=int(named["first_covers"]) if "first_covers" in named else None,
+        first_covers=named.get("first_covers"),
         has_header=any(fact.header for fact in facts),
         resumed="resume" in named or named.get("init_from") == "resume",
         distributed="distributed" in named or ranks > 1,
@@ -255,8 +267,35 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
     )
 
 
+def _admitted(run: Run) -> Run:
+    """With what stands beside the rows only where a training can have it."""
+    covers, patience = within(bounds.ITERATION, run.first_covers), within(bounds.ITERATION, run.patience)
+    inside, span = run.inside, run.span
+    if span is not None and not (all(map(bounds.CLOCK_S.holds, span)) and span.started_s <= span.begun_s <= span.ended_s):
+        span = None
+    if inside is not None:
+        inside = Inside(*(np.where(bounds.EVENT_S.mask(column), column, np.nan) for column in inside))
+    return replace(
+        run,
+        saved_params=within(bounds.SETTINGS["n_params"], run.saved_params),
+        flops_per_token=within(bounds.FLOPS, run.flops_per_token),
+        mfu_peak_flops=within(bounds.FLOPS, run.mfu_peak_flops),
+        compile_s=within(bounds.RUN_S, run.compile_s),
+        limit_s=within(bounds.RUN_S, run.limit_s),
+        patience=None if patience is None else int(patience),
+        told_s=within(bounds.RUN_S, run.told_s),
+        first_covers=None if covers is None else int(covers),
+        span=span,
+        inside=inside,
+        parts={name: np.where(bounds.EVENT_S.mask(part), part, 0.0) for name, part in run.parts.items()},
+    )
+
+
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
+    timed = np.isfinite(iterations.time_s)
+    if timed.any() and not timed.all():  # where none has a time, the reader is to know of them
+        iterations = iterations.take(timed)
     reordered = bool((np.diff(iterations.number) < 0).any())
     if not bool((np.diff(iterations.number) > 0).all()):
         order = np.argsort(iterations.number, kind="stable")
@@ -314,17 +353,12 @@ def _ranks(events: Sequence[Event]) -> int:
     return max(1, *counts.values())
 
 
-def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
-
-
 def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Settings:
     """What the log says of its settings; a later line wins, as in nanoGPT's configurator."""
     values: dict[str, Value] = {}
     for fact in facts:
         if fact.name in KINDS:
-            is_count = KINDS[fact.name] is int and not isinstance(fact.value, str)
-            values[fact.name] = int(fact.value) if is_count else fact.value
+            values[fact.name] = fact.value
         elif fact.name == "compiling":
             values["compile"] = True
         elif fact.name == "slow_attention":

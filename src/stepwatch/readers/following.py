@@ -16,11 +16,12 @@ from stepwatch.readers import READERS, Reader, detect
 from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
 from stepwatch.readers.detection import SNIFFED_BYTES
 from stepwatch.readers.records import Records
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Iterations, Run
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
+OVERLAP_BYTES = 1 << 13  # lines in which an iteration may have begun
 MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
 
 
@@ -30,20 +31,27 @@ class LiveReader:
     def __init__(self, name: str, format_name: str | None = None) -> None:
         self.name = name
         self.past: list[Run] = []
+        self.ended = 0
+        """How many runs are over, more than are kept."""
         self._reader: Reader | None = READERS[format_name] if format_name is not None else None
         self._undetected = b""
         self._line = 0
         self._records = Records()
         self._given_out = 0
-        self._unread = 0
+        self._unread = self._outside = 0
         self._left_out = 0
         self._inferred = Settings({})
+        self._is_plain = True
+        self._last_line = -1
 
+    @np.errstate(all="ignore")  # as reading.parse()
     def feed(self, text: bytes) -> None:
         """Whole lines, as they come."""
         if self._reader is None:
+            recent = self._undetected[-OVERLAP_BYTES:] + text
             text = self._undetected + text
-            name = detect(Source(self.name, text))
+            # What came before was looked at when it came: chatter of any length costs what is new in it.
+            name = detect(Source(self.name, recent)) and detect(Source(self.name, text))
             if name is None:  # kept until it is clear what it is, in bounded memory
                 cut = text.find(b"\n", len(text) - SNIFFED_BYTES) + 1 if len(text) > SNIFFED_BYTES else 0
                 self._line += text.count(b"\n", 0, cut)
@@ -54,11 +62,7 @@ class LiveReader:
             self._reader.parse(text, self._line, self._records)
             self._line += text.count(b"\n")
 
-    def settle(self) -> None:
-        """No more lines for now: what was held back for the next ones is read as it stands."""
-        if self._reader is not None:
-            self._reader.finish(self._line, self._records)
-
+    @np.errstate(all="ignore")
     def run(self) -> Run | None:
         """The run that is going on, or None before its header; one that crashed before it is a run too."""
         if self._reader is None:
@@ -66,18 +70,40 @@ class LiveReader:
             unknown.parse(self._undetected, self._line, records)
             crashed = assemble(records, unknown, self.name)[-1]
             return crashed if crashed.faults else None
-        records = self._records
-        whole = records.iterations()
-        records.replace_rows(whole)
+        records, finished = self._records, self._finished(self._reader)
         records.events = list(_bounded(records.sorted_events()))
+        self._given_out = len(records.events)
+        self._is_plain = _keeps(records.iterations(), finished.iterations())
+        if self._is_plain:
+            run = self._plain_run(self._reader)
+        else:  # its rows are made of all that was read: nothing of it can be let go
+            *past, run = assemble(finished, self._reader, self.name)
+            over = [each for each in past if len(each.iterations)]
+            self.past, self.ended = over[-MOST_PAST_RUNS:], len(over)
+        self._last_line = int(run.iterations.line.max(initial=-1))
+        return run if len(run.iterations) or run.has_header or run.faults else None
+
+    def _finished(self, reader: Reader) -> Records:
+        """What was read as if no line came any more: a reader finishes but once, and here lines may follow."""
+        finished = self._records.copy()
+        reader.finish(self._line, finished)
+        return finished
+
+    def _plain_run(self, reader: Reader) -> Run:
+        """Of rows that are what their lines say: they are divided into runs, and let go, as they come."""
+        records = self._records
+        records.admit()
         self._unread += len(records.unread_lines)
+        self._outside += len(records.outside_lines)
         records.unread_lines.clear()
-        start = starts_of_runs(whole, records.events, of_kind(records.events, Fact))[-1]
-        if len(whole) and start > max(whole.line[0], 0):
-            self._divide(start, self._reader)
-        self._given_out = len(self._records.events)
-        run = assemble(self._records, self._reader, self.name)[-1]
-        return self._as_known(run) if len(run.iterations) or run.has_header or run.faults else None
+        records.outside_lines.clear()
+        finished = self._finished(reader)
+        rows, events = finished.iterations(), finished.sorted_events()
+        start = starts_of_runs(rows, events, of_kind(events, Fact))[-1]
+        if len(rows) and start > max(rows.line[0], 0):
+            self._divide(start, reader)
+            finished = self._finished(reader)
+        return self._as_known(assemble(finished, reader, self.name)[-1])
 
     @property
     def begins_anew(self) -> bool:
@@ -85,6 +111,7 @@ class LiveReader:
         lines = [event.line for event in self._records.events if isinstance(event, Fact) and event.header]
         ends = [event.line for event in self._records.events if isinstance(event, Fault)]
         ends += [int(part[-1]) for part in self._records.columns["line"] if len(part)]
+        ends += [self._last_line] if self._last_line >= 0 else []
         return bool(lines) and bool(ends) and max(lines) > max(ends)
 
     @property
@@ -100,6 +127,8 @@ class LiveReader:
 
     def keep(self, run: Run, rows: np.ndarray, forgotten: Iterable[int] = ()) -> None:
         """Of the run as it was given out only these rows; and no events of the forgotten iterations."""
+        if not self._is_plain:
+            return
         whole = self._records.iterations()
         kept = np.isin(whole.line, run.iterations.line[rows])
         self._left_out += len(run.iterations) - int(np.count_nonzero(rows))
@@ -124,19 +153,34 @@ class LiveReader:
         now.replace_rows(whole.take(whole.line >= start))
         before.events = [event for event in events if event.line < start]
         now.events = [event for event in events if event.line >= start]
+        before.unplaced = [event for event in self._records.unplaced if event.line < start]
+        now.unplaced = [event for event in self._records.unplaced if event.line >= start]
         now.held = self._records.held
         before.tables, now.tables = self._records.split_beside(start)
         # One piece may hold several runs, as when a log is first read.
+        reader.finish(self._line, before)
         *others, last = assemble(before, reader, self.name)
         over = [*(run for run in others if len(run.iterations)), self._as_known(last)]
         self.past = [*self.past, *over][-MOST_PAST_RUNS:]
-        self._records, self._unread, self._left_out, self._inferred = now, 0, 0, Settings({})
+        self.ended += len(over)
+        self._records, self._unread, self._outside, self._left_out, self._inferred = now, 0, 0, 0, Settings({})
 
     def _as_known(self, run: Run) -> Run:
         """With what the rows that were let go had told."""
         told = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
         settings = run.settings.beneath(self._inferred).beneath(Settings(told))
-        return replace(run, settings=settings, left_out=self._left_out, unread_count=self._unread)
+        return replace(
+            run, settings=settings, left_out=self._left_out, unread_count=self._unread, outside_count=self._outside
+        )
+
+
+def _keeps(read: Iterations, finished: Iterations) -> bool:
+    """Whether finishing leaves the rows as they were read; a last line that was held back may follow them."""
+    count = len(read)
+    return (count > 0 or not len(finished)) and all(
+        np.array_equal(getattr(read, name), getattr(finished, name)[:count], equal_nan=True)
+        for name in ("line", "time_s")
+    )
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

@@ -17,7 +17,7 @@ from stepwatch.readers.formats import READERS
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
-from stepwatch.readers.refusals import no_times, not_like, nothing_found
+from stepwatch.readers.refusals import is_timed, no_times, not_like, nothing_found
 from stepwatch.run import Run
 from stepwatch.settings import Settings
 from stepwatch.sources import RECORD, Source, is_wandb_file, normalise
@@ -96,6 +96,7 @@ def settings_of(source: Source) -> Settings:
     return runs[0].settings
 
 
+@np.errstate(all="ignore")  # whatever numbers a text holds: assemble() lets only those in that can be
 def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     """The runs in a text, whose first line has this number; block by block."""
     text, records = source.text, Records()
@@ -147,7 +148,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
 
 
 def _timed(runs: Sequence[Run]) -> tuple[Run, ...]:
-    return tuple(run for run in runs if np.isfinite(run.iterations.time_s).any())
+    return tuple(filter(is_timed, runs))
 
 
 # --- lines of two programs in one text --------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     """Runs of any format but this one, in a text whose first line has that number."""
     head = source.text[:SNIFFED_BYTES]
-    hinting = [line for line in head.split(b"\n") if any(hint in line for hint in _HINTS)]
+    hinting = [line for line in head.split(b"\n") if line and any(hint in line for hint in _HINTS)]
     # The readers of all formats need not be loaded for what no log can be.
     if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
         return ()

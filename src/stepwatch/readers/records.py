@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Iterations, Unread
+from stepwatch import bounds
+from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Iterations, Unread
+from stepwatch.settings import KINDS, as_kind
 
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
 LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
-LARGEST_KEPT = 1e12  # no step and no second is beyond it
-LONGEST_TIME_S = 1e9  # no iteration takes longer
+LARGEST_KEPT = bounds.ITERATION.high
+LONGEST_TIME_S = bounds.RUN_S.high
 DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
 INSIDE, DEVICES, WORK = "inside", "device", "work"
 BESIDE = (INSIDE, DEVICES, WORK)
 """Tables that go with the rows: line, data and waiting; line, step and device time; line and TFLOP."""
+
+_NOT_SET = (0, -1, "")  # what trainers print for a setting without a value
+_COLUMN_BOUNDS = {
+    "loss": bounds.LOSS,
+    "reported_mfu": bounds.MFU,
+    "reported_tokens_per_s": bounds.TOKENS_PER_S,
+    "stamp_s": bounds.CLOCK_S,
+}
 
 
 @dataclass(slots=True)
@@ -30,6 +41,9 @@ class Records:
     events: list[Event] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     unread_lines: list[int] = field(default_factory=list)
+    outside: list[Unread] = field(default_factory=list)
+    """Values that no training can have, instead of the text of their lines."""
+    outside_lines: list[int] = field(default_factory=list)
     unplaced: list[Evaluation | Checkpoint] = field(default_factory=list)
     """Events whose line does not tell the iteration: that of a row before or after it, once all are known."""
     held: bytes = b""
@@ -41,6 +55,16 @@ class Records:
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     single_rows: list[tuple[float, ...]] = field(default_factory=list)
     """Rows of lines that were read one by one, not yet in the columns."""
+
+    def copy(self) -> Records:
+        """To be finished by itself: what it holds is never changed in place."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = list(value)
+            elif isinstance(value, dict):
+                values[name] = {key: list(parts) for key, parts in value.items()}
+        return Records(**values)
 
     def add_rows(self, **columns: np.ndarray) -> None:
         unknown = np.broadcast_to(np.nan, len(columns["line"]))  # takes no memory
@@ -137,6 +161,59 @@ class Records:
             # As event._replace(at=at), which takes four times as long; there may be as many as iterations.
             self.events += [tuple.__new__(type(event), (event[0], at, *event[2:])) for event, at in told]
         self.unplaced.clear()
+
+    # --- what may be handed on ------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Leaves out what no training can have, and keeps count of it: behind this, arithmetic is safe."""
+        self._admit_rows()
+        self.events = [kept for event in self.events if (kept := self._admitted(event)) is not None]
+        self.outside.sort()
+        self.outside_lines.sort()
+
+    def _admitted(self, event: Event) -> Event | None:
+        if isinstance(event, (Evaluation, Checkpoint)):
+            if event.at is not None and not bounds.ITERATION.holds(event.at):
+                self._leave_out(event.line, "number", event.at)
+                return None
+            took, stamp = event.took_s, event.stamp_s
+            if took is not None and not bounds.EVENT_S.holds(took):
+                self._leave_out(event.line, "took_s", took)
+                event = event._replace(took_s=None)
+            return event if stamp is None or bounds.CLOCK_S.holds(stamp) else event._replace(stamp_s=None)
+        if isinstance(event, Fact) and event.name in KINDS:
+            value = event.value
+            if KINDS[event.name] is int and isinstance(value, float) and math.isfinite(value):
+                value = int(value)
+            fitting = as_kind(event.name, value)
+            if fitting is None and value not in _NOT_SET:
+                self._leave_out(event.line, event.name, value)
+            return None if fitting is None else event._replace(value=fitting)
+        return event
+
+    def _admit_rows(self) -> None:
+        rows = self.iterations()
+        fits = bounds.ITERATION.mask(rows.number)
+        short = (rows.time_s >= 0) & (rows.time_s < bounds.STEP_S.low)  # its digits round it to nothing
+        timed = short | bounds.STEP_S.mask(rows.time_s) | np.isnan(rows.time_s)
+        changed = {"time_s": np.where(short, bounds.STEP_S.low, rows.time_s)} if short.any() else {}
+        for row in np.flatnonzero(~(fits & timed)).tolist():
+            name = "time_s" if fits[row] else "number"
+            self._leave_out(int(rows.line[row]), name, getattr(rows, name)[row].item())
+        for name, limits in _COLUMN_BOUNDS.items():
+            column = getattr(rows, name)
+            strange = ~(limits.mask(column) | np.isnan(column)) & (column != np.inf if name == "loss" else True)
+            if strange.any():
+                changed[name] = np.where(strange, np.inf if name == "loss" else np.nan, column)
+        if changed:
+            rows = replace(rows, **changed)
+        if changed or not (fits & timed).all():
+            self.replace_rows(rows.take(fits & timed))
+
+    def _leave_out(self, line: int, name: str, value: object) -> None:
+        self.outside_lines.append(line)
+        if len(self.outside) < MOST_UNREAD_KEPT:
+            self.outside.append(Unread(line=line, text=f"{name} = {value}"[:LONGEST_LINE_KEPT]))
 
     def sorted_events(self) -> Sequence[Event]:
         return sorted(self.events, key=LINE_OF)

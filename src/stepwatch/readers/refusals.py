@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.configs import config_given
 from stepwatch.readers.detection import SURELY_AN_ITERATION, nearness
 from stepwatch.readers.formats import READERS
+from stepwatch.readers.suggestions import LooksLike, example_in
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.shape import LONGEST_LINE
 from stepwatch.readers.text.stamps import strip_prefix
@@ -19,6 +22,10 @@ from stepwatch.sources import Source
 _SHOWN_LETTERS = 80
 _LAST_BYTES = 1 << 20  # in which the end of a process stands
 _COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
+
+
+def is_timed(run: Run) -> bool:
+    return bool(np.isfinite(run.iterations.time_s).any())
 
 
 def no_times(runs: Sequence[Run]) -> NoIterations:
@@ -38,11 +45,12 @@ def not_like(example: str) -> NoIterations:
     return NoIterations(
         Message("no line of the log is like “{line:word}”", {"line": example[:_SHOWN_LETTERS]}),
         Message("copy a line of the log, with its number and its time"),
+        about="like",
     )
 
 
 def nothing_found(source: Source) -> NoIterations:
-    """No text at all; a config; a side file, or a stage that prints no times; else what came nearest."""
+    """No text at all; a config; a side file, or a stage that prints no times; a line to describe; else the nearest."""
     sample = source.text[: 1 << 16].decode("utf-8", "replace")
     if sample.count("\ufffd") > 0.1 * len(sample):
         return NoIterations(
@@ -61,6 +69,9 @@ def nothing_found(source: Source) -> NoIterations:
                 return NoIterations(
                     Message("the lines are those of {name:word} but have no time: “{line:word}”", line), remedy
                 )
+    example = example_in(source._replace(text=text))
+    if example is not None:
+        return LooksLike(source.name, example)
     remedy = Message(
         'formats read: {formats:list}; for another, show one of its lines: --like "it 12 | 0.34 s"',
         {"formats": ", ".join(READERS)},

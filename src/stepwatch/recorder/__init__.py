@@ -40,6 +40,10 @@ T = TypeVar("T")
 _PHASES = ("step", "evaluation", "checkpoint", "data", "wait", "compile", "steps", "note", "describe", "close")
 
 
+_open: dict[str, Recorder] = {}
+"""Those of this process, by the path of their file."""
+
+
 class Recorder:
     """Times the phases of a training loop and writes them to a file, line by line.
 
@@ -65,7 +69,12 @@ class Recorder:
         stem, suffix = os.path.splitext(os.fspath(path))
         self.path = f"{stem}.rank{self.rank}{suffix}" if self.rank else os.fspath(path)
         trouble = Trouble()
+        older = _open.pop(os.path.abspath(self.path), None)
+        if older is not None:  # as when a cell of a notebook is run again
+            older.close()
         lines = Lines(self.path, trouble, self._header, rotate_bytes=rotate_bytes)
+        self.path = lines.path
+        _open[os.path.abspath(self.path)] = self
         self.stopwatch = Stopwatch(lines, trouble, first_step)
         self._step, self._data = Phase(self.stopwatch, STEP, None, None), Phase(self.stopwatch, DATA, None, None)
         """Used again for each step, where the one before has ended."""
@@ -150,6 +159,8 @@ class Recorder:
         watch.write({"end": watch.next - self._first, "t": watch.now()})
         self._closed = True
         watch.lines.close()
+        if _open.get(os.path.abspath(self.path)) is self:
+            del _open[os.path.abspath(self.path)]
         atexit.unregister(self.close)
 
     def __enter__(self) -> Recorder:

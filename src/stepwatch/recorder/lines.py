@@ -1,12 +1,14 @@
 """The recorder's file: appended line by line, never an error, never long in the way of the training.
 
 Each line is one write to the system, so that a killed process loses at most the line it was writing. A write that
-fails is counted and said once. A disk on which a write takes long gets its lines from a thread of its own.
+fails is counted and said once. A disk on which a write takes long gets its lines from a thread of its own. A file that
+another process writes to is left to it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import queue
@@ -14,8 +16,11 @@ import stat
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from time import perf_counter, time
+
+from stepwatch.platforms import WITHOUT_WAITING, claim
 
 _LOOKS_EVERY_BYTES = 32_768  # some hundred lines between two looks at whether the file is still in its place
 
@@ -43,8 +48,8 @@ class Lines:
     """A file that lines are appended to; `head` is what it, and every further piece of it, begins with."""
 
     __slots__ = (
-        "_behind", "_closed", "_descriptor", "_head", "_lost", "_os_write", "_rotate_bytes", "_thread", "_torn",
-        "_trouble", "_until_look", "append", "path",
+        "__weakref__", "_behind", "_closed", "_descriptor", "_head", "_lost", "_os_write", "_rotate_bytes", "_thread",
+        "_torn", "_trouble", "_until_look", "append", "path",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +64,9 @@ class Lines:
         self._torn = self._closed = False
         self._behind: queue.SimpleQueue[bytes | None] | None = None
         self._thread: threading.Thread | None = None
-        self._open(continued=False)
+        self._open()
+        self._begin(continued=False)
+        _all.add(self)
 
     def close(self) -> None:
         if self._behind is not None and self._thread is not None:
@@ -109,14 +116,20 @@ class Lines:
 
     # --- the file -----------------------------------------------------------------------------------------------
 
-    def _open(self, continued: bool) -> None:
+    def _open(self) -> None:
         try:
             folder = os.path.dirname(self.path)
             if folder:
                 os.makedirs(folder, exist_ok=True)
-            # Without O_NONBLOCK a pipe that nobody reads would hold up the training here.
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-            self._descriptor = os.open(self.path, flags, 0o666)
+            for path in _names(self.path):
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | WITHOUT_WAITING
+                self._descriptor = os.open(path, flags, 0o666)
+                if claim(self._descriptor):
+                    break
+                self._shut()
+            if path != self.path:
+                self._trouble.say("shared", f"{self.path} is written by another process: this one writes {path}")
+                self.path = path
             state = os.fstat(self._descriptor)
             if stat.S_ISREG(state.st_mode) and state.st_size > 0:  # a killed process may have torn its last line
                 with open(self.path, "rb") as stream:
@@ -127,9 +140,15 @@ class Lines:
         except OSError as error:
             self._shut()
             self._trouble.say("open", f"{self.path} cannot be opened ({error.strerror}): nothing is recorded")
-            return
-        self._until_look = min(_LOOKS_EVERY_BYTES, self._rotate_bytes or _LOOKS_EVERY_BYTES)
-        self._write(self._head(continued), math.inf)
+
+    def _begin(self, continued: bool) -> None:
+        """The header, after which nobody looks: it alone may be larger than a piece should be."""
+        head = self._head(continued)
+        if self._rotate_bytes is not None:
+            self._rotate_bytes = max(self._rotate_bytes, 2 * len(head))  # a piece holds more than its header
+        self._until_look = _LOOKS_EVERY_BYTES
+        self._write(head, math.inf)
+        self._until_look = min(_LOOKS_EVERY_BYTES, self._rotate_bytes or _LOOKS_EVERY_BYTES) - len(head)
 
     def _shut(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -145,12 +164,15 @@ class Lines:
         except OSError:
             return
         moved = there is None or not os.path.samestat(state, there)
+        full = self._rotate_bytes is not None and not moved and state.st_size >= self._rotate_bytes
         if self._rotate_bytes is not None and not moved:
             self._until_look = min(_LOOKS_EVERY_BYTES, max(self._rotate_bytes - state.st_size, 0))
-            moved = state.st_size >= self._rotate_bytes and self._put_aside()
+        if moved or full:
+            self._shut()  # Windows renames no file that is open
+            moved = moved or self._put_aside()
+            self._open()
         if moved:
-            self._shut()
-            self._open(continued=True)
+            self._begin(continued=True)
 
     def _put_aside(self) -> bool:
         """run.jsonl becomes run.jsonl.1, that becomes .2, as logrotate does; nothing is removed."""
@@ -166,6 +188,11 @@ class Lines:
             self._trouble.say("rotate", f"{self.path} cannot be put aside ({error.strerror}): it goes on growing")
             return False
         return True
+
+    def leave_to_parent(self) -> None:
+        """In a process that was forked: what it would write, the other one writes."""
+        self.append = lambda line, now: None
+        self._shut()
 
     # --- a slow disk --------------------------------------------------------------------------------------------
 
@@ -187,3 +214,23 @@ class Lines:
     def _write_behind(self, lines: queue.SimpleQueue[bytes | None]) -> None:
         while (line := lines.get()) is not None:
             self._write(line, math.inf)
+
+
+def _names(path: str) -> Iterator[str]:
+    """run.jsonl, else run-2.jsonl, run-3.jsonl, …; with a dot they would look like pieces of the first."""
+    yield path
+    stem, suffix = os.path.splitext(path)
+    for number in itertools.count(2):
+        yield f"{stem}-{number}{suffix}"
+
+
+_all: weakref.WeakSet[Lines] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lines in list(_all):
+        lines.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_after_fork)

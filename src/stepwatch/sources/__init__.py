@@ -92,10 +92,10 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
 
 def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """The pieces of a rotated log as one text, given the oldest first."""
+    texts = [_opened(path, limit).text for path in paths]
+    whole = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
+    source = Source(printable(os.path.basename(paths[-1])), whole)
     try:
-        texts = [_opened(path, limit).text for path in paths]
-        whole = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
-        source = Source(printable(os.path.basename(paths[-1])), whole)
         return _with_ranks(source, paths[-1], limit) if whole.startswith(RECORD) else source
     except OSError as error:
         raise unreadable(paths[-1], error) from error
@@ -103,10 +103,7 @@ def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -
 
 def plain_file(path: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """One file, without what belongs to it."""
-    try:
-        return _opened(path, limit)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    return _opened(path, limit)
 
 
 def from_event_files(files: Sequence[str], name: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
@@ -127,10 +124,14 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
 
 
 def _opened(path: str, limit: int) -> Source:
-    with open(path, "rb") as stream:
-        text = normalise(read_bytes(stream, limit))
-        written_s = os.fstat(stream.fileno()).st_mtime
-        return Source(printable(os.path.basename(path)), text, written_s=written_s)
+    """Fails under its own name, whichever file of a run it is."""
+    try:
+        with open(path, "rb") as stream:
+            text = normalise(read_bytes(stream, limit))
+            written_s = os.fstat(stream.fileno()).st_mtime
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return Source(printable(os.path.basename(path)), text, written_s=written_s)
 
 
 def _with_ranks(source: Source, path: str, limit: int) -> Source:

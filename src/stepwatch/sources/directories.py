@@ -46,7 +46,7 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
     for kind in ("params", "metrics"):  # a name may hold slashes, and is a place then
         top = os.path.join(path, kind)
         for place, _, names in os.walk(top):
-            files = (os.path.join(place, name) for name in sorted(names))
+            files = filter(os.path.isfile, (os.path.join(place, name) for name in sorted(names)))
             found += [(file, os.path.relpath(file, path).replace(os.sep, "/")) for file in islice(files, 10_000)]
     return found
 

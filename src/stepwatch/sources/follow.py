@@ -12,10 +12,12 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple, Protocol
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.platforms import opened_to_follow
 from stepwatch.sources import printable, unreadable
 from stepwatch.sources.packed import READ_BYTES, packing_of
 from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
@@ -102,7 +104,7 @@ class GrowingFile:
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
-        opening: Callable[[str], BinaryIO] = lambda path: open(path, "rb"),  # noqa: SIM115 - stays open between looks
+        opening: Callable[[str], BinaryIO] = opened_to_follow,
     ) -> None:
         self.path = os.fspath(path)
         self.name = printable(os.path.basename(self.path))
@@ -122,7 +124,14 @@ class GrowingFile:
         except FileNotFoundError:  # not there yet, or moved away: what the open one holds may still grow
             return self._read_open() if self._stream is not None else Piece()
         except OSError as error:
-            raise unreadable(self.path, error) from error
+            if not self._opened:
+                raise unreadable(self.path, error) from error
+            # A disk or a server that is away for a moment: opened again, it is read on from the same place.
+            with suppress(OSError):
+                stream = self._opening(self.path)
+                self.close()
+                self._stream = stream
+            return Piece()
 
     def rest(self) -> bytes:
         return self._lines.end()

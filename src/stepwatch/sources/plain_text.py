@@ -21,12 +21,12 @@ _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
 )
 # Nobody but the recorder writes these keys and no spaces.
 _LINE_OF_RECORD = Pattern(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
-# tqdm's bar and what it prints behind it. It ends no line, so that the program's next one may stand behind its `]`.
+# tqdm's bar where something stands behind it: it ends no line, so that the program's next one may. No part of the
+# pattern reaches over the mark that a bar begins with, so that any text costs its length.
 _BAR = Pattern(
-    rb"\d{1,3}%\|[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
-    rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\]\Z"
+    rb"\d%\|[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
+    rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\](?=[\w{\[(<*=#>+-])"
 )
-_BEHIND_BRACKET = Pattern(rb"\](?=[\w{\[(<*=#>+-])")
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
@@ -90,20 +90,9 @@ def to_lines(data: bytes) -> bytes:
         if b"\x08" in data:
             data = b"\n".join(_overstrike(line) if b"\x08" in line else line for line in data.split(b"\n"))
         data = data.translate(None, _CONTROLS)
-    return _parted_behind_bars(data) if b"<" in data and b"%|" in data else data
-
-
-def _parted_behind_bars(data: bytes) -> bytes:
-    """With what was printed behind a progress bar on a line of its own."""
-    parts, begin = [], 0
-    for found in _BEHIND_BRACKET.finditer(data):
-        end = found.end()
-        start = max(begin, end - 2000)  # bytes in which a bar is looked for
-        start = max(start, data.rfind(b"\n", start, end) + 1)
-        if data.find(b"%|", start, end) >= 0 and _BAR.compiled.search(data, start, end):
-            parts.append(data[begin:end])
-            begin = end
-    return b"\n".join((*parts, data[begin:])) if parts else data
+    if b"<" in data and b"%|" in data:  # what was printed behind a progress bar on a line of its own
+        data = _BAR.sub(rb"\g<0>\n", data)
+    return data
 
 
 def _overstrike(line: bytes) -> bytes:

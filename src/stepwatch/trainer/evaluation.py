@@ -6,6 +6,7 @@ batches of another size, and are shared among the ranks. Their mean is the same 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -15,6 +16,10 @@ from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Batches
 from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.hardware import Device
+
+
+class Interrupted(Exception):
+    """Someone asked to stop: the evaluation has no result."""
 
 
 class Evaluator:
@@ -28,13 +33,14 @@ class Evaluator:
         ranks: Ranks,
         model: Callable[..., tuple[Tensor, Tensor | None]],
         plain: nn.Module,
+        asked_to_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config, self._batches, self._device, self._ranks = config, batches, device, ranks
-        self._model, self._plain = model, plain
+        self._model, self._plain, self._asked_to_stop = model, plain, asked_to_stop
         self.batch_size = config.eval_batch_size or config.batch_size
 
     def evaluate(self) -> dict[str, float]:
-        """The mean loss of each split."""
+        """The mean loss of each split; Interrupted on all ranks where one was asked to stop."""
         self._plain.eval()
         with torch.no_grad():
             # All draws come first and on every rank, so that the random numbers go on alike.
@@ -51,11 +57,16 @@ class Evaluator:
     def _summed(self, split: str, drawn: Tensor) -> Tensor:
         """The losses of this rank's share, added up on the device; the next batch is gathered meanwhile."""
         batches = self._batches[split]
-        mine = torch.split(drawn, self.batch_size)[self._ranks.rank :: self._ranks.world_size]
+        whole = torch.split(drawn, self.batch_size)
+        mine = whole[self._ranks.rank :: self._ranks.world_size]
         total = torch.zeros((), device=self._device.device)
         for starts in mine[:1]:
             batches.prefetch(starts)
-        for turn in range(len(mine)):
+        for turn in range(math.ceil(len(whole) / self._ranks.world_size)):
+            if self._ranks.any_says(self._asked_to_stop()):  # in the last turn some have no batch, but are asked
+                raise Interrupted
+            if turn == len(mine):
+                break
             tokens, targets = batches.take()
             for starts in mine[turn + 1 : turn + 2]:
                 batches.prefetch(starts)

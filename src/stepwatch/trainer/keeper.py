@@ -2,17 +2,16 @@
 
 The tensors are copied to memory while training computes the next gradients; a thread writes the copy to a new file
 beside ckpt.pt and puts it in its place once it is safe on the disk. What is written is nanoGPT's checkpoint: model,
-optimizer, model_args, iter_num, best_val_loss, config.
+optimizer, model_args, iter_num, best_val_loss, config. What is saved because someone asked to stop never takes the
+place of another run's checkpoint, nor of the best one where only the best is kept: then it stands beside ckpt.pt.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import re
 import shutil
-import sys
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -22,26 +21,15 @@ from threading import Event
 from typing import IO, Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
 
 from stepwatch.messages import Message
+from stepwatch.platforms import put_in_place, step_back
 from stepwatch.trainer.input_errors import CheckpointError
+from stepwatch.trainer.resuming import NAME, STOPPED
 from stepwatch.trainer.snapshot import Copy, Snapshot, size_of
 
-__all__ = ["CheckpointError", "Keeper", "Saved", "check_shape", "load", "model_state"]
-
-NAME = "ckpt.pt"
-SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "model": dict,
-    "optimizer": dict,
-    "model_args": dict,
-    "iter_num": int,
-    "best_val_loss": (int, float, Tensor),
-}
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
 _PIECE = 1 << 20  # bytes written in one go
-_ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P<name>\w+(?:\.\w+)+)")
 
 
 class Saved(NamedTuple):
@@ -50,6 +38,7 @@ class Saved(NamedTuple):
     at: int
     seconds: float
     size: int
+    path: Path
     failed: str | None = None
 
 
@@ -57,25 +46,30 @@ class Keeper:
     """Keeps ckpt.pt of a directory; never two writes at once, and the last good one is always there."""
 
     def __init__(
-        self, directory: Path, *, background: bool = True, on_written: Callable[[Saved], object] | None = None
+        self,
+        directory: Path,
+        *,
+        background: bool = True,
+        on_written: Callable[[Saved], object] | None = None,
+        resumed_from: Path | None = None,
+        keeps_best: bool = False,
     ) -> None:
         """on_written is called after each write, from the thread that wrote."""
         self.path = directory / NAME
+        self.is_ours = not self.path.exists() or resumed_from == self.path
+        """Whether ckpt.pt is of this run, so far as there is one."""
+        self._keeps_best = keeps_best
+        self._resumed_from = resumed_from
         self._report = on_written or (lambda saved: None)
         self._snapshot = Snapshot()
-        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", _step_back) if background else None
+        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", step_back) if background else None
         self._writing: Future[None] | None = None
         self._copy: Copy | None = None
         self._hurry = Event()
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            for leftover in directory.glob(f"{NAME}.*.tmp"):
+        probe(directory)
+        for leftover in directory.glob(f"{NAME}.*.tmp"):
+            with suppress(OSError):
                 leftover.unlink(missing_ok=True)
-        except OSError as error:
-            facts = {"name": str(directory), "reason": error.strerror or type(error).__name__}
-            raise CheckpointError(
-                Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
-            ) from error
 
     def expect(self, checkpoint: Mapping[str, Any]) -> None:
         """Make ready for such checkpoints meanwhile: a first save takes fresh memory, and code that was never run."""
@@ -87,21 +81,30 @@ class Keeper:
         self._snapshot.make_room(checkpoint)
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
-    def begin(self, checkpoint: Mapping[str, Any], at: int) -> float:
+    def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
         """Have the checkpoint copied and written; the seconds waited so far. To be settled before a tensor changes."""
         began = time.perf_counter()
         self.wait()
         size = size_of(checkpoint)
-        lacking = _no_room(self.path.parent, size)
+        path = self._beside(at) if stopped and self.path.exists() and not self._replaceable() else self.path
+        lacking = no_room(self.path.parent, size)
         if lacking is not None:
-            self._report(Saved(at, 0.0, size, lacking))
+            self._report(Saved(at, 0.0, size, path, lacking))
         elif self._writer is None:
             self._hurry.set()
-            self._write(dict(checkpoint), at, size)
+            self._write(dict(checkpoint), path, at, size)
         else:
             self._copy = self._snapshot.begin(checkpoint)
-            self._writing = self._writer.submit(self._write_copy, self._copy, at, size)
+            self._writing = self._writer.submit(self._write_copy, self._copy, path, at, size)
         return time.perf_counter() - began
+
+    def _replaceable(self) -> bool:
+        return self.is_ours and not self._keeps_best
+
+    def _beside(self, at: int) -> Path:
+        """A name that nothing has yet: another run may have been stopped at the same iteration."""
+        names = (STOPPED.format(f"{at}_{again}" if again else at) for again in itertools.count())
+        return next(path for name in names if not (path := self.path.with_name(name)).exists())
 
     def settle(self) -> float:
         """Wait until the copy that was begun is made; the seconds that it took."""
@@ -131,18 +134,25 @@ class Keeper:
         if self._writer is not None:
             self._writer.shutdown()
 
-    def _write_copy(self, copy: Copy, at: int, size: int) -> None:
+    def _write_copy(self, copy: Copy, path: Path, at: int, size: int) -> None:
         try:
             copy.finish()
         except Exception as error:  # a card that fails, for one: the training will say so itself
-            self._report(Saved(at, 0.0, size, _reason(error)))
+            self._report(Saved(at, 0.0, size, path, _reason(error)))
             return
-        self._write(copy.values, at, size)
+        self._write(copy.values, path, at, size)
 
-    def _write(self, checkpoint: dict[str, Any], at: int, size: int) -> None:
+    def _write(self, checkpoint: dict[str, Any], path: Path, at: int, size: int) -> None:
         began = time.perf_counter()
-        failed = replace(self.path, checkpoint, self._hurry)
-        self._report(Saved(at, time.perf_counter() - began, size, failed))
+        failed = replace(path, checkpoint, self._hurry)
+        if failed is None:
+            self.is_ours = self.is_ours or path == self.path
+            # What this run went on from is older now; ckpt.pt may be another one's, or the best, and stays.
+            older, self._resumed_from = self._resumed_from, None
+            if older is not None and older not in (self.path, path):
+                with suppress(OSError):
+                    older.unlink(missing_ok=True)
+        self._report(Saved(at, time.perf_counter() - began, size, path, failed))
 
 
 class _Gentle:
@@ -177,13 +187,7 @@ def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
         with open(new, "wb", buffering=0) as stream:
             torch.save(checkpoint, cast(IO[bytes], _Gentle(stream, hurry)))
             os.fsync(stream.fileno())
-        os.replace(new, path)
-        if os.name != "nt":  # a rename is safe once its directory is; Windows cannot open one and needs it not
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        put_in_place(new, path)
     except Exception as error:  # whatever it was, training goes on and the older checkpoint is whole
         with suppress(OSError):
             new.unlink(missing_ok=True)
@@ -191,14 +195,27 @@ def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
     return None
 
 
-def _step_back() -> None:
-    """The thread that writes yields the processor to training; elsewhere than on Linux that would slow down both."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.nice(10)  # a tenth of the weight of a thread that trains: enough to get done
+def probe(directory: Path) -> None:
+    """Writes a little and removes it: what cannot be written should be known before the training, not after it."""
+    trial = directory / f"{NAME}.{os.getpid()}.tmp"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(trial, "wb") as stream:
+                stream.write(bytes(4096))  # a block: an empty file needs none, and can be made on a full disk
+                stream.flush()
+                os.fsync(stream.fileno())
+        finally:
+            trial.unlink(missing_ok=True)
+    except OSError as error:
+        facts = {"name": str(directory), "reason": error.strerror or type(error).__name__}
+        raise CheckpointError(
+            Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
+        ) from error
 
 
-def _no_room(directory: Path, size: int) -> str | None:
+def no_room(directory: Path, size: int) -> str | None:
+    """Why a checkpoint of so many bytes cannot be written there; None where it can."""
     try:
         free = shutil.disk_usage(directory).free
     except OSError as error:
@@ -214,70 +231,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(inner, OSError):
         return (inner.strerror or type(inner).__name__).lower()
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def load(path: Path) -> dict[str, Any]:
-    """A checkpoint, ours or nanoGPT's, as numbers and nothing that could run."""
-    try:
-        with open(path, "rb") as stream:
-            begins = stream.read(2)
-    except FileNotFoundError as error:
-        raise _refused(Message("there is no file “{name:word}”", {"name": str(path)})) from error
-    except OSError as error:
-        facts = {"name": str(path), "reason": error.strerror or type(error).__name__}
-        raise _refused(Message("“{name:word}” cannot be read: {reason:word}", facts)) from error
-    if not begins:
-        raise _refused(Message("“{name:word}” is empty", {"name": str(path)}))
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # a damaged file makes torch raise nearly anything
-        asked = _ASKED_FOR.search(str(error))
-        what = Message("“{name:word}” is not a checkpoint", {"name": str(path)})
-        if asked is not None:
-            what = Message(
-                "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
-                {"name": str(path), "asked": asked["name"]},
-            )
-        elif begins == b"PK":
-            what = Message("“{name:word}” is cut off or damaged", {"name": str(path)})
-        raise _refused(what) from error
-    if not isinstance(loaded, dict):
-        raise _refused(Message("“{name:word}” is not a checkpoint", {"name": str(path)}))
-    lacking = [key for key, kind in _KINDS.items() if not isinstance(loaded.get(key), kind)]
-    lacking += [f"model_args.{key}" for key in SHAPE if not lacking and key not in loaded["model_args"]]
-    if lacking:
-        raise _refused(
-            Message(
-                "“{name:word}” is not a complete checkpoint: it lacks {keys:word}",
-                {"name": str(path), "keys": ", ".join(lacking)},
-            )
-        )
-    return cast(dict[str, Any], loaded)
-
-
-def _refused(what: Message) -> CheckpointError:
-    return CheckpointError(
-        what, Message("name the directory of another run with --out_dir, or start over with --init_from=scratch")
-    )
-
-
-def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights by the names of the plain model: a compiled one puts a prefix in front of each."""
-    return {name.removeprefix("_orig_mod."): tensor for name, tensor in loaded["model"].items()}
-
-
-def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """What was asked for must be what the checkpoint has; a shorter block_size the model can be cut to."""
-    differing = []
-    for key in (key for key in SHAPE if key in wanted):
-        fits = model_args[key] == wanted[key] or (key == "block_size" and wanted[key] < model_args[key])
-        if not fits:
-            differing.append(f"{key} {model_args[key]} ≠ {wanted[key]}")
-    if differing:
-        raise CheckpointError(
-            Message(
-                "the checkpoint has another shape than the settings: {differing:list}",
-                {"differing": ", ".join(differing)},
-            ),
-            Message("leave these settings out to go on with the checkpoint's own, or start over: --init_from=scratch"),
-        )

@@ -38,6 +38,9 @@ class Log:
         if self._speaks:
             print(line, file=sys.stderr, flush=True)
 
+    def acknowledge(self, signal: str) -> None:
+        self.hint(f"{signal}: stopping after this step, with a checkpoint; once more ends at once, without one")
+
     # --- the beginning ------------------------------------------------------------------------------------------
 
     def begin(self, device: Device, config: TrainConfig) -> None:
@@ -68,11 +71,18 @@ class Log:
     def waited(self, number: int, seconds: float) -> None:
         self.say(f"checkpoint at {number}: waited {seconds * 1e3:.2f}ms")
 
-    def written(self, number: int, seconds: float, failed: str | None) -> None:
-        if failed is None:
-            self.say(f"checkpoint at {number}: written in {seconds * 1e3:.2f}ms")
-        else:
-            self.say(f"checkpoint at {number}: not written ({failed}); the one before is kept")
+    def written(self, number: int, seconds: float) -> None:
+        self.say(f"checkpoint at {number}: written in {seconds * 1e3:.2f}ms")
+
+    def not_written(self, number: int, reason: str, kept: str | None) -> None:
+        self.say(f"checkpoint at {number}: not written ({reason}); {self.kept(kept)}")
+
+    def left_out(self, number: int, kept: str | None) -> None:
+        self.say(f"checkpoint at {number}: left out, since the loss was not finite; {self.kept(kept)}")
+
+    @staticmethod
+    def kept(name: str | None) -> str:
+        return "this run has none before it" if name is None else f"the one before is kept: {name}"
 
     def eta(self, number: int, interval: tuple[float, float, float] | None, *, due: bool) -> None:
         """At evaluations, and when none was told for half a minute."""

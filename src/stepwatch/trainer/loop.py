@@ -24,9 +24,10 @@ from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Batches
 from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.eta import Pace
-from stepwatch.trainer.evaluation import Evaluator
+from stepwatch.trainer.evaluation import Evaluator, Interrupted
 from stepwatch.trainer.hardware import choose_device
-from stepwatch.trainer.keeper import Keeper, Saved
+from stepwatch.trainer.input_errors import CheckpointError
+from stepwatch.trainer.keeper import Keeper, Saved, no_room, probe
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
@@ -40,9 +41,11 @@ class NotFinite(InputError):
 
 def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
     """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more."""
-    with Stop(under_torchrun=not ranks.is_alone) as stop:
+    with Stop(under_torchrun=not ranks.is_alone, on_asked=log.acknowledge) as stop:
         directory = Path(config.out_dir)
-        directory.mkdir(parents=True, exist_ok=True)  # where that fails, better now than after an hour
+        directory.mkdir(parents=True, exist_ok=True)
+        if ranks.is_first and not config.eval_only:
+            probe(directory)  # where that fails, better now than after an hour
         device = choose_device(config, ranks.local_rank)
         config = device.decided(config)
         log.begin(device, config)
@@ -71,6 +74,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
             finally:
                 loop.close()
         ranks.leave()
+        loop.check_last_save()
     log.hint(f"next: stepwatch explain {quoted_path(str(directory / 'run.jsonl'))}")
 
 
@@ -96,16 +100,41 @@ class TrainingLoop:
         place = self.device.device
         self.batches = MicroBatches(training.data.batches("train", place), self.config.batch_size, self.ranks)
         splits = {split: training.data.batches(split, place) for split in self.config.splits}
-        self.evaluator = Evaluator(self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw)
+        self.evaluator = Evaluator(
+            self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw,
+            lambda: stop.asked is not None,
+        )  # fmt: skip
         self.saved: deque[Saved] = deque()  # written in the background, not yet told
         self.waited: dict[int, float] = {}
         self.unsettled: int | None = None  # the save whose copy is under way
-        self.keeper = Keeper(directory, on_written=self.saved.append) if self.ranks.is_first else None
+        self.keeper = self._keeper(directory) if self.ranks.is_first and not self.config.eval_only else None
+        self.kept = training.resumed_from
+        """The newest checkpoint that is whole."""
+        self.last_save: Saved | None = None
         self.health = Health(training)
         self.pace = Pace()
         self.since_line: list[float] = []  # step times since the last line
         self.mfu = UNKNOWN_MFU
         self.stopping = False
+
+    def _keeper(self, directory: Path) -> Keeper:
+        # Weights and two moments of each.
+        size = 3 * sum(weight.numel() * weight.element_size() for weight in self.training.raw.parameters())
+        lacking = no_room(directory, size)
+        if lacking is not None:
+            facts = {"name": str(directory), "reason": lacking}
+            raise CheckpointError(
+                Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
+            )
+        keeper = Keeper(
+            directory,
+            on_written=self.saved.append,
+            resumed_from=self.training.resumed_from,
+            keeps_best=not (self.config.always_save_checkpoint or self.config.checkpoint_interval),
+        )
+        if not keeper.is_ours:
+            self.log.say(f"note: {keeper.path} is of another run; the next checkpoint replaces it")
+        return keeper
 
     # --- one turn after the other -------------------------------------------------------------------------------
 
@@ -117,7 +146,14 @@ class TrainingLoop:
         while True:
             number = training.iteration
             optimizers.set_learning_rate(training.optimizer, optimizers.learning_rate(number, config))
-            improved = self.evaluate() if self.evaluates_at(number) else False
+            try:
+                improved = self.evaluate() if self.evaluates_at(number) else False
+            except Interrupted:
+                if number > first:
+                    self.save(stopped=True)
+                    self.settle()
+                self.log.say(f"stopped by {self.stop.asked or 'another rank'} in the evaluation at {number}")
+                break
             if config.eval_only:
                 break
             if number > first and self.saves_at(number, improved):
@@ -130,7 +166,7 @@ class TrainingLoop:
             if training.iteration > config.max_iters:
                 break
             if self.stopping:
-                self.save()
+                self.save(stopped=True)
                 self.settle()
                 self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
                 break
@@ -219,16 +255,16 @@ class TrainingLoop:
             self.training.best_val_loss = losses["val"]
         return improved
 
-    def save(self) -> None:
+    def save(self, *, stopped: bool = False) -> None:
         """Copied and written while the training goes on, until it changes the weights."""
         number = self.training.iteration
         if self.health.is_spoilt():
             self.not_finite(number)
-            self.log.say(f"checkpoint at {number}: left out, since the loss was not finite; the one before is kept")
+            self.log.left_out(number, self.kept.name if self.kept else None)
             return
         if self.keeper is None:
             return
-        self.waited[number] = self.keeper.begin(self.training.checkpoint(), number)
+        self.waited[number] = self.keeper.begin(self.training.checkpoint(), number, stopped=stopped)
         self.unsettled = number
         self.log.saving(self.config.out_dir)
 
@@ -246,15 +282,30 @@ class TrainingLoop:
     def tell_written(self) -> None:
         """The lines of saves that were finished meanwhile."""
         while self.saved:
-            saved = self.saved.popleft()
-            self.log.written(saved.at, saved.seconds, saved.failed)
-            if self.keeper is not None and saved.failed is None:
-                self.recorder.wrote_checkpoint(
-                    saved.at,
-                    waited_s=self.waited.pop(saved.at, 0.0),
-                    background_s=saved.seconds,
-                    path=str(self.keeper.path),
-                )
+            self.last_save = saved = self.saved.popleft()
+            if saved.failed is not None:
+                self.log.not_written(saved.at, saved.failed, self.kept.name if self.kept else None)
+                continue
+            self.kept = saved.path
+            self.log.written(saved.at, saved.seconds)
+            self.recorder.wrote_checkpoint(
+                saved.at,
+                waited_s=self.waited.pop(saved.at, 0.0),
+                background_s=saved.seconds,
+                path=str(saved.path),
+            )
+
+    def check_last_save(self) -> None:
+        """Whoever trained for hours and has not got the result of it must hear so from the exit code too."""
+        if self.last_save is None or self.last_save.failed is None:
+            return
+        facts = {"number": self.last_save.at, "reason": self.last_save.failed}
+        what = Message("the last checkpoint, of iteration {number:n}, was not written: {reason:word}", facts)
+        if self.kept is None:
+            raise CheckpointError(what, Message("this run has left no checkpoint: choose another --out_dir"))
+        raise CheckpointError(
+            what, Message("make room, and go on from {name:word} with --init_from=resume", {"name": str(self.kept)})
+        )
 
     def not_finite(self, number: int) -> None:
         if self.config.on_nan == "continue":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import shutil
@@ -28,6 +27,7 @@ from stepwatch.gpus.calibration import (
 )
 from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
+from stepwatch.platforms import physical_memory_bytes
 from stepwatch.trainer import parts
 
 Clock = Callable[[], float]
@@ -149,12 +149,7 @@ def _device(name: str | None) -> str:
 def _memory_bytes(device: str) -> float:
     if device == "cuda":
         return float(torch.cuda.get_device_properties(0).total_memory)
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # Windows
-        installed = ctypes.c_ulonglong(0)
-        ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(installed))  # type: ignore[attr-defined]
-        return installed.value * 1024.0
+    return physical_memory_bytes()
 
 
 def _driver() -> str | None:

@@ -43,11 +43,41 @@ def adamw(model: nn.Module, config: TrainConfig) -> tuple[torch.optim.AdamW, boo
         return torch.optim.AdamW(groups, **given), False
 
 
-def resume(optimizer: torch.optim.AdamW, state: dict[str, Any], fused: bool) -> None:
-    """Loads a saved state; how the arithmetic is done is this machine's affair, not that of the one that saved."""
+def resume(optimizer: torch.optim.AdamW, saved: dict[str, Any], positions: nn.Parameter) -> None:
+    """Takes over the moments, each held against its weight, since fused AdamW trusts their sizes; what is anything else
+    than AdamW's state of these weights raises what Python raises.
+
+    Of the groups it takes what nanoGPT resumes with; how the arithmetic is done is this machine's affair. `positions`
+    may have been cut to a smaller block_size, and its moments are cut with it.
+    """
+    state = optimizer.state_dict()
+    for own, group in zip(state["param_groups"], saved["param_groups"], strict=True):
+        betas = tuple(map(float, group["betas"]))
+        decay, eps = float(group["weight_decay"]), float(group["eps"])
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas) or not (math.inf > decay >= 0 < eps < math.inf):
+            raise ValueError(group)
+        own |= {"betas": betas, "weight_decay": decay, "eps": eps}
+        if len(group["params"]) != len(own["params"]):
+            raise ValueError(len(group["params"]))
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    names = [name for group in saved["param_groups"] for name in group["params"]]
+    for place, (name, weight) in enumerate(zip(names, weights, strict=True)):
+        if name in saved["state"]:
+            state["state"][place] = _moments(saved["state"][name], weight, cut=weight is positions)
     optimizer.load_state_dict(state)
-    for group in optimizer.param_groups:
-        group["fused"], group["foreach"] = (True, False) if fused else (None, None)
+
+
+def _moments(saved: dict[str, Any], weight: Tensor, *, cut: bool) -> dict[str, Tensor]:
+    first, second = saved["exp_avg"], saved["exp_avg_sq"]
+    step = float(saved["step"])
+    if cut:
+        first, second = first[: len(weight)], second[: len(weight)]
+    for moment in (first, second):
+        if moment.shape != weight.shape or not moment.is_floating_point():
+            raise ValueError(moment.shape)
+    if not 0 <= step < 2**53 or bool((second < 0).any()):
+        raise ValueError(step)
+    return {"step": torch.tensor(step), "exp_avg": first, "exp_avg_sq": second}
 
 
 def scaler(enabled: bool) -> Any:

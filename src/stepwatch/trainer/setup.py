@@ -18,9 +18,9 @@ from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Data, open_data
 from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.hardware import Device
-from stepwatch.trainer.keeper import SHAPE, check_shape, load, model_state
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
+from stepwatch.trainer.resuming import NAME, SHAPE, check_shape, load, model_state, newest
 
 _TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
@@ -42,6 +42,7 @@ class Training:
     scaler: Any
     iteration: int = 0
     best_val_loss: float = 1e9
+    resumed_from: Path | None = None
 
     @property
     def micro_batches(self) -> int:
@@ -81,7 +82,8 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
     data = open_data(directory, block_size=config.block_size, vocab_size=None)
     if data.vocab_size is not None:
         log.say(f"found vocab_size = {data.vocab_size} (inside {directory / 'meta.pkl'})")
-    model, saved = _model(config, data, log)
+    resumed_from = newest(Path(config.out_dir)) if config.init_from == "resume" else None
+    model, saved = _model(config, data, log, resumed_from)
     data.expect(model.config.vocab_size)
     if config.block_size < model.config.block_size:
         model.crop_block_size(config.block_size)
@@ -100,11 +102,12 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
         for_evaluation=model,
         optimizer=optimizer,
         scaler=optimizers.scaler(device.dtype == "float16"),
+        resumed_from=resumed_from,
     )
     if saved is not None:
         try:
-            optimizers.resume(training.optimizer, saved["optimizer"], fused)
-        except (KeyError, ValueError) as error:
+            optimizers.resume(training.optimizer, saved["optimizer"], model.transformer["wpe"].weight)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(
                 Message("the optimizer in the checkpoint does not fit the model"),
                 Message("the file is damaged, or of another program: use --init_from=scratch"),
@@ -123,11 +126,13 @@ def data_directory(dataset: str) -> Path:
 # --- the model --------------------------------------------------------------------------------------------------
 
 
-def _model(config: TrainConfig, data: Data, log: Log) -> tuple[GPT, dict[str, Any] | None]:
+def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tuple[GPT, dict[str, Any] | None]:
     """From scratch, from a checkpoint (which comes along), or from OpenAI's weights."""
-    if config.init_from == "resume":
+    if saved is not None:
         log.say(f"Resuming training from {config.out_dir}")
-        return _resumed(config)
+        if saved.name != NAME:
+            log.say(f"note: the newest checkpoint is {saved.name}, saved when a run was stopped")
+        return _resumed(config, saved)
     if config.init_from == "scratch":
         log.say("Initializing a new model from scratch")
         if data.vocab_size is None:
@@ -139,15 +144,22 @@ def _model(config: TrainConfig, data: Data, log: Log) -> tuple[GPT, dict[str, An
     return _pretrained(config), None
 
 
-def _resumed(config: TrainConfig) -> tuple[GPT, dict[str, Any]]:
+def _resumed(config: TrainConfig, path: Path) -> tuple[GPT, dict[str, Any]]:
     """The shape is the checkpoint's, as in nanoGPT; dropout may change from one start to the next."""
-    saved = load(Path(config.out_dir) / "ckpt.pt")
+    saved = load(path)
     shape = GPTConfig(**{name: saved["model_args"][name] for name in SHAPE}, dropout=config.dropout)
     if config.block_size > shape.block_size:
         check_shape(saved["model_args"], {"block_size": config.block_size})
-    model = GPT(shape)
+    weights = model_state(saved)
     try:
-        model.load_state_dict(model_state(saved))
+        if shape.n_layer > len(weights):
+            raise RuntimeError
+        with torch.device("meta"):  # without memory: model_args may name any size
+            expected = {name: weight.shape for name, weight in GPT(shape).state_dict().items()}
+        if expected != {name: weight.shape for name, weight in weights.items()}:
+            raise RuntimeError
+        model = GPT(shape)
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise InputError(
             Message("the weights in the checkpoint do not fit its own model_args"),

@@ -1,48 +1,69 @@
-"""SIGINT and SIGTERM: the first asks the loop to stop after its step, a second one ends the process at once."""
+"""SIGINT and SIGTERM: the first asks the loop to stop, which is said at once; a second one ends the process at once.
+
+Python calls its handlers between two of its own instructions, and only once for all that came in between: a backward
+pass of a minute would hide a second Ctrl-C behind the first. What the system writes to a socket is not held up, and
+each signal is a byte of its own; a thread reads them.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
     """Whether someone asked to stop."""
 
-    def __init__(self, under_torchrun: bool) -> None:
+    def __init__(self, under_torchrun: bool, on_asked: Callable[[str], object] = lambda name: None) -> None:
+        """on_asked is called with the name of the first signal, from a thread."""
         self.asked: str | None = None
+        self._on_asked = on_asked
         self._under_torchrun = under_torchrun
-        self._since = 0.0
-        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
-        if under_torchrun:
-            self._watch()
+        self._handled = False
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        self._reading, self._writing = socket.socketpair()
+        self._writing.setblocking(False)
+        self._fd_before = signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._listen, name="stepwatch-signals", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Stop:
         return self
 
     def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._fd_before)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._writing.close()
+        self._thread.join()
+        self._reading.close()
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.asked is None:
-            self.asked, self._since = signal.Signals(number).name, time.monotonic()
-        # Within 2 s it is the same request: Ctrl-C reaches a rank from the terminal and once more from torchrun.
-        elif not self._under_torchrun or time.monotonic() - self._since > 2.0:
-            os._exit(128 + number)
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Without a handler of Python's nothing is written to the socket; one that is not called shows who is stuck."""
+        self._handled = True
 
-    def _watch(self) -> None:
-        """Python's handlers wait for the main thread; the pipe is written at once, even while that one is stuck."""
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing)
-        threading.Thread(target=self._end_if_stuck, args=(reading,), daemon=True).start()
+    def _listen(self) -> None:
+        since = 0.0
+        while number := self._reading.recv(1):
+            if number[0] not in _SIGNALS:
+                continue
+            if self.asked is None:
+                self.asked, since = signal.Signals(number[0]).name, time.monotonic()
+                self._on_asked(self.asked)
+                if self._under_torchrun:
+                    threading.Thread(target=self._end_if_stuck, args=(number[0],), daemon=True).start()
+            # Within 2 s it is the same request: Ctrl-C reaches a rank from the terminal and once more from torchrun.
+            elif not self._under_torchrun or time.monotonic() - since > 2.0:
+                os._exit(128 + number[0])
 
-    def _end_if_stuck(self, pipe: int) -> None:
-        number = os.read(pipe, 1)
+    def _end_if_stuck(self, number: int) -> None:
         time.sleep(15.0)  # torchrun asks because a rank is gone: one that hangs in a collective never ends its step
-        if number and self.asked is None:
-            os._exit(128 + number[0])
+        if not self._handled:
+            os._exit(128 + number)

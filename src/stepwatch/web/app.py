@@ -24,6 +24,7 @@ from stepwatch.messages import Message
 from stepwatch.options import OPTIONS
 from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, catalogue, openapi
+from stepwatch.web.connections import Complaints
 from stepwatch.web.files import PLACE, Files, addresses, digest, packed
 from stepwatch.web.limits import ServerOptions
 from stepwatch.web.live_views import LiveViews
@@ -41,13 +42,14 @@ def create_app(options: ServerOptions) -> Starlette:
     leaving = asyncio.Event()
     workers = Workers(options.limits.workers, options.limits.answer_s, options.limits.queue_s)
     # One of them keeps all runs that are watched.
-    watchers = Workers(1, options.limits.answer_s, options.limits.queue_s, when_asked=True)
+    watchers = Workers(1, options.limits.answer_s, options.limits.queue_s, when_asked=True, keep_state=True)
     api = Api(options, workers)
     files = Files()
     page = _Page(options, files)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(Complaints().hear)
         async with workers.running(), watchers.running(), files.preparing():
             yield
 

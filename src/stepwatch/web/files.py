@@ -39,6 +39,8 @@ class Files:
         if name != "engine.js":
             return _own().get(name)
         assert self._engine is not None
+        if self._engine.done() and self._engine.exception() is not None:  # the machine had no room for its process
+            self._engine = asyncio.create_task(_engine())
         return await asyncio.shield(self._engine)
 
 
@@ -68,6 +70,8 @@ async def _engine() -> str:
         process.kill()
         await process.wait()
         raise
+    if process.returncode:
+        raise ChildProcessError(process.returncode)
     _built.append(text.decode())
     return _built[0]
 

@@ -45,16 +45,15 @@ def look_at(asked: Asked) -> Reply:
         live, now = watched.live, time.time()
         if glance.anew:
             live.tell_anew(now)
-        live.feed(text, now - glance.age_s)
+        live.feed(text, now if watched.begun else now - glance.age_s)
         if glance.more:
             return Reply(200, JSON, b"{}")
-        live.settle()
         if not watched.begun:
             live.begin_watching(now)
             watched.begun = True
         look = live.look(now, thoroughly=glance.report)
-        runs = live.runs() if glance.report else ()
         with suppress(NoIterations):  # a header alone may say too little
+            runs = live.runs() if glance.report else ()
             if runs:
                 report = replace(explain_runs(runs, watched.known), inputs=(glance.name,))
                 body = page_body(report, language)

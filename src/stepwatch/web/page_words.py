@@ -23,6 +23,12 @@ WORDS = {
     "card_hint": Message("Type to search: 4070, a100, … Leave it empty if you do not know."),
     "card_needed": Message("Type to search: 4070, a100, …"),
     "own_card": Message("this machine's card"),
+    "like": Message("Example line"),
+    "like_hint": Message(
+        "If the format of the log is unknown: one of its lines with the number and the time of an iteration."
+    ),
+    "run": Message("Number of the run"),
+    "run_hint": Message("If the log holds several and you want one of them."),
     "missing": Message("Settings that the log does not show"),
     "given": Message("Settings"),
     "setting": Message("Setting"),

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from stepwatch.errors import StepwatchError, TooLarge, UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.platforms import WITHOUT_WAITING
 
 
 class Forbidden(StepwatchError):
@@ -19,8 +20,7 @@ class Forbidden(StepwatchError):
 def opened(path: str, allowed: tuple[str, ...]) -> BinaryIO:
     """Opened first and asked for its place then: a link that is changed in between leads nowhere."""
     # Without waiting: a pipe in the place of a log must not hold a thread.
-    how = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    stream = open(os.open(within(path, allowed), how), "rb")  # noqa: SIM115 - for the caller to close
+    stream = open(os.open(within(path, allowed), os.O_RDONLY | WITHOUT_WAITING), "rb")  # noqa: SIM115 - for the caller to close
     try:
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):

@@ -9,24 +9,20 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
 
 from stepwatch.messages import Message
+from stepwatch.platforms import limit_memory
 from stepwatch.web.limits import give_large_blocks_back
 from stepwatch.web.looking import look_at
 from stepwatch.web.questions import reply_to
-from stepwatch.web.wire import LENGTHS, Asked, complaint, packed
+from stepwatch.web.wire import LENGTHS, Asked, complaint, packed, too_large
 
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us as well; the server decides
-    with suppress(ImportError):  # what a hostile log may take of the machine, where the system can tell
-        import resource
-
-        most_bytes = 4 * 10**9
-        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+    limit_memory(4 * 10**9)  # what a hostile log may take of the machine, where the system keeps to it
     give_large_blocks_back()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
@@ -40,6 +36,8 @@ def main() -> None:
         asked = Asked(**json.loads(questions.read(head)), body=questions.read(body))
         try:
             reply = look_at(asked) if asked.kind == "look" else reply_to(asked)
+        except MemoryError:
+            reply = too_large(asked.limit, asked.spoken())
         except Exception:  # a fault of ours: said as such, without the text that brought it about
             what = Message("stepwatch failed on this input")
             remedy = Message("please report it: this is a fault of stepwatch")

@@ -74,6 +74,7 @@ LOGS: dict[str, str] = {
     "invisible_evaluations": "".join(_llm_c(n, "val loss 4.5\n" * (n % 10 == 0)) for n in range(1, 40)),
     "invisible_checkpoints": "".join(_llm_c(n, "Writing checkpoint at step 20\n" * (n == 20)) for n in range(1, 40)),
     "lines_without_time": "".join(_llm_c(n) for n in range(1, 40)) + "step 40/50: train loss 4 (a few ms)\n",
+    "outside_values": "".join(_llm_c(n) for n in range(1, 40)) + _llm_c(40).replace("80.639749", "700000000"),
     "schedule": "".join(
         f"step:{n}/400 train_time:{50 * n + 40 * max(n - 200, 0)}ms step_avg:50.00ms\n" for n in range(1, 401)
     ),

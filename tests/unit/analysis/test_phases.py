@@ -17,12 +17,12 @@ from stepwatch.analysis.findings import mfu_of_a_table, mfu_of_which_card
 from stepwatch.analysis.forecast import _share_that_saves
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES, Phase
 from stepwatch.analysis.ranks import find_ranks
-from stepwatch.analysis.statistics import quantile, running_median, spread, standard_error, t_quantile
+from stepwatch.analysis.statistics import quantile, running_median, spread, standard_error, t_quantile, weighted_median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.errors import UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
-from stepwatch.run import Evaluation, Run, Unread
+from stepwatch.run import Evaluation, Run, Traits, Unread
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
 
@@ -77,6 +77,12 @@ def test_the_error_of_a_wandering_series_is_that_of_its_blocks() -> None:
     assert standard_error(wave[:23]) == pytest.approx(1.2533 * spread(wave[:23]) / math.sqrt(23), rel=1e-3)
     long = np.repeat(np.arange(240.0) % 2, 20)
     assert standard_error(long) == pytest.approx(1.2533 * spread(long) / math.sqrt(len(long)), rel=1e-3)
+
+
+def test_a_value_that_stands_for_many_weighs_as_many() -> None:
+    values = np.array([5.0, 1.0, 2.0, 3.0])
+    assert weighted_median(values, np.array([1, 1, 1, 1])) == 2.5
+    assert weighted_median(values, np.array([900, 1, 1, 1])) == 5.0
 
 
 def test_a_running_median_of_a_long_series_has_a_few_steps() -> None:
@@ -213,6 +219,57 @@ def test_one_evaluation_that_no_line_mentions_is_guessed() -> None:
 def test_slowness_is_periodic_from_three_times_on(times: int, told: bool) -> None:
     text = with_slow(dict.fromkeys(range(70, 70 * times + 1, 70), 3.0), count=70 * times)
     assert ("periodic_slowness" in codes(analysed(text, eval_interval=10_000))) == told
+
+
+def periods(a: Analysis) -> list[tuple[int, int, int]]:
+    return [(period.every, period.first, int(period.rows.sum())) for period in a.phases.periods]
+
+
+def test_a_period_may_begin_anywhere() -> None:
+    a = analysed(with_slow(dict.fromkeys(range(51, 300, 50), 3.0)), eval_interval=10_000)
+    assert periods(a) == [(50, 51, 5)]
+    assert "stall" not in codes(a)
+
+
+def test_two_periods_at_once_are_two_findings_and_a_stall_beside_them_is_one() -> None:
+    shards, saves = dict.fromkeys(range(189, 6000, 189), 4.0), dict.fromkeys(range(500, 6000, 500), 9.0)
+    a = analysed(with_slow({**shards, **saves, 1234: 30.0}, count=6000, noise=0.01), eval_interval=100_000)
+    assert sorted(every for every, _, _ in periods(a)) == [189, 500]
+    assert [finding.code for finding in a.findings if finding.code.startswith(("periodic", "stall"))] == [
+        "periodic_slowness", "periodic_slowness", "stall",
+    ]  # fmt: skip
+    assert next(finding for finding in a.findings if finding.code == "stall").message.params["at"] == [1234]
+
+
+def test_means_of_ten_show_a_period_that_is_no_multiple_of_ten() -> None:
+    """A save of 600 ms after every 128 iterations of 100 ms: in each mean that holds one it is 60 ms more."""
+    saves = range(128, 3000, 128)
+    rows = [(n, 100.0 + 60.0 * any(n - 10 < at <= n for at in saves)) for n in range(10, 3001, 10)]
+    a = analysed(megatron(rows))
+    [(every, first, times)] = periods(a)
+    assert (every, first, times) == (128, 130, len(saves))
+
+
+@pytest.mark.parametrize(("smaller", "times"), [(0.4, 4), (0.6, 5)])
+def test_work_of_half_the_size_is_of_a_period_too(smaller: float, times: int) -> None:
+    text = with_slow({**dict.fromkeys(range(52, 300, 50), 3.0), 52: 1 + 2 * smaller}, noise=0.15, count=290)
+    assert periods(analysed(text, eval_interval=10_000)) == [(50, 52 + 50 * (times < 5), times)]
+
+
+@pytest.mark.parametrize(("each", "told"), [(0.4, False), (0.6, True)])
+def test_regular_slowness_is_half_a_step(each: float, told: bool) -> None:
+    rows = [(n, 100.0 * (1 + each / 5 * (n % 100 == 15))) for n in range(5, 2001, 5)]
+    assert bool(periods(analysed(megatron(rows)))) == told
+
+
+def test_what_no_line_would_show_is_not_said_to_be_missing() -> None:
+    """HF's lines tell of no save: "without evaluation or checkpoint" would be a guess."""
+    slow = dict.fromkeys(range(51, 300, 50), 3.0)
+    run = read(from_text(with_slow(slow)))[-1]
+    other = replace(run, traits=Traits(), holds=frozenset({"checkpoint"}))
+    for each, words in ((run, "without evaluation or checkpoint"), (other, "The log does not say why")):
+        [told] = [finding.message for finding in analyse(each).findings if finding.code == "periodic_slowness"]
+        assert words in told.key
 
 
 @pytest.mark.parametrize(("share", "marked"), [(0.7, True), (0.9, False)])
@@ -534,3 +591,24 @@ def test_a_bare_fraction_may_be_either() -> None:
         limit_of("0.05")
     assert caught.value.remedy is not None
     assert caught.value.remedy.params == {"share": "5", "percent": "0.05"}
+
+
+@pytest.mark.parametrize(("apart", "iterations"), [(100, 2000), (50, 2000)])
+def test_lines_that_are_visibly_apart_outweigh_the_interval_of_another_log(apart: int, iterations: int) -> None:
+    """The header says 100; of lines 50 apart each is a mean of 50."""
+    a = analysed(megatron([(n, 1000.0) for n in range(apart, 2001, apart)]))
+    assert (a.goodput.iterations, a.goodput.wall_s) == (iterations, pytest.approx(iterations))
+    assert a.phases.covers[1] == apart
+    left_out = analysed(megatron([(n, 1000.0) for n in range(100, 2001, 100) if n % 300]))
+    assert left_out.phases.covers.tolist() == [100] * 14
+
+
+def test_a_mean_of_the_whole_run_shows_none_of_its_evaluations() -> None:
+    """Lightning's metrics.csv with the seconds of an epoch: no row of it is an evaluation, and none has its cost."""
+    text = "epoch,epoch_time,step,train_loss_step,val_loss\n"
+    for epoch in range(4):
+        text += "".join(f"{epoch},,{100 * epoch + step},2.5,\n" for step in range(9, 100, 10))
+        text += f"{epoch},,{100 * epoch + 99},,2.4\n{epoch},{50 + epoch},{100 * epoch + 99},,\n"
+    a = analysed(text)
+    assert not a.phases.of(Phase.EVAL).any()
+    assert (a.costs.eval_s, a.evaluations_done) == (None, 4)

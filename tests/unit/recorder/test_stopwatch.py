@@ -428,6 +428,74 @@ def test_a_full_piece_is_put_aside(tmp_path: Path) -> None:
     assert all(piece.stat().st_size < 2300 for piece in pieces)
 
 
+@pytest.mark.parametrize("rotate_bytes", [0, 1, 300])
+def test_a_piece_smaller_than_its_header_is_no_endless_matter(tmp_path: Path, rotate_bytes: int) -> None:
+    recorder = Recorder(tmp_path / "run.jsonl", {"name": "x" * 400}, rotate_bytes=rotate_bytes)
+    take(recorder, 100)
+    recorder.close()
+    pieces = [written(path) for path in tmp_path.iterdir()]
+    assert 3 < len(pieces) < 30
+    assert sorted(line["step"] for piece in pieces for line in piece if "step" in line) == list(range(100))
+    assert all("stepwatch" in piece[0] for piece in pieces)
+
+
+def test_a_piece_that_cannot_be_put_aside_goes_on_growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError(13, "held by a reader")
+
+    monkeypatch.setattr(os, "rename", refused)
+    recorder = Recorder(tmp_path / "run.jsonl", rotate_bytes=1000)
+    with pytest.warns(RuntimeWarning, match="cannot be put aside"):
+        take(recorder, 100)
+    recorder.close()
+    assert [line["step"] for line in of_kind(tmp_path / "run.jsonl", "step")] == list(range(100))
+    assert len(of_kind(tmp_path / "run.jsonl", "stepwatch")) == 1
+
+
+def test_a_file_that_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    other = "import sys; from stepwatch import Recorder; own = Recorder(sys.argv[1]); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", other, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.warns(RuntimeWarning, match=r"written by another process: this one writes .*run-2\.jsonl"):
+            recorder = Recorder(path)
+        take(recorder, 3)
+        recorder.close()
+        process.communicate(b"\n")
+    assert recorder.path == str(tmp_path / "run-2.jsonl")
+    assert (len(of_kind(path, "step")), len(of_kind(tmp_path / "run-2.jsonl", "step"))) == (0, 3)
+    go(path, 1)  # now it is free
+    assert len(of_kind(path, "step")) == 1
+
+
+def test_a_second_recorder_of_a_file_ends_the_first(tmp_path: Path) -> None:
+    first = Recorder(tmp_path / "run.jsonl")
+    take(first, 1)
+    second = Recorder(tmp_path / "run.jsonl")
+    with pytest.warns(RuntimeWarning, match="is closed"):
+        take(first, 1)
+    take(second, 2)
+    second.close()
+    kinds = [next(iter(line)) for line in written(tmp_path / "run.jsonl")]
+    assert kinds == ["stepwatch", "step", "end", "stepwatch", "step", "step", "end"]
+
+
+def test_a_forked_process_does_not_write(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.jsonl")
+    child = os.fork()
+    if not child:
+        take(recorder, 5)
+        recorder.describe(n_params=3)
+        os._exit(0)
+    os.waitpid(child, 0)
+    take(recorder, 1)
+    recorder.close()
+    assert [next(iter(line)) for line in written(tmp_path / "run.jsonl")] == ["stepwatch", "step", "end"]
+
+
 def test_a_file_that_was_moved_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_LOOKS_EVERY_BYTES", 100)
     recorder = Recorder(tmp_path / "run.jsonl")

@@ -1,41 +1,22 @@
-"""Checkpoints: whole whenever the process dies, nanoGPT's in both directions, and refused with a reason."""
+"""Checkpoints: whole whenever the process dies, and none is lost that should stay."""
 
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 from benchmarks import checkpoints as benchmark
-
-from stepwatch.i18n import say
+from tests.checkpoints import SHAPE, a_checkpoint
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch")
 
 from stepwatch.trainer import keeper as module  # noqa: E402
-from stepwatch.trainer.keeper import CheckpointError, Keeper, Saved, check_shape, load, model_state  # noqa: E402
-
-SHAPE = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 16, "bias": False, "vocab_size": 65}
-
-
-def a_checkpoint(at: int = 1, **changed: Any) -> dict[str, Any]:
-    model = torch.nn.ModuleDict({"wte": torch.nn.Embedding(65, 8), "lm_head": torch.nn.Linear(8, 65, bias=False)})
-    model["lm_head"].weight = model["wte"].weight
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    model["lm_head"](model["wte"](torch.arange(5))).sum().backward()
-    optimizer.step()
-    whole = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "model_args": SHAPE, "iter_num": at}
-    return whole | {"best_val_loss": torch.tensor(2.5), "config": {"dataset": "it"}} | changed
-
-
-def told(path: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        load(path)
-    assert caught.value.remedy is not None
-    return say(caught.value.what)
+from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
+from stepwatch.trainer.keeper import Keeper, Saved  # noqa: E402
+from stepwatch.trainer.resuming import load, newest  # noqa: E402
 
 
 @pytest.mark.parametrize("background", [True, False])
@@ -180,53 +161,57 @@ def test_killed_at_random_moments_the_checkpoint_is_whole_and_recent(tmp_path: P
     assert benchmark.killings(tmp_path, times=10, seed=1).lost == []
 
 
-def test_files_that_are_no_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "ckpt.pt"
-    assert "there is no file" in told(path)
-    path.write_bytes(b"")
-    assert "is empty" in told(path)
-    path.write_bytes(b"PK\x03\x04 and nothing more")
-    assert "cut off or damaged" in told(path)
-    path.write_text("a text")
-    assert "is not a checkpoint" in told(path)
-    torch.save([1, 2], path)
-    assert "is not a checkpoint" in told(path)
-    torch.save({"model": {}, "iter_num": "three"}, path)
-    assert "it lacks optimizer, model_args, iter_num, best_val_loss" in told(path)
-    torch.save(a_checkpoint(model_args={"n_layer": 1}), path)
-    assert "model_args.n_head" in told(path)
-    assert "cannot be read" in told(tmp_path)
+# --- someone asks to stop ---------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_that_is_cut_off_anywhere(tmp_path: Path) -> None:
-    path = tmp_path / "ckpt.pt"
-    torch.save(a_checkpoint(), path)
-    whole = path.read_bytes()
-    for share in range(1, 12):
-        path.write_bytes(whole[: len(whole) * share // 12])
-        assert "cut off or damaged" in told(path)
+def stopped_at(directory: Path, at: int, **options: Any) -> list[str]:
+    keeper = Keeper(directory, **options)
+    keeper.begin(a_checkpoint(at), at, stopped=True)
+    keeper.close()
+    return sorted(os.listdir(directory))
 
 
-class Trap:
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("trap",)
+def kept(directory: Path, at: int) -> Path:
+    Keeper(directory, background=False).begin(a_checkpoint(at), at)
+    return directory / "ckpt.pt"
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_hostile_checkpoint_is_refused_by_the_name_of_what_it_asks_for(tmp_path: Path, zipped: bool) -> None:
-    path = tmp_path / "ckpt.pt"
-    torch.save(a_checkpoint(config=Trap()), path, _use_new_zipfile_serialization=zipped)
-    assert "it asks for posix.mkdir" in told(path).replace("nt.mkdir", "posix.mkdir")
-    path.write_bytes(pickle.dumps(Trap()))
-    assert "ckpt.pt" in told(path)
-    assert not Path("trap").exists()
+def test_a_stop_leaves_the_checkpoint_of_another_run(tmp_path: Path) -> None:
+    kept(tmp_path, 200)
+    assert stopped_at(tmp_path, 1) == ["ckpt.pt", "ckpt_stopped_1.pt"]
+    assert load(tmp_path / "ckpt.pt")["iter_num"] == 200
+    assert newest(tmp_path) == tmp_path / "ckpt_stopped_1.pt"
+    assert stopped_at(tmp_path, 1) == ["ckpt.pt", "ckpt_stopped_1.pt", "ckpt_stopped_1_1.pt"]
 
 
-def test_the_names_of_a_compiled_model_are_those_of_the_plain_one() -> None:
-    assert list(model_state({"model": {"_orig_mod.wte.weight": 1, "wpe.weight": 2}})) == ["wte.weight", "wpe.weight"]
+def test_a_stop_leaves_the_best_checkpoint_and_takes_the_place_of_the_last(tmp_path: Path) -> None:
+    best = kept(tmp_path, 20)
+    assert stopped_at(tmp_path, 30, resumed_from=best, keeps_best=True) == ["ckpt.pt", "ckpt_stopped_30.pt"]
+    assert load(best)["iter_num"] == 20
+    assert stopped_at(tmp_path, 40, resumed_from=best) == ["ckpt.pt", "ckpt_stopped_30.pt"]
+    assert load(best)["iter_num"] == 40
 
 
-def test_another_shape_is_told_setting_by_setting() -> None:
-    check_shape(SHAPE, {"n_layer": 1, "block_size": 8})
-    with pytest.raises(CheckpointError, match="n_layer 1 ≠ 2, block_size 16 ≠ 32"):
-        check_shape(SHAPE, SHAPE | {"n_layer": 2, "block_size": 32})
+def test_a_stop_is_saved_as_usual_where_nothing_is_lost_by_it(tmp_path: Path) -> None:
+    assert stopped_at(tmp_path, 3) == ["ckpt.pt"]
+
+
+def test_what_a_run_went_on_from_goes_when_it_has_saved_more(tmp_path: Path) -> None:
+    kept(tmp_path, 20)
+    (tmp_path / "ckpt_stopped_7.pt").write_bytes(b"of someone else")
+    stopped_at(tmp_path, 30, keeps_best=True)
+    resumed = tmp_path / "ckpt_stopped_30.pt"
+    assert newest(tmp_path) == resumed
+    left = stopped_at(tmp_path, 35, resumed_from=resumed, keeps_best=True)
+    assert left == ["ckpt.pt", "ckpt_stopped_35.pt", "ckpt_stopped_7.pt"]
+
+
+def test_a_directory_that_takes_no_block_is_known_before_the_training(tmp_path: Path) -> None:
+    with benchmark.small_disk(tmp_path / "disk", 1) as disk:
+        if disk is None:
+            pytest.skip("only root can make a disk that is full")
+        (disk / "filling").write_bytes(bytes(2**20))
+        (disk / "more").write_bytes(b"")  # an empty file can still be made
+        with pytest.raises(CheckpointError, match="cannot be written"):
+            Keeper(disk)
+        assert sorted(os.listdir(disk)) == ["filling", "more"]

@@ -176,6 +176,6 @@ data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
         Line("<MAX_ITER;max_iter>: {max_iters:int}{end}"),
     ),
     own=(_TOTAL, _SAVED, _INFERENCE, *_RESULTS),
-    traits=Traits(batch_size="SOLVER.IMS_PER_BATCH"),
+    traits=Traits(shows_events=True, batch_size="SOLVER.IMS_PER_BATCH"),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

@@ -115,7 +115,7 @@ lr=6e-06, train_wall=399, wall=825""",
         Line("{any}num. [shared ]model params: {n_params}"),
         Line("{any}training on {world_size} devices"),
     ),
-    traits=Traits(may_evaluate=True),
     own=(_START, _VALIDATING, *_VALIDATED, _SAVED, _DONE),
+    traits=Traits(may_evaluate=True, shows_events=True),
 )  # fmt: skip
 READER = FORMAT.reader()

@@ -76,7 +76,7 @@ class NotebookFormat(LineFormat):
         records.events = [event for event in records.events if not isinstance(event, Fault)]
         fresh = (np.diff(labels[:, 1:4], axis=0, prepend=-1) != 0).any(axis=1)  # a bar may be shown twice
         labels = labels[fresh]
-        for label, end in zip(labels, [*labels[1:, 0], math.inf], strict=True):
+        for label, end in zip(labels, [*labels[1:, 0], math.inf][: len(labels)], strict=True):
             own = table[(table[:, 0] > label[0]) & (table[:, 0] < end)]
             training = _training(label, ended[(ended[:, 0] > label[0]) & (ended[:, 0] < end)])
             per_epoch = training.last / float(label[4])

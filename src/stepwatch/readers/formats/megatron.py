@@ -204,6 +204,6 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
     ),
     own=(_SHARD,),
     events_first=False,
-    traits=Traits(may_evaluate=True, prints_means=True, batch_size="--micro-batch-size"),
+    traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, batch_size="--micro-batch-size"),
 )
 READER = FORMAT.reader()

@@ -91,7 +91,11 @@ class _MetricLogger(LineFormat):
         # A log that begins in the middle of an epoch: of what came before is known that it is not of this line.
         begins = epochs.begins[cut]
         times[begins], waits[begins] = mean[kept][begins], data[kept][begins]
-        passes = _with_rest(passes, epochs, times, records.take_table(_WHOLES, 2))
+        # What the whole has beyond steps and evaluations, figures and saves, has no line of its own.
+        rows = np.append(epochs.line, -1)
+        for line, whole in records.take_table(_WHOLES, 2).tolist():
+            last = int(rows[np.searchsorted(epochs.line, line) - 1])
+            records.events.append(Fact(line=last, name="told_s", value=whole))
         tell_epochs(epochs, times, waits, loss[kept], stamps[kept], passes, records)
 
 
@@ -147,21 +151,6 @@ def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]
         else:
             found.append(Pass(int(table[begin, 0]), int(last), None))
     return found
-
-
-def _with_rest(passes: list[Pass], epochs: Epochs, times: Floats, wholes: np.ndarray) -> list[Pass]:
-    """What `Training time` has beyond steps and evaluations, figures and saves, belongs to the end of each epoch."""
-    spent = times * epochs.covers
-    begun = epochs.line[epochs.begins[epochs.process]]
-    for line, whole in wholes.tolist():
-        begin = begun[max(int(np.searchsorted(begun, line)) - 1, 0)] if len(begun) else 0
-        own = [each for each in passes if begin < each.begin < line]
-        if own and all(each.took_s is not None for each in own):
-            steps = float(spent[(epochs.line >= begin) & (epochs.line < line)].sum())
-            rest = max(whole - steps - sum(each.took_s or 0.0 for each in own), 0.0) / len(own)
-            added = {each: each._replace(took_s=(each.took_s or 0.0) + rest) for each in own}
-            passes = [added.get(each, each) for each in passes]
-    return passes
 
 
 FORMAT = _MetricLogger(

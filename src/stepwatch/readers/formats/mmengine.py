@@ -202,7 +202,7 @@ data_time: 0.0049  memory: 2928  loss: 2.7713""",
         ),
     ),
     settings=_BEGUN,
-    traits=Traits(may_evaluate=True),
     own=(_VALIDATED, _SAVED, *_LENGTHS),
+    traits=Traits(may_evaluate=True, shows_events=True),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

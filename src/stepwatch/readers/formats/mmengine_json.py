@@ -74,7 +74,9 @@ def finish(first_line: int, records: Records) -> None:
     if not len(line):
         return
     number, per_epoch = _numbers(epoch, place, step)
-    new = first_of_each(number, time, loss)
+    new = first_of_each(number, time, loss) & np.isfinite(number)
+    if not new.any():
+        return
     line, number, time, data, loss = (column[new] for column in (line, number, time, data, loss))
     fell = np.flatnonzero(np.diff(number) <= 0) + 1
     records.events += [Fact(int(line[row]), "process", row, header=True) for row in fell.tolist()]

@@ -241,5 +241,5 @@ READER = Reader(
     parse=parse,
     finish=finish,
     complete=complete,
-    traits=Traits(states_model=True),
+    traits=Traits(states_model=True, shows_events=True),
 )

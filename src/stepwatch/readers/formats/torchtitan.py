@@ -227,6 +227,6 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     ),
     own=(_SIZES, _MESH),
     events_first=False,
-    traits=Traits(batch_size="training.local_batch_size"),
+    traits=Traits(shows_events=True, batch_size="training.local_batch_size"),
 )
 READER = FORMAT.reader()

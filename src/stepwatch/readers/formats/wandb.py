@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from stepwatch.bounds import LOSS, within
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, Reader
@@ -143,8 +144,9 @@ def _step(summary: Mapping[str, object]) -> float | None:
 def _first(summary: Mapping[str, object], names: tuple[str, ...]) -> float | None:
     for name in names:
         value = summary.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
+        number = within(LOSS, value)
+        if number is not None:
+            return number
     return None
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-from stepwatch.settings import KINDS, POSITIVE, PRIVATE, Value
+from stepwatch.settings import KINDS, PRIVATE, Value, as_kind
 
 # Hugging Face's TrainingArguments first, then Megatron's.
 _NAMES = {
@@ -37,7 +36,7 @@ def settings_from(arguments: Mapping[str, object]) -> dict[str, Value]:
 
 
 def _plain(name: str, value: object) -> Value | None:
-    """A value of the setting's kind; None where it is none, or a count that is not positive."""
+    """A value of the setting's kind; None where it is none."""
     kind = KINDS[name]
     if isinstance(value, str):
         value = _number(value) if kind in (int, float) else {"True": True, "False": False}.get(value, value)
@@ -45,11 +44,7 @@ def _plain(name: str, value: object) -> Value | None:
         return value if kind is bool and isinstance(value, bool) else None
     if kind is str:
         return value if isinstance(value, str) and len(value) < 100 else None
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > 1e15:
-        return None
-    if name in POSITIVE and value <= 0:
-        return None
-    return int(value) if kind is int and value == int(value) else float(value) if kind is float else None
+    return as_kind(name, value) if isinstance(value, (int, float)) else None
 
 
 def _number(text: str) -> float | None:

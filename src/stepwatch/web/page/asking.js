@@ -46,7 +46,7 @@ const openForm = () => document.querySelector(".view:not([hidden]) form");
 function questionOf(form) {
   const { kind } = form.dataset;
   const parameters = [];
-  for (const name of ["gpu", "claim", "model", "gpus", "path", "before_gpu", "after_gpu"]) {
+  for (const name of ["gpu", "claim", "model", "gpus", "path", "like", "run", "before_gpu", "after_gpu"]) {
     const value = form.elements[name]?.value.trim();
     if (value) parameters.push([name, value]);
   }

@@ -73,11 +73,14 @@ async function summarize(form) {
     const count = file ? await linesOf(file) : area.value.trimEnd().split("\n").length;
     parts.push([file?.name ?? words.pasted, count && `${number(count)} ${words.lines}`].filter(Boolean).join(", "));
   }
-  for (const name of ["model", "gpu", "before_gpu", "after_gpu", "gpus", "claim"]) {
+  for (const name of ["model", "gpu", "before_gpu", "after_gpu", "gpus", "claim", "like"]) {
     const value = form.elements[name]?.value.trim();
     if (value) parts.push(name === "gpus" ? `${value} ×` : value === "this" ? words.own_card : value);
   }
-  for (const [name, value] of questionOf(form).parameters) if (name === "set") parts.push(value);
+  for (const [name, value] of questionOf(form).parameters) {
+    if (name === "set") parts.push(value);
+    if (name === "run") parts.push(`${words.run}: ${value}`);
+  }
   foldedOf(form).querySelector(".what").textContent = parts.join(", ");
 }
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
 from stepwatch.run import Run, Timing
@@ -105,11 +106,14 @@ def test_two_evaluations_after_an_epoch_are_one_with_the_time_of_both() -> None:
     assert [each.took_s for each in run.evaluations] == [pytest.approx(2 * sum(steps), rel=0.001)]
 
 
-def test_what_the_training_time_has_beyond_goes_to_the_evaluations() -> None:
+def test_what_the_training_time_has_beyond_steps_and_evaluations_is_not_explained() -> None:
     steps, data = _steps(60)
     text = "".join(_epoch(f"Epoch: [{i}]", steps, data, 10) + _epoch("Test:", steps, data, 10) for i in range(4))
     run = _one(text + f"Training time {timedelta(seconds=round(8 * sum(steps) + 20))}\n")
-    assert sum(each.took_s or 0.0 for each in run.evaluations) == pytest.approx(4 * sum(steps) + 20, abs=1)
+    assert sum(each.took_s or 0.0 for each in run.evaluations) == pytest.approx(4 * sum(steps), abs=1)
+    goodput = analyse(run).goodput
+    assert goodput.wall_s == pytest.approx(8 * sum(steps) + 20, abs=1)
+    assert goodput.parts_s["unexplained"] == pytest.approx(20, abs=1)
 
 
 def test_planned_epochs_batch_and_ranks_are_in_the_arguments() -> None:

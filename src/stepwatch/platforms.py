@@ -1,0 +1,167 @@
+"""What Linux, macOS and Windows do differently. Elsewhere nobody asks which of them it is, but to choose words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import BinaryIO
+
+WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""For os.open: a pipe that nobody writes to or reads does not hold us up. Windows has no such files in a directory."""
+
+
+def claim(descriptor: int) -> bool:
+    """Whether this process alone writes to the file, until it closes it or ends; where no locks exist, yes."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            # A byte far behind the end: Windows would keep readers from the bytes that are locked.
+            os.lseek(descriptor, 2**40, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        except OSError:
+            return True
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_END)
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems
+        return True
+    return True
+
+
+def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Has `new` take the place of `path`, for good: after a power cut too. Raises OSError."""
+    if sys.platform == "win32":
+        for wait_s in (0.1, 0.4, 1.6):  # a virus scanner, or an indexer, holds a file for some moments
+            try:
+                os.replace(new, path)
+                return
+            except PermissionError:
+                time.sleep(wait_s)
+        os.replace(new, path)
+        return
+    os.replace(new, path)
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def opened_to_follow(path: str) -> BinaryIO:
+    """A log for reading that its writer may rename or remove meanwhile. Raises OSError."""
+    if sys.platform == "win32":
+        import ctypes
+        import msvcrt
+        from ctypes import wintypes
+
+        create = ctypes.WinDLL("kernel32", use_last_error=True).CreateFileW
+        create.restype = wintypes.HANDLE
+        create.argtypes = (
+            wintypes.LPCWSTR, wintypes.DWORD, wintypes.DWORD, wintypes.LPVOID, wintypes.DWORD, wintypes.DWORD,
+            wintypes.HANDLE,
+        )  # fmt: skip
+        reading, sharing_all, existing, normal = 0x80000000, 0x7, 3, 0x80  # GENERIC_READ, FILE_SHARE_*, OPEN_EXISTING
+        handle = create(path, reading, sharing_all, None, existing, normal, None)
+        if handle == wintypes.HANDLE(-1).value:
+            raise ctypes.WinError(ctypes.get_last_error())
+        return open(msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_BINARY), "rb")
+    return open(path, "rb")
+
+
+def limit_memory(most_bytes: int) -> bool:
+    """Whether this process may now take no more than that; else nothing but the system's own limits hold it.
+
+    macOS knows the limit and does not keep it. Windows keeps it by a job object, which a process may put itself into.
+    """
+    if sys.platform == "win32":
+        return _limited_by_job(most_bytes)
+    if sys.platform == "darwin":
+        return False
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+        return True
+    return False
+
+
+if sys.platform == "win32":
+
+    def _limited_by_job(most_bytes: int) -> bool:
+        import ctypes
+        from ctypes import wintypes
+
+        class Limits(ctypes.Structure):
+            """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+
+            _fields_ = [
+                ("times", ctypes.c_int64 * 2), ("flags", wintypes.DWORD), ("working_set", ctypes.c_size_t * 2),
+                ("processes", wintypes.DWORD), ("affinity", ctypes.c_size_t), ("classes", wintypes.DWORD * 2),
+                ("io", ctypes.c_uint64 * 6), ("process_bytes", ctypes.c_size_t), ("job_bytes", ctypes.c_size_t),
+                ("peaks", ctypes.c_size_t * 2),
+            ]  # fmt: skip
+
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.CreateJobObjectW.restype = kernel.GetCurrentProcess.restype = wintypes.HANDLE
+        job = wintypes.HANDLE(kernel.CreateJobObjectW(None, None))
+        limits = Limits(flags=0x100, process_bytes=most_bytes)  # JOB_OBJECT_LIMIT_PROCESS_MEMORY
+        extended = 9  # JobObjectExtendedLimitInformation
+        set_ = kernel.SetInformationJobObject(job, extended, ctypes.byref(limits), ctypes.sizeof(limits))
+        return bool(set_ and kernel.AssignProcessToJobObject(job, wintypes.HANDLE(kernel.GetCurrentProcess())))
+
+
+def step_back() -> None:
+    """This thread yields the processor to the others; where only whole processes can, nothing changes."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.nice(10)  # a tenth of the weight of a thread that trains: enough to get done
+
+
+def physical_memory_bytes() -> float:
+    if sys.platform == "win32":
+        import ctypes
+
+        installed = ctypes.c_ulonglong(0)
+        ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(installed))
+        return installed.value * 1024.0
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def open_files_limit() -> int:
+    """How many files, pipes and connections this process may have open."""
+    if sys.platform == "win32":
+        return 512  # what select() takes, which the C library of Windows keeps to as well
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 2**20
+
+
+def hide_argument(text: str) -> bool:
+    """Whether an argument of this process, a password say, is no longer seen in the list of processes."""
+    if sys.platform != "linux":
+        return False
+    try:
+        with open("/proc/self/stat", "rb") as stream:
+            begin, end = map(int, stream.read().rpartition(b")")[2].split()[45:47])  # arg_start and arg_end: man 5 proc
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(begin)
+            arguments = memory.read(end - begin)
+            secret = os.fsencode(text)
+            memory.seek(begin)
+            memory.write(arguments.replace(secret, b"x" * len(secret)))
+        with open("/proc/self/cmdline", "rb") as stream:
+            return secret not in stream.read()
+    except (OSError, ValueError):  # forbidden by some kernels
+        return False

@@ -1,0 +1,239 @@
+"""What a column of times is: that of an iteration, of all since the line before, or a clock that runs on.
+
+One line cannot show it, all lines can. A column that never falls is a clock, one that only falls is what is left. Where
+lines have a timestamp, or a second column of times, the reading is chosen that agrees with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwatch.readers.formats.like_claims import Claim
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
+from stepwatch.run import Floats, Ints, TimeMeaning
+from stepwatch.units import DAY_S
+
+_NEAR = 1.25  # two figures of the same thing, one with pauses and one without
+_BESIDE_STEPS = 5.0  # evaluations and saves between two lines may take so many times the steps, rarely more
+_LONGEST_RUN_S = 366 * DAY_S  # nobody waits longer
+_WITNESS = 5  # what agreement counts, against the weights of the words (like_claims.py)
+_NEVER_BY_CHANCE = 100  # lines in which the time of a step would only rise
+_MILLI = 1e-3
+
+
+class Column(NamedTuple):
+    """The times of all lines that stand at one place, in seconds."""
+
+    claim: Claim
+    values: Floats
+    error_s: float
+    """Half of the last digit."""
+
+
+class Reading(NamedTuple):
+    """One way to understand the times."""
+
+    meaning: TimeMeaning
+    column: int | None
+    """None for the clock in front of the lines."""
+    scale: float
+    """Where no unit is printed, and it cannot be seconds."""
+    score: float
+    usual: tuple[float, float]
+    """An iteration by this reading, without and with what is between iterations."""
+
+    def agrees(self, clock: Reading) -> bool:
+        """Whether the steps fit into the time of the clock, and do not leave most of it empty."""
+        least = _NEAR if self.meaning is not TimeMeaning.STEP else _BESIDE_STEPS
+        return clock.usual[0] / least <= self.usual[0] <= clock.usual[1] * _NEAR
+
+
+class Rows(NamedTuple):
+    """The lines of the example's shape."""
+
+    number: Ints
+    inside: Floats
+    """Numbers as they are printed, which may begin anew with each epoch."""
+    epoch: Floats
+    stamps: Floats
+    length: float
+    """Iterations of the run as far as they are known."""
+
+    @property
+    def done(self) -> Floats:
+        """How many iterations a mean is of, where they are counted from 0 or from 1."""
+        return np.asarray(self.inside + (self.inside.min() == 0))
+
+    def of(self, kept: np.ndarray) -> Rows:
+        return self._replace(**{name: getattr(self, name)[kept] for name in ("number", "inside", "epoch", "stamps")})
+
+    def parts(self, values: Floats) -> list[slice]:
+        """Where these values may start anew: with a number that falls, a new epoch, or by a timer that was reset."""
+        step = np.diff(values)
+        cut = (np.diff(self.number) <= 0) | ((np.diff(self.epoch) > 0) & (step < 0))
+        back = (step < 0) & ~cut
+        reset = back & (values[1:] < 0.5 * values[:-1])
+        if back.sum() == reset.sum() <= 0.02 * len(values):
+            cut |= reset
+        return [slice(*edges) for edges in pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), len(values)])]
+
+    def covers(self) -> Floats:
+        """Iterations since the line before; of a first line the usual number."""
+        gaps = np.diff(self.number).astype(np.float64)
+        rising = gaps[gaps > 0]
+        usual = median(rising) if len(rising) else 1.0
+        return np.concatenate(([usual], np.where(gaps > 0, gaps, usual)))
+
+
+def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]:
+    """The reading for which most speaks, None where there is none; and whether another is as good."""
+    found = [reading for place, column in enumerate(columns) for reading in _readings(rows, place, column)]
+    clock = _clock(rows)
+    if clock is None:  # a time that runs on is as good as one
+        running = [each for each in found if each.meaning is TimeMeaning.ELAPSED and each.score > 0]
+        clock = max(running, key=lambda each: each.score, default=None)
+    else:
+        found.append(clock)
+    judged = []
+    for reading in found:
+        others = [each for each in found if each.column != reading.column]
+        if clock is None or clock.column == reading.column:
+            agrees = any(
+                reading.agrees(each) and each.agrees(reading)
+                for each in others
+                if (each.meaning is TimeMeaning.ELAPSED) != (reading.meaning is TimeMeaning.ELAPSED)
+            )
+            score = _WITNESS * agrees if reading.column is not None else 0
+        else:
+            score = _WITNESS if reading.agrees(clock) else -_WITNESS
+        sure = clock is not None and score > 0
+        if not sure and (reading.meaning is TimeMeaning.INTERVAL or (reading.scale != 1.0 and reading.score < 0)):
+            continue  # nothing but a clock can show it
+        judged.append(reading._replace(score=reading.score + score))
+    judged = [each for each in judged if each.score > -_WITNESS]
+    if not judged:
+        return None, False
+    best = max(judged, key=lambda each: each.score)
+    rivals = [each for each in judged if each.score >= best.score - 1]
+    steps = [each for each in rivals if each.meaning is best.meaning is TimeMeaning.STEP]
+    differ = any(max(each.usual[0], best.usual[0]) > _NEAR * min(each.usual[0], best.usual[0]) for each in steps)
+    return best, clock is None and differ
+
+
+def times_of(rows: Rows, columns: Sequence[Column], reading: Reading) -> Floats:
+    """The time of an iteration in each row; nan where none can be known."""
+    if reading.column is None:
+        values = rows.stamps
+        error_s = WHOLE_SECONDS if bool((values[np.isfinite(values)] % 1 == 0).all()) else 0.0
+    else:
+        values, error_s = columns[reading.column].values * reading.scale, columns[reading.column].error_s
+    if reading.meaning is TimeMeaning.STEP:
+        return np.where(values > 0, values, np.nan)
+    if reading.meaning is TimeMeaning.INTERVAL:
+        return np.where(values > 0, values, np.nan) / rows.covers()
+    known = np.flatnonzero(np.isfinite(values))
+    kept, values = rows.of(known), values[known]
+    errors = np.full(len(values), error_s)
+    if reading.meaning is TimeMeaning.MEAN:
+        values, errors = values * kept.done, errors * kept.done
+    times = np.full(len(rows.number), np.nan)
+    for part in kept.parts(values):
+        times[known[part]] = _differences(kept, part, values, errors, since_start=reading.column is not None)
+    return times
+
+
+def counts_down(rows: Rows, column: Column) -> bool:
+    """Whether the times are what is left: they hardly ever rise, and fall to less than half."""
+    known = np.isfinite(column.values)
+    values = column.values[known]
+    if len(values) < 6:
+        return False
+    steps = np.diff(values)[np.diff(rows.number[known]) > 0]
+    changes = steps[steps != 0]
+    return len(changes) >= 5 and float((changes < 0).mean()) >= 0.9 and bool(values[-1] <= 0.5 * values[0])
+
+
+def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
+    """How a column may be understood, whatever the others say."""
+    claim = column.claim
+    known = np.isfinite(column.values)
+    kept, values = rows.of(known), column.values[known]
+    if not len(values) or not (values > 0).any() or counts_down(rows, column):
+        return
+    rises, longest, parts = _rises(kept, values)
+    grown = float(longest[-1] / longest[0]) if longest[0] > 0 else np.inf
+    # A clock never falls, in more lines than chance would give; fewer do where a word says so.
+    if claim.runs:
+        runs = rises and len(longest) >= (3 if grown >= 1.5 else 6)
+    else:
+        grows = (len(longest) >= 8 and grown >= 3) or len(longest) >= _NEVER_BY_CHANCE
+        runs = rises and grows and not claim.each and not claim.is_mean
+    usual = _usual(kept, values, parts)
+    if rises and not claim.each and not claim.is_mean and usual is not None:
+        yield Reading(TimeMeaning.ELAPSED, place, 1.0, 2.5 if runs else -1.0, usual)
+    if runs:
+        return
+    if claim.is_mean and len(values) >= 3:
+        elapsed = values * kept.done
+        rises, _, parts = _rises(kept, elapsed)
+        usual = _usual(kept, elapsed, parts)
+        if rises and usual is not None:  # single steps, far apart, show less than the mean of all
+            score = claim.weight + (4.5 if median(kept.covers()) > 1 else 0.5)
+            yield Reading(TimeMeaning.MEAN, place, 1.0, score, usual)
+    middle = median(values[values > 0])
+    covers = median(kept.covers())
+    for scale in (1.0, _MILLI) if not claim.unit else (1.0,):
+        step = middle * scale
+        score = float(claim.weight)
+        if scale != 1.0:  # seconds, unless no run takes so long
+            score = score - 1 if middle * rows.length > _LONGEST_RUN_S else -1.0
+        if step * rows.length <= _LONGEST_RUN_S:
+            yield Reading(TimeMeaning.STEP, place, scale, score, (step, step))
+        if covers > 1 and not claim.each and not claim.is_mean:
+            yield Reading(TimeMeaning.INTERVAL, place, scale, score - 1, (step / covers, step / covers))
+
+
+def _rises(rows: Rows, values: Floats) -> tuple[bool, Floats, list[slice]]:
+    """Whether values never fall but where they start anew, the longest stretch of them, and all stretches."""
+    parts = rows.parts(values)
+    longest = max((values[part] for part in parts), key=len)
+    never_falls = all(bool((np.diff(values[part]) >= 0).all()) for part in parts)
+    rises = never_falls and len(longest) >= 3 and longest[-1] > longest[0] and len(parts) <= 0.4 * len(values)
+    return bool(rises), longest, parts
+
+
+def _clock(rows: Rows) -> Reading | None:
+    """The reading by the timestamps, where the lines have any."""
+    known = np.isfinite(rows.stamps)
+    if known.sum() < 3 or known.mean() < 0.9:
+        return None
+    kept = rows.of(known)
+    usual = _usual(kept, kept.stamps, kept.parts(kept.stamps))
+    return None if usual is None else Reading(TimeMeaning.CLOCK, None, 1.0, 0.0, usual)
+
+
+def _usual(rows: Rows, values: Floats, parts: Sequence[slice]) -> tuple[float, float] | None:
+    """The middle and the mean time of an iteration by a clock, the shorter first; None where it stands still."""
+    spans = np.concatenate([np.diff(values[part]) for part in parts])
+    covers = np.concatenate([np.diff(rows.number[part]) for part in parts])
+    counted = covers > 0
+    if not counted.any() or not spans[counted].sum() > 0:
+        return None
+    mean = float(spans[counted].sum() / covers[counted].sum())
+    middle = median(spans[counted] / covers[counted])
+    return min(mean, middle) if middle > 0 else mean, max(mean, middle)
+
+
+def _differences(rows: Rows, part: slice, clock_s: Floats, errors_s: Floats, *, since_start: bool) -> Floats:
+    """The mean time of an iteration since the line before; nan where one line is all."""
+    number, inside, elapsed = rows.number[part], rows.inside[part], clock_s[part]
+    if len(number) < 2:
+        return np.full(len(number), np.nan)
+    done = int(inside[0]) if since_start and 0 < inside[0] <= number[1] - number[0] else 0
+    clock = Clock(number, elapsed if done else elapsed - elapsed[0], errors_s[part], np.full(len(number), np.nan), done)
+    times = step_times(clock, ())[0]
+    return np.where(times > 0, times, np.nan)

@@ -1,0 +1,149 @@
+"""Checkpoints that are read again: which one of a directory, and everything in it checked before it is used."""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from stepwatch.messages import Message
+from stepwatch.trainer.input_errors import CheckpointError
+from stepwatch.trainer.snapshot import tensors_of
+
+NAME = "ckpt.pt"
+STOPPED = "ckpt_stopped_{}.pt"
+"""What was saved because someone asked to stop, where ckpt.pt holds what should stay."""
+SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "model": dict,
+    "optimizer": dict,
+    "model_args": dict,
+    "iter_num": int,
+    "best_val_loss": (int, float, Tensor),
+}
+_ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P<name>\w+(?:\.\w+)+)")
+
+
+def newest(directory: Path) -> Path:
+    """ckpt.pt, or what was saved later when a run was stopped."""
+    found = [path for path in (directory / NAME, *directory.glob(STOPPED.format("*"))) if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=directory / NAME)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A checkpoint, ours or nanoGPT's, as numbers and nothing that could run; its own checksums and figures hold."""
+    try:
+        with open(path, "rb") as stream:
+            begins = stream.read(2)
+    except FileNotFoundError as error:
+        raise _refused(Message("there is no file “{name:word}”", {"name": str(path)})) from error
+    except OSError as error:
+        facts = {"name": str(path), "reason": error.strerror or type(error).__name__}
+        raise _refused(Message("“{name:word}” cannot be read: {reason:word}", facts)) from error
+    if not begins:
+        raise _refused(Message("“{name:word}” is empty", {"name": str(path)}))
+    try:
+        if begins == b"PK":
+            _check_archive(path)
+        # Not mapped: the file may be replaced, which Windows refuses for one that is mapped, or cut, which kills us.
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
+    except Exception as error:  # a damaged file makes torch raise nearly anything
+        asked = _ASKED_FOR.search(str(error))
+        what = Message("“{name:word}” is not a checkpoint", {"name": str(path)})
+        if asked is not None:
+            what = Message(
+                "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
+                {"name": str(path), "asked": asked["name"]},
+            )
+        elif begins == b"PK":
+            what = Message("“{name:word}” is cut off or damaged", {"name": str(path)})
+        raise _refused(what) from error
+    if not isinstance(loaded, dict):
+        raise _refused(Message("“{name:word}” is not a checkpoint", {"name": str(path)}))
+    lacking = [key for key, kind in _KINDS.items() if not isinstance(loaded.get(key), kind)]
+    lacking += [f"model_args.{key}" for key in SHAPE if not lacking and key not in loaded["model_args"]]
+    if lacking:
+        raise _refused(
+            Message(
+                "“{name:word}” is not a complete checkpoint: it lacks {keys:word}",
+                {"name": str(path), "keys": ", ".join(lacking)},
+            )
+        )
+    wrong = _wrong_figure(loaded)
+    if wrong is not None:
+        raise _refused(
+            Message(
+                "“{name:word}” cannot be resumed from: {key:word} is {value:word}",
+                {"name": str(path), "key": wrong[0], "value": wrong[1]},
+            )
+        )
+    return cast(dict[str, Any], loaded)
+
+
+def _check_archive(path: Path) -> None:
+    """torch does not look at the checksums that it writes. What is packed could grow to any size."""
+    with zipfile.ZipFile(path) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()) or archive.testzip():
+            raise zipfile.BadZipFile
+
+
+def _wrong_figure(loaded: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first figure that no training can have left, and what it is."""
+    args, at, best = loaded["model_args"], loaded["iter_num"], loaded["best_val_loss"]
+    if type(at) is not int or not 0 <= at < 2**53:  # what a float counts to without gaps
+        return "iter_num", f"{at:.20g}"
+    for key in SHAPE:
+        whole = type(args[key]) is int and 0 < args[key] < 2**31
+        if not (type(args[key]) is bool if key == "bias" else whole):
+            return f"model_args.{key}", repr(args[key])[:20]
+    if args["n_embd"] % args["n_head"]:
+        return "model_args.n_head", str(args["n_head"])
+    if isinstance(best, Tensor) and best.numel() != 1:
+        return "best_val_loss", "×".join(map(str, best.shape))
+    if not math.isfinite(best):
+        return "best_val_loss", str(float(best))
+    for name, weight in loaded["model"].items():
+        if not isinstance(weight, Tensor) or weight.layout != torch.strided or not weight.is_floating_point():
+            return str(name), weight.type() if isinstance(weight, Tensor) else type(weight).__name__
+    for tensor in tensors_of({"model": loaded["model"], "optimizer": loaded["optimizer"]}):
+        # One number may stand for a whole tensor, of any size: such a one is looked at no further.
+        if tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
+            return "model", "×".join(map(str, tensor.shape))
+        if not torch.isfinite(tensor).all():
+            name = next((name for name, weight in loaded["model"].items() if weight is tensor), "optimizer")
+            return str(name), "nan"
+    return None
+
+
+def _refused(what: Message) -> CheckpointError:
+    return CheckpointError(
+        what, Message("name the directory of another run with --out_dir, or start over with --init_from=scratch")
+    )
+
+
+def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights by the names of the plain model: a compiled one puts a prefix in front of each."""
+    return {name.removeprefix("_orig_mod."): tensor for name, tensor in loaded["model"].items()}
+
+
+def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """What was asked for must be what the checkpoint has; a shorter block_size the model can be cut to."""
+    differing = []
+    for key in (key for key in SHAPE if key in wanted):
+        fits = model_args[key] == wanted[key] or (key == "block_size" and wanted[key] < model_args[key])
+        if not fits:
+            differing.append(f"{key} {model_args[key]} ≠ {wanted[key]}")
+    if differing:
+        raise CheckpointError(
+            Message(
+                "the checkpoint has another shape than the settings: {differing:list}",
+                {"differing": ", ".join(differing)},
+            ),
+            Message("leave these settings out to go on with the checkpoint's own, or start over: --init_from=scratch"),
+        )

@@ -15,7 +15,8 @@ One command reads them all: `stepwatch explain LOG`. The format is detected by t
 `--log-format NAME` forces one. What a printed time means differs from trainer to trainer, and the answer depends on it:
 an evaluation is looked for inside the times of one, beside them in another. This page is made from the readers.
 
-A line that none of them reads can be taught: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all of that shape.
+Lines that none of them reads can be described by an example: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all
+of that shape; [explain](explain.md#an-unknown-format) says how.
 A directory is an input too: `stepwatch explain runs/` lists what can be read in it, and `--run N` explains one.
 
 | format | a time is | it includes |

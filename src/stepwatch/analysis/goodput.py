@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import Costs
-from stepwatch.analysis.outside import before_first_s, outside_s
+from stepwatch.analysis.outside import before_first_s, behind_last_s, outside_s
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
 from stepwatch.bounds import STEP_S
 from stepwatch.run import Floats, Ints, Run
@@ -84,7 +84,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     parts, iterations, unlogged = _sums(run, phases, costs, split, by_clock=clock is not None)
     wall = sum(parts.values())
     if clock is not None:
-        clock += before_first_s(run, phases, costs)
+        clock += before_first_s(run, phases, costs) + behind_last_s(run, phases, costs)
     elif run.told_s is not None and run.told_s > wall:  # all that lies between the parts, which nothing else shows
         clock = run.told_s
     if clock is not None:

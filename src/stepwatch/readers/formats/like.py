@@ -79,12 +79,13 @@ def reader_like(example: str) -> Reader:
     stripped, prefix = strip_prefix(whole)
     stamped = stamp_of(prefix) is not None
     # A number in front may be a launcher's, or the iteration's; a comma may stand between two numbers.
-    found = [(line, pieces_of(line, figure)) for line in (stripped, whole) for figure in (THOUSANDS, PLAIN)]
+    lines = dict.fromkeys((stripped, whole))
+    ways = dict.fromkeys((line, tuple(pieces_of(line, figure))) for line in lines for figure in (THOUSANDS, PLAIN))
+    found = [(line, pieces, claims_of(line, pieces)) for line, pieces in ways]
     for by_clock in (False, True):  # a clock is enough where no time is printed
-        for line, pieces in found:
-            claims = claims_of(line, pieces)
+        for line, pieces, claims in found:
             kinds = {claim.kind for claim in claims.values()}
-            timed = "time" in kinds or (by_clock and ("stamp" in kinds or (stamped and line is stripped)))
+            timed = "time" in kinds or (by_clock and ("stamp" in kinds or (stamped and line == stripped)))
             if timed and kinds & {"number", "epoch"}:
                 if _decimal_comma(line, pieces, claims):
                     raise UsageError(

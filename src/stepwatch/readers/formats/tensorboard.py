@@ -125,9 +125,11 @@ class Events:
         self._tell_length(rows, settings, records)
 
     def _count_batches(self) -> None:
-        """Where the loss has many values for one step, spread over the time, a step is an epoch and they are batches."""
+        """Where the loss has many values for one step, spread over the time, a step is an epoch: they are batches."""
         name = self._loss()
-        rows = self.scalars.tag == self.scalars.tags.index(name) if name is not None else np.zeros(0, bool)
+        if name is None:
+            return
+        rows = self.scalars.tag == self.scalars.tags.index(name)
         step, wall = self.scalars.step[rows], self.scalars.wall_s[rows]
         same, gaps = np.diff(step) == 0, np.diff(wall)
         # Ranks that log the same step do so at one moment.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
-from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
@@ -34,6 +35,7 @@ _VALIDATIONS = tuple(Line(begin + bar) for begin in _CLASSES for bar in (_TQDM, 
 _COMPLETED = Line("{any}{epochs:int} epochs completed in {hours:decimal} hours")
 _BEGUN = Line("{any}Starting training for {epochs:int} epochs...", header=True, opening=True)
 _BEGUN_FOR = Line("{any}Starting training for {hours:decimal} hours...", header=True, opening=True)
+_CUT = Pattern(rb"(?m)^ *\d{1,5}/\d{1,5} +[\d.]{1,8}[GM] [^\n%]{1,200}: *\d{1,3}%\|[^|\n]{0,400}\|? *$")
 _BARS, _PASSES, _LENGTHS, _ENDS = "bar", "val", "lengths", "completed"
 
 
@@ -154,6 +156,12 @@ Starting training for 50 epochs...
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
     settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
     own=(*_VALIDATIONS, _COMPLETED),
+    untimed=(
+        Untimed(
+            _CUT,
+            Message("the bars were cut at the width of the terminal: give the TensorBoard event file or results.csv"),
+        ),
+    ),
     traits=Traits(batch_size="batch"),
 )
 READER = FORMAT.reader()

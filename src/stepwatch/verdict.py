@@ -317,7 +317,7 @@ def _asleep(evidence: Evidence) -> Iterator[Verdict]:
 
 def _regular_s(a: Analysis) -> float:
     """Lost in slow iterations that come back at an interval: work that somebody put there, no stall."""
-    return float((a.split.unexplained_s * a.phases.covers)[a.phases.regular].sum())
+    return float(a.phases.excess_s(a.run, a.phases.regular).sum())
 
 
 def _stalling(evidence: Evidence) -> Iterator[Verdict]:
@@ -442,7 +442,13 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
                 "A normal iteration takes {step:time}. Every {period:n} and every {other:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
                 facts,
             )
-        yield Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("periodic_slowness"))
+        if not evidence.noticed("periodic_slowness"):
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one waits for its data, as where an epoch begins, which costs {share:pct} of the time.",
+                facts,
+            )
+        codes = evidence.noticed("periodic_slowness", "late_data")
+        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), evidence.advised("feed_faster"))
     elif (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
         facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
         text = Message(
@@ -492,6 +498,17 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         facts["period"] = a.phases.periods[0].every
         text = Message(
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
+        )
+        if not evidence.noticed("periodic_slowness"):
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one waits for its data, as where an epoch begins."
+            )
+    elif stalled and not evidence.noticed("stall"):
+        text = Message(
+            "A normal iteration takes {step:time}. One was slow: it waited for its data or for another rank.",
+            facts,
+            "A normal iteration takes {step:time}. {count:n} were slow: they waited for their data or for another rank.",
+            stalled,
         )
     elif stalled:
         text = Message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
@@ -66,9 +67,9 @@ def test_on_a_terminal_the_command_has_one_too_and_ctrl_c_reaches_it(tmp_path: P
         os.execv(sys.executable, words)
     seen = b""
     sent = False
-    with pytest.raises(OSError, match="Input/output"):  # the end of a terminal
-        while True:
-            seen += os.read(terminal, 4096)
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(terminal, 4096):
+            seen += data
             if b"True True" in seen and not sent:
                 sent = True
                 os.write(terminal, b"\x03")

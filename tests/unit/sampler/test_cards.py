@@ -69,7 +69,8 @@ def test_a_card_in_our_units() -> None:
         "pcie_bytes_per_s": 2_048_000, "other_memory_bytes": 0, "other_processes": 1,
     }  # fmt: skip
     assert second.keys() == {
-        "utilisation", "memory_used_bytes", "memory_total_bytes", "temperature_c", "other_memory_bytes", "other_processes",
+        "utilisation", "memory_used_bytes", "memory_total_bytes", "temperature_c", "other_memory_bytes",
+        "other_processes",
     }  # fmt: skip
 
 

@@ -50,6 +50,8 @@ class Cause(NamedTuple):
     code: str
     severity: str
     message: Message
+    slows: bool = True
+    """All of the run, now; not a single moment of it, nor what is to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +331,7 @@ def _memory(view: _View) -> Iterator[Cause]:
         left_s = max(total - float(free[known[-1]]), 0.0) / slope
         facts = {"rate": slope * HOUR_S, "left": left_s}
         text = Message("The memory of the training grows by {rate:size} an hour: at this rate the machine's memory is full in {left:time}. Something keeps what it should let go.", facts)
-        yield Cause("memory_leak", WARNING, text)
+        yield Cause("memory_leak", WARNING, text, slows=False)
 
 
 def _stopped(view: _View) -> Iterator[Cause]:
@@ -338,7 +340,7 @@ def _stopped(view: _View) -> Iterator[Cause]:
         at_s = view.samples.at_s[view.span]
         facts = {"time": float(still.sum() * np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0}
         text = Message("The training was stopped by a signal (Ctrl-Z, SIGSTOP) for {time:time}.", facts)
-        yield Cause("stopped_process", WARNING, text)
+        yield Cause("stopped_process", WARNING, text, slows=False)
 
 
 def _apart(view: _View) -> Iterator[Cause]:

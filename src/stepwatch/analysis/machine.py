@@ -73,6 +73,20 @@ class MachineUse:
         means = {name: _mean(column[self.steps]) for name, column in columns.items()}
         return {name: mean for name, mean in means.items() if mean is not None}
 
+    def course(self, most: int) -> list[tuple[int, dict[str, float]]]:
+        """Along the run, at most so many stretches: its last row, and which share of each part of the machine was busy."""
+        columns = {name: self.samples.machine[name] for name in ("cpu", "disk_busy") if name in self.samples.machine}
+        cards = _working(self.samples)
+        if cards:
+            columns["cards"] = np.nanmean([card.columns["utilisation"] for card in cards], axis=0)
+        inside = np.flatnonzero(self.row >= 0)
+        found = []
+        for part in np.array_split(inside, min(most, max(len(inside), 1))):
+            means = {name: mean for name, column in columns.items() if (mean := _mean(column[part])) is not None}
+            if means:
+                found.append((int(self.row[part[-1]]), means))
+        return found
+
 
 def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
     row, clock = _rows(run, phases, samples)

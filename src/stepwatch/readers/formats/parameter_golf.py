@@ -111,6 +111,6 @@ stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
         Line("{pad}val_loss_every:{pad}{eval_interval:int}"),
     ),
     own=(VALIDATION, _STOPPED),
-    traits=Traits(schedules=True),
+    traits=Traits(schedules=True, shows_events=True),
 )
 READER = FORMAT.reader()

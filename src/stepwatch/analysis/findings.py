@@ -246,9 +246,9 @@ def stall_message(run: Run, at: list[int], ratio: float, lost_s: float) -> Messa
 
 
 def held_up_by(a: Analysis, rows: Ints, inside: Floats) -> np.ndarray:
-    """Whether most of what the rows took beyond a normal step was of this kind, as a recorder saw it."""
+    """Whether most of what the rows took beyond a normal step was of this kind, as a recorder or the trainer saw it."""
     known = inside[np.isfinite(inside)]
-    beyond: Floats = np.nan_to_num(inside[rows] - median(known))
+    beyond: Floats = np.nan_to_num(inside[rows] - median(known)) * a.phases.covers[rows]
     return np.asarray(beyond > 0.5 * a.phases.excess_s(a.run, rows)) & (len(known) > 0)
 
 

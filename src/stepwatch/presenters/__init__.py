@@ -124,7 +124,7 @@ def page_body(answer: Answer, language: str) -> Body:
     from stepwatch.presenters.page_wording import on_page
 
     with calling_them_epochs(_counts_epochs(answer)):
-        return body_of(without_commands(document_of(answer)), language, static=False, reword=on_page)
+        return body_of(without_commands(document_of(answer)), language, reword=on_page)
 
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:
@@ -139,7 +139,7 @@ def _picture(answer: Answer, name: str | None, language: str) -> bytes:
         answer = replace(answer, runs=(answer.runs[answer.longest],), unstarted=(), directory=False)
     document = document_of(answer)
     charts = ((key, chart.draw) for key, chart in document.charts().items() if key in known)
-    plots = {key: draw(language, False) for key, draw in charts if draw is not None}
+    plots = {key: draw(language) for key, draw in charts if draw is not None}
     drawn = {key: plot for key, plot in plots.items() if plot is not None}
     chosen = drawn.get(name or known[0])
     if chosen is None:

@@ -100,6 +100,12 @@ def test_stopped_early_is_an_end() -> None:
     assert analyse(the_run(log(10, planned=300) + "10 epochs completed in 0.105 hours.\n")).forecast.done
 
 
+@pytest.mark.parametrize(("told", "patience"), [("20", 20 * BATCHES), ("0", None)])
+def test_patience_in_iterations(told: str, patience: int | None) -> None:
+    settings = f"engine/trainer: agnostic_nms=False, batch=32, epochs=30, patience={told}, perspective=0.0\n"
+    assert the_run(settings + log(5)).patience == patience
+
+
 def test_an_overwritten_last_drawing() -> None:
     lines = [line for line in log(3, drawings=20).splitlines() if f"{BATCHES}/{BATCHES} [" not in line]
     run = the_run("\n".join(lines))

@@ -50,6 +50,7 @@ def save(begin):
 torch.set_num_threads(1)
 if os.path.isdir("/proc/self/task"):
     assert len(os.listdir("/proc/self/task")) == 1
+print("ready", flush=True)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -78,6 +79,8 @@ def killings(directory: Path, *, times: int, seed: int) -> Killings:
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=os.environ | ONE_THREAD, start_new_session=True
     ) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()  # ready: a busy machine loads torch for a minute
         for number in range(times):
             # Ends all of them, and so every wait for a line of theirs; the disk may hold up a process for a while.
             deadline = Timer(LONGEST_S, os.killpg, (launcher.pid, signal.SIGKILL))

@@ -44,6 +44,7 @@ from stepwatch.cli import main
 import torch, stepwatch.trainer.loop
 torch.set_num_threads(1)
 assert len(os.listdir("/proc/self/task")) == 1
+print("ready", flush=True)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -79,6 +80,8 @@ def trainer(times: int) -> str:
             [sys.executable, "-c", TRAINING], stdin=pipe, stdout=pipe, text=True, bufsize=1,
             env=os.environ | ONE_THREAD, start_new_session=True,
         ) as launcher:  # fmt: skip
+            assert launcher.stdout is not None
+            launcher.stdout.readline()  # ready
             for _ in range(times):
                 deadline = Timer(LONGEST_S, os.killpg, (launcher.pid, signal.SIGKILL))
                 deadline.start()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import (
+    cut_logs,
     cut_runs,
     estimates,
     formats,
@@ -85,6 +86,7 @@ def pages(nanogpt: Path | None) -> tuple[Page, ...]:
         Part("Savings that were promised", "savings", savings.both_tables),
         Part("Estimates before the run", "estimates", estimates.table),
         Part("The ETA of a run that is watched", "watching", lambda: watching.eta_table(watching.eta())),
+        Part("Figures and forecasts of every trainer", "cut_logs", lambda: cut_logs.table(cut_logs.measure(place))),
         Part("Logs of every trainer", "formats", lambda: formats.table(formats.measure(place))),
         Part("The estimate of a machine that was measured", "calibration --nanogpt DIR", _calibrated(nanogpt)),
     )

@@ -21,6 +21,7 @@ from benchmarks import (
     cut_runs,
     estimates,
     formats,
+    kills,
     phases,
     planted,
     recording,
@@ -97,6 +98,7 @@ def pages(nanogpt: Path | None) -> tuple[Page, ...]:
         Part("The recorder", "recording", recording.table),
         Part("The trainer beside nanoGPT", "trainer --nanogpt DIR", _trained(nanogpt)),
         Part("Checkpoints", "checkpoints --nanogpt DIR", _saved(nanogpt)),
+        Part("Killed, and short of everything", "kills", kills.table),
     )
     machine = f" on {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return Page("accuracy", ACCURACY, "", accuracy), Page("performance", PERFORMANCE, machine, performance)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.phases import Phases
-from stepwatch.analysis.statistics import t_quantile
+from stepwatch.analysis.phases import SLEEP_S, STALL_RATIO, Phases
+from stepwatch.analysis.statistics import median, t_quantile
 from stepwatch.run import Checkpoint, Evaluation, Floats, Ints, Run
 from stepwatch.units import Interval
 
@@ -73,7 +73,10 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
 
 def _each(excess: Floats, counts: Ints, where: np.ndarray) -> list[float]:
     rows = np.flatnonzero(where & (counts > 0) & np.isfinite(excess))
-    values: list[float] = (excess[rows] / counts[rows]).tolist()
+    found = excess[rows] / counts[rows]
+    # A pause of the process is no part of what it fell on: it stays unexplained.
+    usual = max(median(found), 0.0)
+    values: list[float] = found[(found <= STALL_RATIO * usual) | (found - usual <= SLEEP_S)].tolist()
     return values
 
 

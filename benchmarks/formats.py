@@ -392,7 +392,8 @@ def _score_of_other(path: Path) -> Score:
         rows = 0
     return Score(
         kind=NO_FORMAT, name=f"{path.parent.name}/{path.name.split('_')[0]}", lines=0, read=0, evaluations=(0, 0),
-        checkpoints=(0, 0), taken_for=name, cuts=0, cuts_right=0, wrong_cuts=(), mistaken=(), difference=None, unexpected=rows,
+        checkpoints=(0, 0), taken_for=name, cuts=0, cuts_right=0, wrong_cuts=(), mistaken=(), difference=None,
+        unexpected=rows,
     )  # fmt: skip
 
 

@@ -20,15 +20,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from typing import Any, NamedTuple
 
 KILLS, MEGABYTES = 200, 130
+LONGEST_S = 60.0  # for a process to save once and be killed
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "bias": False}
 TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand.\n" * 60
 # Forks a process for each line it reads, since torch takes seconds to load. The fork saves as fast as it can and tells
-# each number once its save has been handed over.
+# each number once its save has been handed over. It must not have a second thread, such as the one that OpenBLAS starts
+# with numpy: a fork takes over a lock that such a thread holds and waits for it for ever, before its first line.
 SAVING = """
 import os, sys, torch
 from pathlib import Path
@@ -45,6 +48,8 @@ def save(begin):
         os.write(1, b"%d\\n" % at)  # one call: killed in between, half a line would be left
 
 torch.set_num_threads(1)
+if os.path.isdir("/proc/self/task"):
+    assert len(os.listdir("/proc/self/task")) == 1
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -69,9 +74,16 @@ def killings(directory: Path, *, times: int, seed: int) -> Killings:
     lost: list[str] = []
     begin = 1
     command = [sys.executable, "-c", SAVING, str(directory)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as launcher:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=os.environ | ONE_THREAD, start_new_session=True
+    ) as launcher:
         for number in range(times):
+            # Ends all of them, and so every wait for a line of theirs; the disk may hold up a process for a while.
+            deadline = Timer(LONGEST_S, os.killpg, (launcher.pid, signal.SIGKILL))
+            deadline.start()
             told = _killed(launcher, begin, moments.uniform(0, 0.25))
+            deadline.cancel()
             problem, found = _state(directory / "ckpt.pt", told)
             if problem:
                 lost.append(f"kill {number + 1}: {problem}")
@@ -87,11 +99,16 @@ def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
     launcher.stdin.write(f"{begin}\n")
     process, told = 0, list[int]()
     while not (process and told):  # in either order
-        *name, number = launcher.stdout.readline().split()
+        line = launcher.stdout.readline()
+        if not line:
+            raise TimeoutError(f"no save within {LONGEST_S} s of the start of a process")
+        *name, number = line.split()
         process, told = (int(number), told) if name else (process, [*told, int(number)])
     time.sleep(after_s)
     os.kill(process, signal.SIGKILL)
     while (line := launcher.stdout.readline()) != "dead\n":
+        if not line:
+            raise TimeoutError(f"not dead {LONGEST_S} s after its start")
         told.append(int(line))
     return told[-1]
 

@@ -58,8 +58,11 @@ def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> N
         os.close(directory)
 
 
-def opened_to_follow(path: str) -> BinaryIO:
-    """A log for reading that its writer may rename or remove meanwhile. Raises OSError."""
+def opened_to_follow(path: str, *, waiting: bool = True) -> BinaryIO:
+    """A log for reading that its writer may rename or remove meanwhile; `waiting` for one who writes to a pipe.
+
+    Raises OSError.
+    """
     if sys.platform == "win32":
         import ctypes
         import msvcrt
@@ -76,7 +79,7 @@ def opened_to_follow(path: str) -> BinaryIO:
         if handle == wintypes.HANDLE(-1).value:
             raise ctypes.WinError(ctypes.get_last_error())
         return open(msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_BINARY), "rb")
-    return open(path, "rb")
+    return open(path, "rb") if waiting else open(os.open(path, os.O_RDONLY | WITHOUT_WAITING), "rb")
 
 
 def limit_memory(most_bytes: int) -> bool:
@@ -136,3 +139,32 @@ def physical_memory_bytes() -> float:
         ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(installed))
         return installed.value * 1024.0
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def open_files_limit() -> int:
+    """How many files, pipes and connections this process may have open."""
+    if sys.platform == "win32":
+        return 512  # what select() takes, which the C library of Windows keeps to as well
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 2**20
+
+
+def hide_argument(text: str) -> bool:
+    """Whether an argument of this process, a password say, is no longer seen in the list of processes."""
+    if sys.platform != "linux":
+        return False
+    try:
+        with open("/proc/self/stat", "rb") as stream:
+            begin, end = map(int, stream.read().rpartition(b")")[2].split()[45:47])  # arg_start and arg_end: man 5 proc
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(begin)
+            arguments = memory.read(end - begin)
+            secret = os.fsencode(text)
+            memory.seek(begin)
+            memory.write(arguments.replace(secret, b"x" * len(secret)))
+        with open("/proc/self/cmdline", "rb") as stream:
+            return secret not in stream.read()
+    except (OSError, ValueError):  # forbidden by some kernels
+        return False

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 PATIENCE_S = 60  # for a machine that has much else to do
 
@@ -25,13 +26,20 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: str, temporary: Path | None = None) -> Iterator[Serving]:
+def serving(
+    *arguments: str,
+    temporary: Path | None = None,
+    descriptors: int | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Serving]:
     """`temporary`: where the server and its workers would put temporary files."""
     command = [sys.executable, "-m", "stepwatch", "serve", "--port", "0", "--lang", "en", *arguments]
-    environment = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+    variables = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"} | dict(environment)
     if temporary is not None:
-        environment["TMPDIR"] = str(temporary)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        variables["TMPDIR"] = str(temporary)
+    if descriptors is not None:
+        command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
     try:
         assert process.stdout is not None
         process.stdout.readline()  # “The page is here”

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,3 +148,43 @@ def test_a_gap_in_a_rotated_log_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "train.log.3").write_text("".join(lines[:40]))
     (tmp_path / "train.log.1").write_text("".join(lines[80:]))
     assert "! A piece of “train.log.1” is missing, with" in run("explain", str(tmp_path)).stdout
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        '{{"lap": 3, "iter": {n}, "loss": 3.{m}, "dt_ms": 34{m}.5}}',
+        "INFO:__main__:Lap {n} | Step {n:4d}/600 | Loss: 3.{m} | it's $5 | Time: 0.34{m}s",
+        "2024-05-04 09:{minute:02d}:{second:02d},123 step: {n}  loss: 3.{m}",
+    ],
+)
+def test_the_command_in_a_refusal_can_be_pasted(shape: str, tmp_path: Path) -> None:
+    path = tmp_path / "own loop.log"
+    path.write_text(
+        "".join(shape.format(n=n, m=n % 7, minute=n // 60, second=n % 60) + "\n" for n in range(1, 200)) + "done\n"
+    )
+    refused = run("explain", str(path))
+    assert refused.exit_code == 1
+    assert len(refused.stderr.strip().splitlines()) == 2
+    _, command, options = refused.stderr.strip().partition("stepwatch explain ")
+    assert command
+    done = run("explain", *shlex.split(options))
+    assert done.exit_code == 0
+    assert "is read as iteration 1" in " ".join(done.stdout.split())
+
+
+def test_a_countdown_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    lines = [f"lap ({n}/400) left over: {400 - n}.0 min" for n in range(0, 400, 10)]
+    path.write_text("\n".join(lines).replace("left over", "lap_time"))
+    done = run("explain", str(path), "--like", lines[3].replace("left over", "lap_time"))
+    assert done.exit_code == 1
+    assert "“lap_time” counts down" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_among_the_pieces_of_a_log_is_passed_over(runs: str) -> None:
+    os.mkfifo(f"{runs}/fast.log.1")
+    done = run("explain", runs)
+    assert "2 runs were found" in done.stdout

@@ -48,7 +48,7 @@ PLACE_OF_MARK = """
   const place = document.querySelector("[data-chart=times]");
   const view = stepwatchCharts.viewOf(place);
   const [left, top] = [view.origin()[0] + view.padding().left, view.origin()[1] + view.padding().top];
-  const box = place.querySelector("canvas").getBoundingClientRect();
+  const box = place.querySelector("svg").getBoundingClientRect();
   return [box.x + left + view.scale("x")(number), box.y + top + view.scale("y")(seconds)];
 }
 """
@@ -140,7 +140,7 @@ def answered_at_all(page: Page) -> None:
 
 def drawn(page: Page) -> None:
     answered_at_all(page)
-    page.wait_for_selector("figure.drawn canvas")
+    page.wait_for_selector("figure.drawn svg")
 
 
 def headline(page: Page) -> str:
@@ -168,6 +168,34 @@ def test_a_second_paste_replaces_the_first(page: Page, place: str) -> None:
     page.evaluate(PASTE, [iteration_lines(100, 321.0), place])
     expect(page.locator("#report p.answer").first).to_contain_text("321.0 ms")
     assert page.input_value("#explain-text") == iteration_lines(100, 321.0)
+
+
+def test_an_example_line_reads_an_unknown_format(page: Page) -> None:
+    text = "".join(f"lap {n} | loss 3.1 | took 34{n % 7} ms\n" for n in range(60))
+    page.fill("#explain-text", text)
+    page.click("#explain .main")
+    expect(page.locator("#explain-form")).to_contain_text("enter one as the example: lap 30")
+    expect(page.locator("#explain-like")).to_have_attribute("aria-invalid", "true")
+    page.fill("#explain-like", "lap 12 | loss 3.1 | took 340 ms")
+    page.click("#explain .main")
+    drawn(page)
+    assert "343.0 ms" in headline(page)
+    expect(page.locator("#report")).to_contain_text("is read as iteration 0")
+    expect(page.locator("#explain .what")).to_contain_text("lap 12 | loss 3.1")
+
+
+def test_one_of_several_runs_is_asked_for_by_its_number(page: Page) -> None:
+    page.fill("#explain-text", iteration_lines(100, 321.0) + iteration_lines(200, 123.0))
+    page.fill("#explain-run", "2")
+    page.click("#explain .main")
+    answered_at_all(page)
+    expect(page.locator("#report p.answer").first).to_contain_text("123.0 ms")
+    expect(page.locator("#explain .what")).to_contain_text("Number of the run: 2")
+    change(page)
+    page.fill("#explain-run", "9")
+    page.click("#explain .main")
+    expect(page.locator("#explain-form")).to_contain_text("it takes a number from 1 to 2")
+    expect(page.locator("#explain-run")).to_have_attribute("aria-invalid", "true")
 
 
 def test_text_that_is_added_by_hand_stays(page: Page) -> None:

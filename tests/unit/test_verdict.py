@@ -435,3 +435,15 @@ def test_a_new_level_within_the_spread_of_the_steps_is_not_slowing() -> None:
     assert verdicts(text_of(TRAINERS["nanochat"].lines(times)))[0].status is Status.UNSTEADY
     times[1000:] *= 2
     assert verdicts(text_of(TRAINERS["nanochat"].lines(times)))[0].status is Status.SLOWING
+
+
+@pytest.mark.parametrize(("slow", "status"), [(30, Status.STALLING), (60, Status.HEALTHY)])
+def test_what_ends_a_run_is_no_stall(slow: int, status: Status) -> None:
+    """A Trainer saves behind its last step, and its bar shows that as part of it."""
+    text, elapsed = "", 0.0
+    for n in range(1, 61):
+        elapsed += 8.0 + 40.0 * (n == slow)
+        text += f"{100 * n // 60}%|##  | {n}/60 [{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}<00:10,  8.00s/it]\n"
+        text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {n / 60:.2f}}}\n"
+    [verdict] = verdicts(text)
+    assert verdict.status is status

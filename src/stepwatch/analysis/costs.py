@@ -43,6 +43,8 @@ class Costs:
     eval_s: Interval | None = None
     checkpoint_s: Interval | None = None
     compile_s: Interval | None = None
+    data_s: Interval | None = None
+    """What an iteration waits for its data in the mean: a part of its step."""
     how: dict[str, str] = field(default_factory=dict)
     mean_ratio: float
     """Mean over median of the normal rows: sums need the mean."""
@@ -269,8 +271,9 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
     mean_ratio = max(1.0, float(np.average(np.minimum(times / usual, heaviest), weights=covers)))
     mean = float(np.average(np.minimum(times, usual * heaviest), weights=covers))
-    # Where steps grow by a schedule half of them say nothing of the others: what all took is what one takes.
-    mid = mean if run.traits.schedules else weighted_median(times, covers)
+    # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
+    few = float(covers.sum()) ** 2 < 0.5 * len(covers) * float((covers.astype(np.float64) ** 2).sum())
+    mid = mean if run.traits.schedules or few else weighted_median(times, covers)
     if len(times) > 4:
         # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
         error = 1.1 * standard_error(times)
@@ -278,7 +281,8 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
-    error += PRINTED_STEP_S / 2
+    whole = 1.0 if mid >= 1 else 1e-3
+    error += (whole if run.traits.rounds_times else PRINTED_STEP_S) / 2
     low, high = min(mid, mean), max(mid, mean)
     return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -61,27 +62,28 @@ def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -
     return best
 
 
-def find_periods(run: Run, covers: Ints, spikes: Mask, baseline: Baseline) -> list[Period]:
-    """All periods of slow rows, each with an offset of its own: one after the other, the one that costs most first."""
-    numbers = run.iterations.number
-    excess: Floats = np.where(spikes, baseline.ratio(run.iterations) - 1, 0.0) * covers
+def find_periods(numbers: Ints, covers: Ints, beyond: Floats, spikes: Mask, first: int | None) -> list[Period]:
+    """All periods of slow rows, each with an offset of its own: one after the other, the one that costs most first.
+
+    `beyond` is what each row has beyond normal steps, in steps; 0 where something else explains it.
+    """
+    excess: Floats = np.where(spikes, beyond, 0.0)
     own = np.minimum(covers, np.diff(numbers, prepend=numbers[:1] - covers[:1]))  # iterations of no row before
     found: list[Period] = []
     while len(left := np.flatnonzero(excess > 0)) >= _LEAST_TIMES:
         best, most = None, 0.0
         tries = len(left) * (len(left) - 1) // 2
         near = left[:_ENOUGH]
-        for every in _distances(numbers[near]):
-            # The remainder that most of the slow rows hold; a mean holds those of all its iterations.
-            ends = numbers[near] % every
-            offset = max(ends.tolist(), key=lambda end: int(((ends - end) % every < covers[near]).sum()))
+        for every, offset in _grids(numbers[near], covers[near]):
             rows = np.flatnonzero((numbers - offset) // every > (numbers - own - offset) // every)
+            rows = rows[rows != first]
             hits = rows[excess[rows] > 0]
             cost = float(excess[hits].sum())
             if len(hits) >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:
-                grid, slow = (np.isin(np.arange(len(numbers)), which) for which in (rows, hits))
+                alike = rows[beyond[rows] > 0.5 * median(beyond[hits])]  # some are lost in the noise
+                grid, slow = (np.isin(np.arange(len(numbers)), which) for which in (rows, alike))
                 if _is_regular(excess, grid, tries):
-                    best, most = Period(every, int(numbers[hits[0]]), slow), cost
+                    best, most = Period(every, int(numbers[alike[0]]), slow), cost
         if best is None:
             return found
         found.append(best)
@@ -89,11 +91,20 @@ def find_periods(run: Run, covers: Ints, spikes: Mask, baseline: Baseline) -> li
     return found
 
 
-def _distances(numbers: Ints) -> list[int]:
-    """How far slow rows are apart, and what that is on average: the rows of means are not where the work was."""
+def _grids(numbers: Ints, covers: Ints) -> Iterator[tuple[int, int]]:
+    """Distances of slow rows, and the remainders that most of them hold: the first and the last that they share.
+
+    Distances on average too, as the rows of means are not where the work was.
+    """
     apart = {*np.unique(np.diff(numbers))[:60].tolist(), *np.unique(numbers[2:] - numbers[:-2])[:60].tolist()}
     span = int(numbers[-1] - numbers[0])
-    return sorted(apart | {round(span / round(span / each)) for each in apart if 0 < each <= span})
+    for every in sorted(apart | {round(span / round(span / each)) for each in apart if 0 < each <= span}):
+        ends = numbers % every
+        last = max(ends.tolist(), key=lambda end: int(((ends - end) % every < covers).sum()))
+        before = (covers - 1 - (ends - last) % every)[(ends - last) % every < covers]
+        yield every, last
+        if before.min() > 0:
+            yield every, last - int(before.min())
 
 
 def _candidates(numbers: npt.NDArray[np.int64]) -> list[int]:

@@ -131,8 +131,17 @@ def find_phases(run: Run) -> Phases:
 # --- how many iterations a time is about ------------------------------------------------------------------------
 
 
+def log_interval(run: Run) -> int:
+    """How far lines are apart: as the settings say, unless no two lines are; then these are of another log."""
+    stated, apart = run.settings.count("log_interval") or 1, np.diff(run.iterations.number)
+    if len(apart) < 2 or bool((apart == stated).any()):
+        return stated
+    gaps, counts = np.unique(apart, return_counts=True)
+    return int(gaps[np.argmax(counts)]) if 2 * counts.max() > len(apart) else stated
+
+
 def _covers(run: Run) -> Ints:
-    numbers, usual = run.iterations.number, run.settings.count("log_interval") or 1
+    numbers, usual = run.iterations.number, log_interval(run)
     if run.timing not in AVERAGES:
         return np.broadcast_to(np.int64(1), len(numbers))
     begin = 0 if run.timing is Timing.SPANS_RUN else _before_first(numbers, usual)
@@ -181,7 +190,7 @@ def _first_row(run: Run) -> int | None:
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
     if not run.traits.mfu_marks_start:  # these count from 1, or print averages from the first interval on
-        interval = run.settings.count("log_interval") or 1
+        interval = log_interval(run)
         if run.timing in AVERAGES:
             if (run.first_covers or 0) > int(iterations.number[-1]) - number:  # it is the mean of most of the run
                 return None
@@ -218,7 +227,8 @@ class _Marks:
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
         covers = self.covers
-        return self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum())
+        means_of_all = self.run.timing is Timing.SPANS_RUN  # what one row holds, all hold
+        return means_of_all or (self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum()))
 
     def mark_events(self) -> None:
         """What the lines of the log say."""
@@ -335,10 +345,11 @@ class _Marks:
             self.artefact = on_hundred
         spikes &= ~self.artefact
         # Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise of the mean.
+        beyond = np.where((self.phase == Phase.STEP) & ~self.artefact, (ratio - 1) * self.covers, 0.0)
         periods = [
             period
-            for period in find_periods(run, self.covers, spikes, baseline)
-            if median(((ratio - 1) * self.covers)[period.rows]) > STALL_RATIO - 1
+            for period in find_periods(numbers, self.covers, beyond, spikes, self.first)
+            if median(beyond[period.rows]) > STALL_RATIO - 1
         ]
         slow = spikes & (ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise)))
         self.mark(np.any([slow, *(period.rows for period in periods)], axis=0), Phase.STALL, Certainty.DEDUCED)
@@ -368,7 +379,8 @@ class _Marks:
 
 def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged, int | None]:
     """Evaluations inside the logged span at iterations that were not logged, and one that ends the log."""
-    numbers, usual = run.iterations.number, run.settings.count("log_interval")
+    numbers = run.iterations.number
+    usual = log_interval(run) if "log_interval" in run.settings else None
     begin, end = int(numbers[0]), int(numbers[-1])
     if run.timing in AVERAGES or "eval" not in run.holds:
         return Unlogged(), None

@@ -16,14 +16,21 @@ from stepwatch.cli.commands import options_of, speaking
 from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.platforms import hide_argument
 from stepwatch.web.app import create_app
+from stepwatch.web.connections import Connection, most_connections
 from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_blocks_back, is_loopback
 
 
 @click.command(name="serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
-@click.option("--token", metavar="TOKEN", help="What one must know to use the page.")
+@click.option(
+    "--token",
+    metavar="TOKEN",
+    envvar="STEPWATCH_TOKEN",
+    help="What one must know to use the page. Others cannot see it in the environment variable STEPWATCH_TOKEN.",
+)
 @click.option(
     "--allow",
     "allowed",
@@ -41,6 +48,11 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
     or sent anywhere. Press Ctrl-C to stop.
     """
     with speaking(lang) as language:
+        from_environment = os.environ.pop("STEPWATCH_TOKEN", None)  # not to be handed on to workers
+        if token and token != from_environment and not hide_argument(token):
+            seen = Message("other users of this machine can see the token in the list of processes")
+            remedy = Message("give it in the environment variable STEPWATCH_TOKEN instead")
+            click.echo(f"stepwatch: {say(seen, language)}\n  {say(remedy, language)}", err=True)
         example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
         if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
             raise UsageError(
@@ -70,7 +82,9 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
             access_log=False,
             server_header=False,
             lifespan="on",
-            limit_concurrency=400,  # connections
+            http=Connection,
+            limit_concurrency=most_connections(),
+            backlog=most_connections() // 4,  # so many are accepted at once, before the limit is looked at
             timeout_graceful_shutdown=2,  # seconds
         )
         with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
@@ -81,7 +95,7 @@ def _listener(host: str, port: int) -> socket.socket:
     """Bound before anything else is said, so that the address is true."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=most_connections() // 4)
     except (OSError, UnicodeError) as error:
         number = getattr(error, "errno", None) or 0
         reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)

@@ -157,8 +157,12 @@ class _Search:
                 paths = [(name, os.path.join(place, file)) for name, file in members]
                 are_logs: list[bool | None] = []  # None where it cannot be read
                 for _, file in paths:
+                    if not os.path.isfile(file):  # a pipe that nobody writes to would be waited for
+                        self.passed_over += 1
+                        are_logs.append(None)
+                        continue
                     try:
-                        are_logs.append(os.path.isfile(file) and looks_like_log(file, sniffs))
+                        are_logs.append(looks_like_log(file, sniffs))
                     except (OSError, StepwatchError) as error:
                         why = unreadable(file, error) if isinstance(error, OSError) else error
                         self.failed.append(Failure(self.name(file), why))

@@ -142,7 +142,8 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     # The last header of a log without iterations: a run that has only begun.
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
-    if not begun or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
+    untimed = any(pattern.search(source.text) for pattern, _ in READERS[name].untimed)
+    if not begun or untimed or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
         raise nothing_found(source)
     return (begun[-1],)
 
@@ -176,7 +177,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     """Runs of any format but this one, in a text whose first line has that number."""
     head = source.text[:SNIFFED_BYTES]
-    hinting = [line for line in head.split(b"\n") if any(hint in line for hint in _HINTS)]
+    hinting = [line for line in head.split(b"\n") if line and any(hint in line for hint in _HINTS)]
     # The readers of all formats need not be loaded for what no log can be.
     if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
         return ()

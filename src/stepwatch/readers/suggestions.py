@@ -21,7 +21,8 @@ class LooksLike(NoIterations):
 
     def __init__(self, name: str, example: str) -> None:
         self.example = example
-        super().__init__(Message("no known format; the nearest line is “{line:word}”", {"line": example}))
+        what = Message("no known format; the nearest line is “{line:word}”", {"line": example})
+        super().__init__(what, about="like")
         self.remedy = self.command(name)
 
     def command(self, path: str) -> Message:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.samples import LOG_FILE
 from stepwatch.sources.contents import read_bytes
-from stepwatch.sources.directories import event_files, mlflow_files, wandb_files
+from stepwatch.sources.directories import event_files, is_run_directory, mlflow_files, wandb_files
 from stepwatch.sources.plain_text import is_binary, is_event_file, is_sqlite, is_wandb_file, normalise
 from stepwatch.sources.recordings import RECORD, ranks_beside, whole_record
 
@@ -77,6 +78,8 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
             whole = whole_record(source.text, path, lambda file: _opened(file, limit).text)
             return _with_ranks(source._replace(text=whole), path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
+        if is_run_directory(path):
+            return _opened(os.path.join(path, LOG_FILE), limit)
         files = wandb_files(path)
         metrics = mlflow_files(path)
         if metrics:
@@ -92,10 +95,10 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
 
 def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """The pieces of a rotated log as one text, given the oldest first."""
+    texts = [_opened(path, limit).text for path in paths]
+    whole = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
+    source = Source(printable(os.path.basename(paths[-1])), whole)
     try:
-        texts = [_opened(path, limit).text for path in paths]
-        whole = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
-        source = Source(printable(os.path.basename(paths[-1])), whole)
         return _with_ranks(source, paths[-1], limit) if whole.startswith(RECORD) else source
     except OSError as error:
         raise unreadable(paths[-1], error) from error
@@ -103,10 +106,7 @@ def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -
 
 def plain_file(path: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """One file, without what belongs to it."""
-    try:
-        return _opened(path, limit)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    return _opened(path, limit)
 
 
 def from_event_files(files: Sequence[str], name: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
@@ -127,10 +127,14 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
 
 
 def _opened(path: str, limit: int) -> Source:
-    with open(path, "rb") as stream:
-        text = normalise(read_bytes(stream, limit))
-        written_s = os.fstat(stream.fileno()).st_mtime
-        return Source(printable(os.path.basename(path)), text, written_s=written_s)
+    """Fails under its own name, whichever file of a run it is."""
+    try:
+        with open(path, "rb") as stream:
+            text = normalise(read_bytes(stream, limit))
+            written_s = os.fstat(stream.fileno()).st_mtime
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return Source(printable(os.path.basename(path)), text, written_s=written_s)
 
 
 def _with_ranks(source: Source, path: str, limit: int) -> Source:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from stepwatch.patterns import Pattern
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE
 
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
@@ -46,14 +47,19 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
     for kind in ("params", "metrics"):  # a name may hold slashes, and is a place then
         top = os.path.join(path, kind)
         for place, _, names in os.walk(top):
-            files = (os.path.join(place, name) for name in sorted(names))
+            files = filter(os.path.isfile, (os.path.join(place, name) for name in sorted(names)))
             found += [(file, os.path.relpath(file, path).replace(os.sep, "/")) for file in islice(files, 10_000)]
     return found
 
 
+def is_run_directory(path: str) -> bool:
+    """Whether `stepwatch run` has made it."""
+    return all(os.path.isfile(os.path.join(path, name)) for name in (LOG_FILE, SAMPLES_FILE))
+
+
 def is_collection(path: str) -> bool:
     """A directory that is not itself one run."""
-    if not os.path.isdir(path) or mlflow_files(path):
+    if not os.path.isdir(path) or mlflow_files(path) or is_run_directory(path):
         return False
     return wandb_files(path) is None and not event_files(path)
 

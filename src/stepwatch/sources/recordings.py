@@ -48,6 +48,8 @@ def ranks_beside(path: str, text_of: Texts) -> Iterator[tuple[str, bytes]]:
     found = [(int(match[1]), other) for other in os.listdir(place or ".") if (match := pattern.fullmatch(other))]
     for _, other in sorted(found)[:4096]:  # ranks
         file = os.path.join(place, other)
+        if not os.path.isfile(file):  # a pipe that nobody writes to would be waited for
+            continue
         text = text_of(file)
         if text.startswith(RECORD):
             yield file, whole_record(text, file, text_of)
@@ -58,9 +60,10 @@ def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
     there = set(names)
     for name in names:
         found = _RANK.fullmatch(name_of(name).base) if ".rank" in name else None
-        leader = found["stem"] + (found["suffix"] or "") if found is not None else None
+        leader = found["stem"] + (found["suffix"] or "") if found is not None else ""
         try:
-            beside = leader in there and head_of(os.path.join(place, leader), _HEAD_BYTES).startswith(RECORD)
+            file = os.path.join(place, leader) if leader in there else ""
+            beside = os.path.isfile(file) and head_of(file, _HEAD_BYTES).startswith(RECORD)
         except (OSError, StepwatchError):  # told where it is itself looked at
             beside = False
         if not beside:

@@ -114,7 +114,9 @@ class Api:
             remedy = Message("cut out the part you want explained")
             raise Refusal(complaint(503, what, remedy, asked.spoken())) from None
         except Lost:
-            raise Refusal(too_large(self._options.limits.body_bytes, asked.spoken())) from None
+            what = Message("the worker that computed the answer was ended, probably for lack of memory")
+            remedy = Message("ask again; if that does not help, cut out the part you want explained")
+            raise Refusal(complaint(503, what, remedy, asked.spoken()), retry=True) from None
 
     async def log(self, path: str, language: str) -> bytes:
         """What a log on this machine holds."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from stepwatch.errors import StepwatchError
 from stepwatch.messages import Message
@@ -41,16 +42,21 @@ class LiveViews:
         path = request.query_params.get("path", "")
         if self._open >= self._options.limits.live_views:
             return sent(busy(language).reply)
+        self._open += 1  # before anything is waited for: others ask meanwhile
         try:
             await asyncio.to_thread(within, path, self._options.allowed)  # it need not be there yet
-        except StepwatchError as error:
-            return sent(self._refusal(error, language))
+        except BaseException as error:
+            self._leave()
+            if isinstance(error, StepwatchError):
+                return sent(self._refusal(error, language))
+            raise
         query = [[name, value] for name, value in request.query_params.multi_items() if name not in ("path", "format")]
-        events = self._events(path, [*query, ["format", "page"]], language)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        return _Stream(self._events(path, [*query, ["format", "page"]], language), self._leave)
+
+    def _leave(self) -> None:
+        self._open -= 1
 
     async def _events(self, path: str, query: list[list[str]], language: str) -> AsyncIterator[str]:
-        self._open += 1
         view = _View(path, self._options, Asked("look", "text/plain", query, b"", 0, language), self._ask)
         last, said = b"", time.monotonic()
         report_at, grown = 0.0, False
@@ -80,7 +86,6 @@ class LiveViews:
                     async with asyncio.timeout(_SHORTEST_S):
                         await self._leaving.wait()
         finally:
-            self._open -= 1
             view.end()
 
     def _ask(self, asked: Asked) -> Awaitable[Reply]:
@@ -98,6 +103,20 @@ class LiveViews:
 
     def _refusal(self, error: StepwatchError, language: str) -> Reply:
         return refusal_of(error, self._options.limits.body_bytes, language).reply
+
+
+class _Stream(StreamingResponse):
+    """Says when it is over, also where its first event was never asked for."""
+
+    def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 class _View:

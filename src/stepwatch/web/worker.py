@@ -15,7 +15,7 @@ from stepwatch.platforms import limit_memory
 from stepwatch.web.limits import give_large_blocks_back
 from stepwatch.web.looking import look_at
 from stepwatch.web.questions import reply_to
-from stepwatch.web.wire import LENGTHS, Asked, complaint, packed
+from stepwatch.web.wire import LENGTHS, Asked, complaint, packed, too_large
 
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
 
@@ -36,6 +36,8 @@ def main() -> None:
         asked = Asked(**json.loads(questions.read(head)), body=questions.read(body))
         try:
             reply = look_at(asked) if asked.kind == "look" else reply_to(asked)
+        except MemoryError:
+            reply = too_large(asked.limit, asked.spoken())
         except Exception:  # a fault of ours: said as such, without the text that brought it about
             what = Message("stepwatch failed on this input")
             remedy = Message("please report it: this is a fault of stepwatch")

@@ -7,7 +7,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from stepwatch.web.wire import LENGTHS, Asked, Reply, packed
@@ -26,9 +26,13 @@ class Lost(Exception):
 class Workers:
     """Questions wait for a free worker. Large ones never take the last, so that small ones are answered meanwhile."""
 
-    def __init__(self, count: int, time_s: float, queue_s: float, *, when_asked: bool = False) -> None:
-        """`when_asked`: they start with the first question, which may never come."""
+    def __init__(
+        self, count: int, time_s: float, queue_s: float, *, when_asked: bool = False, keep_state: bool = False
+    ) -> None:
+        """`when_asked`: they start with the first question, which may never come. `keep_state`: an answer depends on
+        the questions before it, so that one that is lost cannot be asked for again."""
         self._to_start = count
+        self._keep_state = keep_state
         self._when_asked = when_asked
         self._time_s = time_s
         self._queue_s = queue_s
@@ -56,14 +60,20 @@ class Workers:
     async def ask(self, asked: Asked) -> Reply:
         self._start_all()
         if len(asked.body) <= 8 * 10**6:  # a small one: any worker may take it
-            return await self._ask(asked, keep=True)
+            try:
+                return await self._ask(asked, keep=True)
+            except Lost:  # killed by somebody else, most likely: a small log does not take all memory
+                if self._keep_state:
+                    raise
+                return await self._ask(asked, keep=True)
         async with self._large:
             return await self._ask(asked, keep=False)  # the memory that a large log took goes with its worker
 
     async def _ask(self, asked: Asked, *, keep: bool) -> Reply:
         try:
             async with asyncio.timeout(self._queue_s):
-                worker = await self._idle.get()
+                while not (worker := await self._idle.get()).is_alive():
+                    self._later(self._replace(worker))
         except TimeoutError:
             raise Overdue from None
         answered = False
@@ -84,12 +94,16 @@ class Workers:
 
     async def _start(self) -> None:
         while not self._closing:
-            worker = await _Worker.start()
-            self._all.add(worker)
-            if await worker.is_warm():
-                self._idle.put_nowait(worker)
-                return
-            await self._end(worker)
+            worker = None
+            with suppress(OSError, TimeoutError):  # no descriptors, no memory, too many processes
+                worker = await _Worker.start()
+                self._all.add(worker)
+                async with asyncio.timeout(self._queue_s):
+                    if await worker.is_warm():
+                        self._idle.put_nowait(worker)
+                        return
+            if worker is not None:
+                await self._end(worker)
             await asyncio.sleep(1.0)  # something is wrong with the machine; it may pass
 
     async def _replace(self, worker: _Worker) -> None:
@@ -126,6 +140,9 @@ class _Worker:
         except asyncio.IncompleteReadError:
             return False
         return True
+
+    def is_alive(self) -> bool:
+        return self._process.returncode is None and not self._answers.at_eof()
 
     async def ask(self, asked: Asked) -> Reply:
         head: dict[str, Any] = asked._asdict()

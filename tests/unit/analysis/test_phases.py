@@ -250,6 +250,12 @@ def test_means_of_ten_show_a_period_that_is_no_multiple_of_ten() -> None:
     assert (every, first, times) == (128, 130, len(saves))
 
 
+@pytest.mark.parametrize(("smaller", "times"), [(0.4, 4), (0.6, 5)])
+def test_work_of_half_the_size_is_of_a_period_too(smaller: float, times: int) -> None:
+    text = with_slow({**dict.fromkeys(range(52, 300, 50), 3.0), 52: 1 + 2 * smaller}, noise=0.15, count=290)
+    assert periods(analysed(text, eval_interval=10_000)) == [(50, 52 + 50 * (times < 5), times)]
+
+
 @pytest.mark.parametrize(("each", "told"), [(0.4, False), (0.6, True)])
 def test_regular_slowness_is_half_a_step(each: float, told: bool) -> None:
     rows = [(n, 100.0 * (1 + each / 5 * (n % 100 == 15))) for n in range(5, 2001, 5)]
@@ -585,3 +591,30 @@ def test_a_bare_fraction_may_be_either() -> None:
         limit_of("0.05")
     assert caught.value.remedy is not None
     assert caught.value.remedy.params == {"share": "5", "percent": "0.05"}
+
+
+@pytest.mark.parametrize(("apart", "iterations"), [(100, 2000), (50, 2000)])
+def test_lines_that_are_visibly_apart_outweigh_the_interval_of_another_log(apart: int, iterations: int) -> None:
+    """The header says 100; of lines 50 apart each is a mean of 50."""
+    a = analysed(megatron([(n, 1000.0) for n in range(apart, 2001, apart)]))
+    assert (a.goodput.iterations, a.goodput.wall_s) == (iterations, pytest.approx(iterations))
+    assert a.phases.covers[1] == apart
+    left_out = analysed(megatron([(n, 1000.0) for n in range(100, 2001, 100) if n % 300]))
+    assert left_out.phases.covers.tolist() == [100] * 14
+
+
+def test_a_mean_of_the_whole_run_shows_none_of_its_evaluations() -> None:
+    """Lightning's metrics.csv with the seconds of an epoch: no row of it is an evaluation, and none has its cost."""
+    text = "epoch,epoch_time,step,train_loss_step,val_loss\n"
+    for epoch in range(4):
+        text += "".join(f"{epoch},,{100 * epoch + step},2.5,\n" for step in range(9, 100, 10))
+        text += f"{epoch},,{100 * epoch + 99},,2.4\n{epoch},{50 + epoch},{100 * epoch + 99},,\n"
+    a = analysed(text)
+    assert not a.phases.of(Phase.EVAL).any()
+    assert (a.costs.eval_s, a.evaluations_done) == (None, 4)
+
+
+def test_levels_that_are_joined_are_compared_anew() -> None:
+    """100, a while 111, then 103: all that follows the first level is, together, no more than 3 % above it."""
+    times = [100.0] * 15 + [111.0] * 45 + [103.0] * 245
+    assert len(analysed(lines(times)).regimes.regimes) == 1

@@ -438,3 +438,29 @@ def test_kaggle_log_on_one_line_cut_short_gives_its_lines() -> None:
 def test_kaggle_entry_without_a_sensible_time_has_no_clock(when: str) -> None:
     text = a_kaggle_log([(0.5, LINE + "\n")]).replace("0.5", when)
     assert normalise(text.encode()).decode() == LINE + "\n"
+
+
+# --- files beside a record --------------------------------------------------------------------------------------
+
+RECORD = b'{"stepwatch":1,"started":1.0,"rank":0,"world_size":2}\n{"step":0,"s":0.1,"t":2.0}\n'
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_bytes(RECORD)
+    os.mkfifo(tmp_path / "run.rank1.jsonl")
+    assert from_file(tmp_path / "run.jsonl").beside == ()
+    run = tmp_path / "mlflow"
+    (run / "metrics").mkdir(parents=True)
+    (run / "meta.yaml").write_text("")
+    os.mkfifo(run / "metrics" / "accuracy")
+    (run / "metrics" / "loss").write_text("1700000000000 2.5 0\n")
+    assert from_file(run).text == b"1700000000000 2.5 0 loss\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file is at hand that opens and cannot be read")
+def test_a_file_that_cannot_be_read_fails_under_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_bytes(RECORD)
+    (tmp_path / "run.rank1.jsonl").symlink_to("/proc/self/mem")
+    with pytest.raises(UnreadableInput, match=r"run\.rank1\.jsonl"):
+        from_file(tmp_path / "run.jsonl")

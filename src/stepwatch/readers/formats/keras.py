@@ -1,14 +1,19 @@
 """Keras 2 and 3: the last line of an epoch, from the progress bar or from verbose=2.
 
-What stands behind the bar is an average over the epoch, rounded to a whole number, and holds the validation. The bar
-may leave the epoch's first step out of it; elapsed time has it, so the first step is what the one has beyond the other.
-That of a fit is told apart, those of later epochs are in their mean, which is what both figures allow.
+What stands behind the bar is an average over the epoch, rounded to a whole number, and holds the validation. Where the
+bar was drawn before the validation too, that is what the last one has beyond it. The bar may leave the epoch's first
+step out of the average; elapsed time has it, so the first step is what the one has beyond the other. That of a fit is
+told apart, those of later epochs are in their mean, which is what both figures allow. Where all of the first epoch was
+slow, as compilation and the first validation make it, it is one row.
 Numbers count steps over all epochs. Versions before TensorFlow 2.2 count samples where all data is handed over at
 once: the first drawing of a bar then tells the batch, and with it the steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +28,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6}
 _FINAL = Line(
@@ -40,7 +45,9 @@ _SAVE = Line("Epoch {epoch:int}: {any}saving model to ")
 _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
-_SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS = "save", "samples", "drawn", "epochs", "finals"
+_SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
+_NEARLY_ALL = 0.95  # of an epoch: its mean is known by then
+_WARM = 1.1  # a first epoch that is slower than this is warming up as a whole
 
 
 class _Finals(NamedTuple):
@@ -96,16 +103,15 @@ class _Keras(LineFormat):
                 some = np.union1d(first, np.minimum(first + 1, len(n) - 1))
                 records.keep(_DRAWN, numbers[lines[some]], n[some], total[some])
             left = block.without(left, lines)
+            for _, late, means in alike(block, lines[n >= _NEARLY_ALL * total], (_FINAL,)):
+                time, unit = _means(means)
+                records.keep(_LATE, numbers[late], means["total"], time, unit)
         super().read_block(block, left, numbers, records)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         total, elapsed = found["total"], found["whole_s"]
         unknown = np.full(len(lines), np.nan)
-        unit, time = 1 / np.maximum(total, 1.0), elapsed / np.maximum(total, 1.0)
-        for place, scale in enumerate(_UNITS.values()):
-            if f"mean_{place}" in found:
-                unit, time = np.full(len(lines), scale), found[f"mean_{place}"] * scale
-                break
+        time, unit = _means(found)
         val_loss = np.where(np.isnan(found["val_loss"]), np.inf, found["val_loss"]) if "val_loss" in found else unknown
         fits = (found["n"] == total) & (total > 0) & (time <= LONGEST_TIME_S)
         if fits.any():
@@ -132,9 +138,17 @@ class _Keras(LineFormat):
     def finish(self, first_line: int, records: Records) -> None:
         finals = _Finals(*records.take_table(_FINALS, len(_Finals._fields)).T)
         epochs = _Epochs(*records.take_table(_HEADERS, len(_Epochs._fields)).T)
+        late = records.take_table(_LATE, 4)
         if len(finals.line):
+            late = np.concatenate((late, np.array(finals).T[np.isnan(finals.val_loss)][:, [0, 1, 3, 4]]))
             rows, epoch = _one_of_each(finals, epochs)
             finals = _Finals(*(column[rows] for column in finals))
+            took_s = _validations(finals, late[np.argsort(late[:, 0], kind="stable")], records.table(_SAVES, 2)[:, 0])
+            known = ~np.isnan(took_s)
+            shorter = np.where(known, took_s, 0.0)
+            finals = finals._replace(
+                elapsed_s=finals.elapsed_s - shorter, time_s=finals.time_s - shorter / np.maximum(finals.total - 1, 1)
+            )
             finals = _in_steps(finals, epochs, records)
             # A header that does not count on from the one before it begins a fit.
             begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
@@ -145,7 +159,7 @@ class _Keras(LineFormat):
                 Fact(line=line, name="max_iters", value=value, header=header)
                 for line, value, header in zip(*(column.tolist() for column in told), strict=True)
             ]
-            _add_events(finals, epoch, records)
+            _add_events(finals, epoch, took_s, records)
             with_first = _add_rows(finals, epoch, records)
             # A fit of one row is told how many steps that row is about: no distance to another shows it.
             fit = _fits(finals, epochs)
@@ -157,6 +171,15 @@ class _Keras(LineFormat):
                 records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
         for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3)):
             records.take_table(name, width)
+
+
+def _means(found: dict[str, Floats]) -> tuple[Floats, Floats]:
+    """The printed time per step, and its last digit; else what elapsed by the steps."""
+    for place, scale in enumerate(_UNITS.values()):
+        if f"mean_{place}" in found:
+            return found[f"mean_{place}"] * scale, np.full(len(found["total"]), scale)
+    total = np.maximum(found["total"], 1.0)
+    return found["whole_s"] / total, 1 / total
 
 
 # --- from lines to epochs ---------------------------------------------------------------------------------------
@@ -184,6 +207,25 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     begin = int(epochs.epoch[0]) - len(bare) if len(epochs.line) and epochs.epoch[0] > len(bare) else 1
     numbers = np.concatenate((begin + np.arange(len(bare)), epochs.epoch[above[headed]]))
     return np.concatenate((bare, headed)), numbers.astype(np.int64)
+
+
+def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats:
+    """What the validation of each epoch took: its last mean beyond the one before it; nan where that is not shown.
+
+    An epoch that saves has its checkpoint in the last mean as well: its validation is that of the others.
+    """
+    evaluated = ~np.isnan(finals.val_loss)
+    place = np.searchsorted(late[:, 0], finals.line) - 1
+    rows = np.concatenate((late, [[-1.0, np.nan, np.nan, np.nan]]))[place]
+    own = (rows[:, 0] > np.concatenate(([-1.0], finals.line[:-1]))) & (rows[:, 1] == finals.total) & evaluated
+    beyond = np.where(own, finals.time_s - rows[:, 2], np.nan)
+    known = own & (beyond > finals.unit_s)  # more than the last digits may hide
+    if 2 * int(known.sum()) <= int(evaluated.sum()):
+        return np.full(len(beyond), np.nan)
+    took = np.where(known, beyond * (finals.total - 1), np.nan)
+    alone = known & (np.diff(np.searchsorted(saves, finals.line), prepend=0) == 0)
+    usual = np.median(took[alone] if alone.any() else took[known])
+    return np.where(alone | (known & ~alone.any()), took, np.where(evaluated, usual, np.nan))
 
 
 def _fits(finals: _Finals, epochs: _Epochs) -> np.ndarray:
@@ -220,13 +262,13 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
     return np.repeat(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
 
 
-def _add_events(finals: _Finals, epoch: np.ndarray, records: Records) -> None:
+def _add_events(finals: _Finals, epoch: np.ndarray, took_s: Floats, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
     known = ~np.isnan(finals.val_loss)
-    columns = (finals.line[known].astype(np.int64), at[known], finals.val_loss[known], finals.stamp_s[known])
+    columns = (finals.line.astype(np.int64), at, finals.val_loss, took_s, finals.stamp_s)
     records.events += [
-        Evaluation(line, number, val_loss=loss, stamp_s=None if stamp != stamp else stamp)
-        for line, number, loss, stamp in zip(*(column.tolist() for column in columns), strict=True)
+        Evaluation(line, number, None, loss, *(None if value != value else value for value in (took, stamp)))
+        for line, number, loss, took, stamp in zip(*(column[known].tolist() for column in columns), strict=True)
     ]
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
@@ -243,6 +285,9 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     first = elapsed - time * (total - 1)
     doubt = WHOLE_SECONDS + unit / 2 * (total - 1)
     slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > 10 * time)
+    for begin, end in pairwise([*np.flatnonzero(np.diff(epoch, prepend=epoch[0]) != 1).tolist(), len(epoch)]):
+        if end > begin + 1 and time[begin] > _WARM * np.median(time[begin + 1 : end]) + unit[begin]:
+            slow[begin] = False
     # The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
     # The time per step may leave out the first step, of which only is known that it took no less than nothing.
     mean, half = elapsed / total, WHOLE_SECONDS / total
@@ -257,7 +302,7 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     if len(slow):  # a first step stands before its epoch
         began = ((epoch[slow] - 1) * finals.total[slow]).astype(np.int64) + 1
         unknown = np.full(len(slow), np.nan)
-        firsts = (columns[0][slow], began, first[slow], unknown, unknown)
+        firsts = (np.maximum(columns[0][slow] - 1, 0), began, first[slow], unknown, unknown)
         columns = [np.concatenate(pair) for pair in zip(firsts, columns, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         columns = [column[order] for column in columns]
@@ -284,6 +329,18 @@ Epoch 2/3
     iterations=(_FINAL,),
     settings=(Line("Total params: {n_params}"),),
     own=(_EPOCH, _SAVE, _SAMPLES, _NEARLY),
-    traits=Traits(rounds_times=True),
+    traits=Traits(rounds_times=True, levers=Levers(
+        evaluate_every="validation_freq", save_every="ModelCheckpoint(save_freq=…)", other_units=True,
+        batch="batch_size", precision="keras.mixed_precision.set_global_policy('mixed_float16')",
+        compile="jit_compile=True",
+    )),
 )
-READER = FORMAT.reader()
+
+
+def _without_validation(run: Run, events: Sequence[Event], records: Records) -> Run:
+    """The run, where what each validation took was taken out of its times."""
+    apart = bool(run.evaluations) and all(evaluation.took_s is not None for evaluation in run.evaluations)
+    return replace(run, holds=run.holds - {"eval"}) if apart else run
+
+
+READER = FORMAT.reader()._replace(complete=_without_validation)

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.json_rows import first_of_each
 from stepwatch.readers.formats.like_claims import PLAIN, THOUSANDS, Claim, Piece, claims_of, pieces_of, word_before
+from stepwatch.readers.formats.like_numbers import Counted, counted, through_epochs
 from stepwatch.readers.formats.like_readings import Column, Reading, Rows, chosen, counts_down, times_of
-from stepwatch.readers.formats.running import WHOLE_SECONDS, median
+from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import DATED_S, LARGEST_KEPT, LONGEST_LINE_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block
@@ -78,12 +79,13 @@ def reader_like(example: str) -> Reader:
     stripped, prefix = strip_prefix(whole)
     stamped = stamp_of(prefix) is not None
     # A number in front may be a launcher's, or the iteration's; a comma may stand between two numbers.
-    found = [(line, pieces_of(line, figure)) for line in (stripped, whole) for figure in (THOUSANDS, PLAIN)]
+    lines = dict.fromkeys((stripped, whole))
+    ways = dict.fromkeys((line, tuple(pieces_of(line, figure))) for line in lines for figure in (THOUSANDS, PLAIN))
+    found = [(line, pieces, claims_of(line, pieces)) for line, pieces in ways]
     for by_clock in (False, True):  # a clock is enough where no time is printed
-        for line, pieces in found:
-            claims = claims_of(line, pieces)
+        for line, pieces, claims in found:
             kinds = {claim.kind for claim in claims.values()}
-            timed = "time" in kinds or (by_clock and ("stamp" in kinds or (stamped and line is stripped)))
+            timed = "time" in kinds or (by_clock and ("stamp" in kinds or (stamped and line == stripped)))
             if timed and kinds & {"number", "epoch"}:
                 if _decimal_comma(line, pieces, claims):
                     raise UsageError(
@@ -220,15 +222,14 @@ class _Like(LineFormat):
         before = len(records.columns["line"])
         super().read_block(block, left, numbers, records)
         added = records.columns["line"][before:]
-        lines = np.concatenate(added) if added else np.empty(0)
-        if len(lines):  # the first and the last, to be shown
-            for line in (int(lines.min()), int(lines.max())):
-                text = block.line(line - int(numbers[0]))[:LONGEST_LINE_KEPT].decode("utf-8", "replace")
-                records.kept.append((line, text.strip()))
+        lines = np.sort(np.concatenate(added)) if added else np.empty(0)
+        for line in map(int, (*lines[:2], *lines[-1:])):  # to be shown; the last may be a copy
+            text = block.line(line - int(numbers[0]))[:LONGEST_LINE_KEPT].decode("utf-8", "replace")
+            records.kept.append((line, text.strip()))
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)
-        plain = {name: found[name] for name in ("loss", "tokens_per_s", "stamp_s") if name in found}
+        plain = {name: values for name, values in found.items() if name in ("loss", "tokens_per_s", "stamp_s")}
         if "stamp_s" not in plain and "unix" in found:
             plain["stamp_s"] = found["unix"]
         elif "stamp_s" not in plain and "daytime" in found:
@@ -241,8 +242,8 @@ class _Like(LineFormat):
             with np.errstate(divide="ignore"):
                 values = 1 / values if claim.is_rate else values * claim.scale
             times.append(np.where((values >= 0) & (values <= LONGEST_TIME_S), values, np.nan))
-        counted = [found.get(f"{name}_{rank}", unknown) for name in ("number", "last") for rank in range(self.numbers)]
-        records.keep(_PLACES, lines, found.get("epoch", unknown), found.get("epochs", unknown), *counted, *times)
+        counts = [found.get(f"{name}_{rank}", unknown) for name in ("number", "last") for rank in range(self.numbers)]
+        records.keep(_PLACES, lines, found.get("epoch", unknown), found.get("epochs", unknown), *counts, *times)
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         found = next((found for pattern in _EVALUATIONS if (found := pattern.match(rest))), None)
@@ -260,45 +261,35 @@ class _Like(LineFormat):
         if len(rows):
             table = records.take_table(_PLACES, 3 + 2 * self.numbers + len(self.times))
             table = table[np.searchsorted(table[:, 0], rows.line)].T
-            counted = self._counted(*np.split(table[3 : 3 + 2 * self.numbers], 2), table[1], table[2])
-            known = np.isfinite(counted.number)
-            rows, table, counted = rows.take(known), table[:, known], counted.take(known)
-            rows = replace(rows, number=counted.number.astype(np.int64))
-            rows, end = _through_epochs(rows, records, counted)
+            numbers, lasts = np.split(table[3 : 3 + 2 * self.numbers], 2)
+            found = counted(numbers, lasts, table[1], table[2])
+            if found is None:
+                raise Implausible(
+                    Message("no number in lines like “{line:word}” counts up", {"line": self.example[:_SHOWN_LETTERS]}),
+                    Message("give a line with the number of its iteration, such as: it 12 | 0.34 s"),
+                )
+            known = np.isfinite(found.number)
+            if (np.diff(found.number) <= 0).any():  # a log may stand twice in a file, and ranks print the same
+                times = table[3 + 2 * self.numbers :]
+                known &= first_of_each(found.number, found.epoch, rows.loss, rows.stamp_s, *times)
+            rows, table, found = rows.take(known), table[:, known], found.take(known)
+            rows, end = through_epochs(replace(rows, number=found.number.astype(np.int64)), records, found)
             if 0 < end <= LARGEST_KEPT:
                 super().add_last(records, int(rows.line[0]), end)
             columns = [
                 Column(claim, values, error * claim.scale)
                 for (claim, _, error), values in zip(self.times, table[3 + 2 * self.numbers :], strict=True)
             ]
-            self._tell(rows, counted, end, columns, records)
+            self._tell(rows, found, end, columns, records)
         super().finish(first_line, records)
 
-    def _counted(self, numbers: np.ndarray, lasts: np.ndarray, epoch: Floats, epochs: Floats) -> _Counted:
-        """Which of the numbers counts the iterations, and which its epochs. Raises Implausible where none does."""
-        pairs = [_Counted(number, last, epoch, epochs) for number, last in zip(numbers, lasts, strict=True)]
-        pairs = [pair for pair in pairs if np.isfinite(pair.number).mean() > 0.5]
-        found = next((pair for pair in pairs if pair.counts()), None)
-        if found is None and np.isfinite(epoch).all():
-            found = _Counted(epoch, epochs, np.full(len(epoch), np.nan), np.full(len(epoch), np.nan), of_epochs=True)
-        if found is None or not found.counts():
-            raise Implausible(
-                Message("no number in lines like “{line:word}” counts up", {"line": self.example[:_SHOWN_LETTERS]}),
-                Message("give a line with the number of its iteration, such as: it 12 | 0.34 s"),
-            )
-        # As in `3/50 … 140/500`, where the second counts within the first; a line at the end has `500/500`.
-        inner = [_Counted(pair.number, pair.last, found.number, found.last) for pair in pairs if pair is not found]
-        inner = [pair for pair in inner if np.isfinite(pair.last).all() and np.isfinite(pair.epochs).all()]
-        nested = (pair for pair in inner if np.isnan(epoch).all() and pair.counts() and pair.is_nested())
-        return next(nested, found)
-
     def _tell(
-        self, rows: Iterations, counted: _Counted, end: float, columns: list[Column], records: Records
+        self, rows: Iterations, found: Counted, end: float, columns: list[Column], records: Records
     ) -> None:
         """The rows with the times of their iterations, and how they were understood."""
-        counts_epochs = counted.of_epochs
+        counts_epochs = found.of_epochs
         length = float(np.nanmax([rows.number.max() - rows.number.min() + 1, end]))
-        seen = Rows(rows.number, counted.number, counted.epoch, _through_midnight(rows.stamp_s), length)
+        seen = Rows(rows.number, found.number, found.epoch, _through_midnight(rows.stamp_s), length)
         # What is said to be of an iteration is not of an epoch.
         usable = [column for column in columns if not (counts_epochs and column.claim.each)]
         reading, doubtful = chosen(seen, usable)
@@ -329,19 +320,15 @@ class _Like(LineFormat):
         doubtful: bool, records: Records,
     ) -> Understood:  # fmt: skip
         shown = []
-        texts = dict(records.kept)
-        for line in dict.fromkeys((min(texts), max(texts))):
+        texts = {line: text for line, text in records.kept if line in rows.line}
+        for line in sorted({min(texts), max(texts)} if texts else ()):
             row = int(np.searchsorted(rows.line, line))
             if row == len(rows) or rows.line[row] != line:  # its number was none
                 continue
             printed = float(columns[place].values[row]) * reading.scale if place is not None else np.nan
             loss = float(rows.loss[row])
-            shown.append(
-                ReadLine(
-                    line=line, text=texts[line], number=int(rows.number[row]),
-                    loss=loss if np.isfinite(loss) else None, time_s=printed if np.isfinite(printed) else None,
-                )  # fmt: skip
-            )
+            known_loss, time_s = (value if np.isfinite(value) else None for value in (loss, printed))
+            shown.append(ReadLine(line, texts[line], int(rows.number[row]), known_loss, time_s))
         claim, word, _ = self.times[place] if place is not None else (Claim("stamp"), "", 0.0)
         assumed = place is not None and not claim.unit
         unit = claim.unit or ("" if place is None else "s" if reading.scale == 1.0 else "ms")
@@ -358,8 +345,10 @@ class _Like(LineFormat):
         )
         for column, (_, word, _) in zip(columns, self.times, strict=True):
             if counts_down(rows, column):
-                what = Message("“{word:word}” counts down: it is the time left, not that of an iteration", {"word": word})
-                return Implausible(what, remedy)
+                return Implausible(
+                    Message("“{word:word}” counts down: it is the time left, not that of an iteration", {"word": word}),
+                    remedy,
+                )
         if counts_epochs and columns:
             what = Message("lines like “{line:word}” count epochs, but their time is that of an iteration", example)
             return Implausible(what, remedy)
@@ -371,55 +360,6 @@ def _complete(run: Run, events: Sequence[Event], records: Records) -> Run:
     if understood is None:
         return run
     return replace(run, understood=understood, traits=replace(run.traits, counts_epochs=understood.counts_epochs))
-
-
-class _Counted(NamedTuple):
-    """The numbers of the iterations and of their epochs, and their ends; nan where the lines have none."""
-
-    number: Floats
-    last: Floats
-    epoch: Floats
-    epochs: Floats
-    of_epochs: bool = False
-    """The numbers are those of epochs: the lines have no other."""
-
-    def take(self, rows: np.ndarray) -> _Counted:
-        return _Counted(*(column[rows] for column in self[:4]), of_epochs=self.of_epochs)
-
-    def counts(self) -> bool:
-        """Whether numbers count up: they fall only with a new epoch, back to where they began, or hardly ever."""
-        number = self.number[np.isfinite(self.number)]
-        if len(number) < 3 or len(number) < len(self.number):
-            return len(number) < 3 or self.take(np.isfinite(self.number)).counts()
-        steps, begun = np.diff(number), np.diff(self.epoch) > 0
-        moved = (steps != 0) | (begun & np.isfinite(self.last[1:]))
-        begins = number[1:] <= number.min() + 0.1 * np.ptp(number)
-        astray = (steps < 0) & ~begun & ~begins
-        return bool(moved.any()) and bool(astray.sum() <= 1 + 0.05 * moved.sum())
-
-    def is_nested(self) -> bool:
-        """Whether the numbers are those within the epochs, not of something else: they move more often, or are full."""
-        full = bool((self.number == self.last).all())
-        return full or (np.diff(self.number) != 0).sum() > 2 * (np.diff(self.epoch) != 0).sum()
-
-
-def _through_epochs(rows: Iterations, records: Records, counted: _Counted) -> tuple[Iterations, float]:
-    """Numbers that go on where an epoch begins its own, and the length of the run where that is known."""
-    epoch, epochs = counted.epoch, float(counted.epochs[-1])
-    step, end = np.diff(epoch), float(counted.last[-1])
-    if ((step > 0) & (np.diff(rows.number) <= 0)).any():
-        if not np.isfinite(end):  # by the numbers in it: counted from 0, its last line is not its end
-            gaps = np.diff(np.unique(rows.number)).astype(np.float64)
-            end = float(rows.number.max() + (median(gaps) if len(gaps) and rows.number.min() == 0 else 0))
-        base = min(float(np.nanmin(epoch)), 1.0)  # counted from 0 or from 1
-        before = np.clip(np.nan_to_num((epoch - base) * end), 0, LARGEST_KEPT)
-        rows = replace(rows, number=rows.number + before.astype(np.int64))
-        records.unplaced += [event for event in records.events if isinstance(event, (Evaluation, Checkpoint))]
-        records.events = [event for event in records.events if not isinstance(event, (Evaluation, Checkpoint))]
-        end *= epochs
-    elif np.isfinite(epoch[-1]) and not (step > 0).any():
-        end = end if epochs == 1 else np.nan  # of the only epoch there is, or of each
-    return rows, end
 
 
 def _through_midnight(stamps: Floats) -> Floats:

@@ -67,6 +67,7 @@ _LATER_BEFORE = Pattern(
     r"(?i)(?:\b|_)(?:eta|remaining|left|until)(?![A-Za-z])[^\d]{0,20}(?:\d+\s?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m)\s?){0,3}$"
 )
 _COUNT_BEFORE = Pattern(rf"(?i)(?:\b|_)(?P<word>{_COUNT})(?:[_ ](?:no|num|number|idx|id))?_?\W{{0,4}}$")
+_OF_BEFORE = Pattern(r"\d\s*(?:/|of)\s*$")
 _GOING_BEFORE = Pattern(r"(?i)\b(?:train(?:ing)?|progress)\W{0,4}$")
 _NAME_BEFORE = Pattern(r"[A-Za-z]\W{0,4}$")
 _EPOCH_BEFORE = Pattern(r"(?i)(?:\b|_)(?:epochs?|ep)(?:\s?\([a-z]{1,10}\))?_?\W{0,4}$")
@@ -75,7 +76,10 @@ _VAL_BEFORE = Pattern(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\
 _MEAN_BETWEEN = Pattern(r"\s?(?:ms|s)?,?\s*(?:[\d.]+\s?/s)?\s*\(\s*")
 _LESS_FOR_MEAN = 4
 _UNIX = Pattern(r"1\d{9}(?:\.\d+)?")
-_WORD_BEFORE = Pattern(r"([A-Za-z_][\w./() -]{0,30})\W{0,4}$")
+_WORD_BEFORE = Pattern(r"([A-Za-z_][\w./-]{0,40}(?: \(\w{1,8}\))?)\W{0,4}$")
+
+
+_LOOKED_AT = 100  # letters beside a number; a long line has many numbers
 
 
 class Piece(NamedTuple):
@@ -134,11 +138,15 @@ def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
         return found
     # No word shows it: what the line begins with, a number without a name behind it, or any.
     spare = [place for place, piece in enumerate(pieces) if piece.is_whole and place not in found]
-    spare = [place for place in spare if not _LATER_BEFORE.search(line[: pieces[place].begin])]
+    spare = [
+        place
+        for place in spare
+        if not any(pattern.search(_before(line, pieces[place])) for pattern in (_LATER_BEFORE, _OF_BEFORE))
+    ]
     word = next((place for place, piece in enumerate(pieces) if piece.kind == "word"), len(pieces))
     epochs = any(claim.kind == "epoch" for claim in found.values())
     for place in spare:
-        unnamed = not _NAMED_BEHIND.match(line[pieces[place].end :])
+        unnamed = not _NAMED_BEHIND.match(line, pieces[place].end)
         weight = -1 if place < word else -2 if unnamed else -3
         if weight > -3 or not epochs:  # an epoch is better than a number of which nothing is known
             found[place] = Claim("number", weight)
@@ -147,12 +155,16 @@ def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
 
 def word_before(line: str, piece: Piece) -> str:
     """What the line calls a figure."""
-    found = _WORD_BEFORE.search(line[: piece.begin])
+    found = _WORD_BEFORE.search(_before(line, piece))
     return found[1].strip() if found else ""
 
 
+def _before(line: str, piece: Piece) -> str:
+    return line[max(piece.begin - _LOOKED_AT, 0) : piece.begin]
+
+
 def _claim(line: str, piece: Piece) -> Claim | None:
-    before, behind = line[: piece.begin].rstrip(), line[piece.end :]
+    before, behind = _before(line, piece).rstrip(), line[piece.end : piece.end + _LOOKED_AT]
     if piece.kind == "stamp":
         return Claim("stamp")
     if piece.kind not in ("number", "clock", "duration") or _LATER_BEFORE.search(before) or _LATER_BEHIND.match(behind):

@@ -66,7 +66,7 @@ class Rows(NamedTuple):
     @property
     def done(self) -> Floats:
         """How many iterations a mean is of, where they are counted from 0 or from 1."""
-        return self.inside + (self.inside.min() == 0)
+        return np.asarray(self.inside + (self.inside.min() == 0))
 
     def of(self, kept: np.ndarray) -> Rows:
         return self._replace(**{name: getattr(self, name)[kept] for name in ("number", "inside", "epoch", "stamps")})
@@ -102,8 +102,11 @@ def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]
     for reading in found:
         others = [each for each in found if each.column != reading.column]
         if clock is None or clock.column == reading.column:
-            witnesses = [each for each in others if (each.meaning is TimeMeaning.ELAPSED) != (reading.meaning is TimeMeaning.ELAPSED)]
-            agrees = any(reading.agrees(each) and each.agrees(reading) for each in witnesses)
+            agrees = any(
+                reading.agrees(each) and each.agrees(reading)
+                for each in others
+                if (each.meaning is TimeMeaning.ELAPSED) != (reading.meaning is TimeMeaning.ELAPSED)
+            )
             score = _WITNESS * agrees if reading.column is not None else 0
         else:
             score = _WITNESS if reading.agrees(clock) else -_WITNESS
@@ -115,9 +118,10 @@ def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]
     if not judged:
         return None, False
     best = max(judged, key=lambda each: each.score)
-    rivals = [each for each in judged if each.column != best.column and each.score >= best.score - 1]
-    near = [rival.agrees(best) or best.agrees(rival) for rival in rivals]
-    return best, clock is None and not all(near)
+    rivals = [each for each in judged if each.score >= best.score - 1]
+    steps = [each for each in rivals if each.meaning is best.meaning is TimeMeaning.STEP]
+    differ = any(max(each.usual[0], best.usual[0]) > _NEAR * min(each.usual[0], best.usual[0]) for each in steps)
+    return best, clock is None and differ
 
 
 def times_of(rows: Rows, columns: Sequence[Column], reading: Reading) -> Floats:
@@ -166,9 +170,10 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
     if claim.runs:
         runs = rises and len(longest) >= (3 if grown >= 1.5 else 6)
     else:
-        runs = rises and ((len(longest) >= 8 and grown >= 3) or len(longest) >= _NEVER_BY_CHANCE) and not claim.each
+        grows = (len(longest) >= 8 and grown >= 3) or len(longest) >= _NEVER_BY_CHANCE
+        runs = rises and grows and not claim.each and not claim.is_mean
     usual = _usual(kept, values, parts)
-    if rises and not claim.each and usual is not None:
+    if rises and not claim.each and not claim.is_mean and usual is not None:
         yield Reading(TimeMeaning.ELAPSED, place, 1.0, 2.5 if runs else -1.0, usual)
     if runs:
         return

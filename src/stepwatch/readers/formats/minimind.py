@@ -7,6 +7,9 @@ are about to, bounds the others too. Saves are in the mean; nothing else is show
 
 from __future__ import annotations
 
+import math
+from collections import deque
+
 import numpy as np
 
 from stepwatch.messages import Message
@@ -16,7 +19,7 @@ from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import MINUTE_S
 
 _STEP = Line(
@@ -25,7 +28,7 @@ _STEP = Line(
     needs=("time_min", "time_old"),
 )  # fmt: skip
 _LINES = "lines"
-_AHEAD = 256  # rows that are looked through for a bend at first: a long log may have many
+_Point = tuple[float, float]  # steps of the epoch, and seconds since it began
 
 
 class _Minimind(LineFormat):
@@ -78,33 +81,36 @@ def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
 
 
 def _straightest(done: Ints, low: Floats, high: Floats) -> Floats:
-    """The way from 0 between the bounds with the fewest bends."""
-    bends = [(0.0, 0.0)]
-    begin, ahead = 0, _AHEAD
-    while begin < len(done):
-        at, shown = bends[-1]
-        rows = slice(begin, begin + ahead)
-        steps = done[rows] - at
-        least = np.maximum.accumulate((low[rows] - shown) / steps)
-        most = np.minimum.accumulate((high[rows] - shown) / steps)
-        blocked = np.flatnonzero(least > most)
-        if not len(blocked) and begin + ahead < len(done):
-            ahead *= 4
-            continue
-        ahead = _AHEAD
-        if not len(blocked):
-            slope = (least[-1] + most[-1]) / 2 if np.isfinite(most[-1]) else least[-1]
-            bends.append((float(done[-1]), shown + slope * float(steps[-1])))
-            break
-        end = int(blocked[0])
-        rises = end == 0 or least[end] > least[end - 1]  # a bound from below turns the way upwards, at one from above
-        slope = most[end] if rises else least[end]
-        touched = (most if rises else least)[: end + 1]
-        last = begin + max(int(np.flatnonzero(touched == slope)[0]), 0)
-        bends.append((float(done[last]), shown + float(slope) * float(done[last] - at)))
-        begin = last + 1
+    """The way from 0 between the bounds with the fewest bends: a string that is pulled tight."""
+    bends: list[_Point] = [(0.0, 0.0)]
+    below: deque[_Point] = deque()  # the bounds that the string may come to touch, each from the last bend on
+    above: deque[_Point] = deque()
+    for place, least, most in zip(done.tolist(), low.tolist(), high.tolist(), strict=True):
+        _pull(bends, below, above, (place, least), 1.0)
+        if most < math.inf:
+            _pull(bends, above, below, (place, most), -1.0)
+    slopes = [_slope(bends[-1], side[0]) for side in (below, above) if side]
+    end = float(done[-1])
+    if slopes and end > bends[-1][0]:
+        bends.append((end, bends[-1][1] + sum(slopes) / len(slopes) * (end - bends[-1][0])))
     places, values = zip(*bends, strict=True)
     return np.asarray(np.interp(done, places, values))
+
+
+def _pull(bends: list[_Point], side: deque[_Point], other: deque[_Point], bound: _Point, sign: float) -> None:
+    """Adds a bound to its side; where it lies beyond the other side, the string bends there."""
+    while side:
+        begin = side[-2] if len(side) > 1 else bends[-1]
+        if sign * _slope(begin, bound) < sign * _slope(begin, side[-1]):
+            break
+        side.pop()
+    while not side and other and sign * _slope(bends[-1], bound) > sign * _slope(bends[-1], other[0]):
+        bends.append(other.popleft())
+    side.append(bound)
+
+
+def _slope(begin: _Point, end: _Point) -> float:
+    return (end[1] - begin[1]) / (end[0] - begin[0])
 
 
 FORMAT = _Minimind(
@@ -124,6 +130,10 @@ Epoch:[1/2](300/8000), loss: 4.7714, logits_loss: 4.7714, aux_loss: 0.0000, lr: 
         Line("{any}\uff1a{n_params:decimal} \u767e\u4e07", scale=1e6),  # \u767e\u4e07 is a million
         Line("{any}Model Params: {n_params:amount}"),
     ),
-    traits=Traits(batch_size="--batch_size", accumulation="--accumulation_steps"),
+    traits=Traits(levers=Levers(
+        save_every="--save_interval", batch="--batch_size", accumulation="--accumulation_steps",
+        workers="--num_workers", log_every="--log_interval", precision="--dtype bfloat16", compile="--use_compile 1",
+        length="--max_seq_len",
+    )),
 )  # fmt: skip
 READER = FORMAT.reader()

@@ -19,12 +19,12 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
-from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import Found, Line
 from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits, UnreadLines
+from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
@@ -39,6 +39,8 @@ _ITERATION = Line(  # forks print the pieces in any order
 )
 _BARE_ITERATION = Line("{number} | loss {loss} | lr {word} | {time_ms}ms | mfu {mfu}%")  # of llama2.c
 _EVALUATION = Pattern(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
+_PLAIN_EVALUATION = Line("step {at}: train loss {train_loss}, val loss {val_loss}{end}")
+_PLAIN_SAVE = Line("saving checkpoint to {word}{end}")
 _FORK_EVALUATION = Pattern(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
 _SAVING = Pattern(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
 _SAVED_NUMBER = Pattern(r"(?:ckpt|checkpoint|iter|step)[_\-]?(?P<at>\d{1,12})\.(?:pt|pth|ckpt|safetensors)\b")
@@ -157,6 +159,20 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
         if len(lines):
             _add_rows(records, lines + first_line, time, found)
             left = block.without(left, lines)
+    for statement, lines, found in alike(block, left, (_PLAIN_EVALUATION, _PLAIN_SAVE)):
+        plain = _plain(block, lines, found)
+        lines, found = lines[plain], {name: column[plain] for name, column in found.items()}
+        stamps = found["stamp_s"].tolist() if "stamp_s" in found else [None] * len(lines)
+        places = (lines + first_line).tolist()
+        if statement is _PLAIN_SAVE:
+            records.events += [Checkpoint(line, stamp_s=stamp) for line, stamp in zip(places, stamps, strict=True)]
+        else:
+            columns = (found[name].tolist() for name in ("at", "train_loss", "val_loss"))
+            records.events += [
+                Evaluation(line, int(at), train_loss=train, val_loss=val, stamp_s=stamp)
+                for line, at, train, val, stamp in zip(places, *columns, stamps, strict=True)
+            ]
+        left = block.without(left, lines)
     joined_until = -1
     for index in left.tolist():
         if index <= joined_until:
@@ -191,6 +207,17 @@ def _is_whole(block: Block, lines: Ints) -> np.ndarray:
     following = np.minimum(lines + 1, len(block.starts) - 1)
     goes_on = (following == lines) | (block.octets[block.starts[following]] == ord(","))
     return ~goes_on if first.rstrip().endswith("s") else np.zeros(len(lines), bool)
+
+
+def _plain(block: Block, lines: Ints, found: dict[str, Floats]) -> Mask:
+    """Which of the lines are whole, as a line of nanoGPT's own follows, and name no file with a number."""
+    following = np.minimum(lines + 1, len(block.starts) - 1)
+    begins = block.words[block.starts[following]] & np.uint64(0xFFFFFFFF)
+    own = np.isin(begins, [int.from_bytes(word, "little") for word in (b"iter", b"step", b"savi")])
+    numbers = np.array([column for name, column in found.items() if name != "stamp_s"] or [np.zeros(len(lines))])
+    possible = (np.abs(numbers) <= LARGEST_KEPT).all(axis=0)
+    files = np.isin(lines, block.holding(lines, (b".pt", b".ckpt", b".safe")))
+    return np.asarray(own & (following > lines) & possible & ~files)
 
 
 def _add_rows(records: Records, lines: Ints, time: Floats, found: dict[str, Floats]) -> None:
@@ -396,8 +423,11 @@ iter 500: loss 3.9011, time 5772.18ms, mfu 10.73%
 iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
     sniff=sniff, parse=parse, finish=finish,
     traits=Traits(
-        batch_size="batch_size",
-        accumulation="gradient_accumulation_steps",
+        levers=Levers(
+            evaluate_every="eval_interval", evaluation_batches="eval_iters", batch="batch_size",
+            accumulation="gradient_accumulation_steps", log_every="log_interval", precision="dtype='bfloat16'",
+            compile="compile=True", length="block_size",
+        ),
         has_nanogpt_settings=True, states_model=True, announces_compile=True, mfu_of_a100=True, mfu_marks_start=True,
         evaluates_at_zero=True, saves_with_evaluations=True, shows_events=True, prints_means=True,
         unread_lines=UnreadLines.ALL,

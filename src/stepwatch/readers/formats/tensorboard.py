@@ -3,7 +3,8 @@
 Every number has the time at which it was logged: the step time is what lies between two of the training loss, without
 the evaluations in between (their own runtime, or what the clock shows beyond the steps). Where the trainer logs the
 time of an iteration, that is used. Saves are known from the arguments that Hugging Face stores, and told apart from the
-steps they follow where they stand out.
+steps they follow where they stand out. Some count epochs: where each batch was logged, these are the steps; else an
+epoch is all that can be told.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars, Text, decode, fields, joined
-from stepwatch.readers.reader import NOTHING, Reader
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.reader import BOTH, NOTHING, Reader
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, UnreadLines
 from stepwatch.sources import is_event_file
@@ -30,6 +32,7 @@ _LOSSES = (
 )  # fmt: skip
 _EVALUATION = Pattern(r"(?i)^(?:eval|val|valid|validation|test)(?:[/_]|$)|[/_ ](?:val|valid|validation|eval)(?:[/_]|$)")
 _PER_ITERATION = ("iteration-time", "time_metrics/end_to_end(s)")
+_DATA = ("data_time", "train/data_time", "time_metrics/data_loading(s)")  # detectron2, mmengine, torchtitan
 _TOKENS_PER_S, _MFU_PCT = "throughput(tps)", "mfu(%)"
 _EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
 _WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
@@ -85,6 +88,7 @@ class Events:
         """What stands for the number of a line: each moment at which something was logged."""
 
     def tell(self, records: Records) -> None:
+        self._count_batches()
         facts = self.facts()
         records.events += facts
         settings = {fact.name: fact.value for fact in facts}
@@ -100,6 +104,12 @@ class Events:
             records.events += [Fact(self._line(float(runtime.wall_s[0])), name, value) for name, value in means.items()]
             return
         evaluations = self._evaluations()
+        if self._counts_epochs(rows, evaluations):
+            evaluations = [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
+            told = {"counts_epochs": True, "holds": BOTH}
+            records.events += [*evaluations, *(Fact(self.first_line, name, value) for name, value in told.items())]
+            self._tell_rows(rows, _between(rows, [], self._starts(rows))[0], records)
+            return
         ends = np.zeros(0, np.int64)
         given = next((track for name in _PER_ITERATION if (track := self.track(name)) is not None), None)
         if given is not None:
@@ -116,6 +126,27 @@ class Events:
         self._tell_rows(rows, times, records, ends)
         self._tell_length(rows, settings, records)
 
+    def _count_batches(self) -> None:
+        """Where the loss has many values for one step, spread over the time, a step is an epoch: they are batches."""
+        name = self._loss()
+        if name is None:
+            return
+        rows = self.scalars.tag == self.scalars.tags.index(name)
+        step, wall = self.scalars.step[rows], self.scalars.wall_s[rows]
+        same, gaps = np.diff(step) == 0, np.diff(wall)
+        # Ranks that log the same step do so at one moment.
+        if 2 * int(same.sum()) > len(step) > 0 and (np.diff(step) >= 0).all() and 2 * gaps[same].sum() > gaps.sum():
+            self.scalars = self.scalars._replace(step=np.searchsorted(wall, self.scalars.wall_s, side="right"))
+
+    def _counts_epochs(self, rows: _Track, evaluations: list[Evaluation]) -> bool:
+        """Whether a step is an epoch: each next one has been evaluated. Hugging Face tells the epoch apart."""
+        evaluated = np.isin(rows.step, [each.at for each in evaluations])
+        return len(rows.step) > 1 and bool((np.diff(rows.step) == 1).all() and evaluated.all()) and not self._has_epochs
+
+    @property
+    def _has_epochs(self) -> bool:
+        return any(tag.lower() in ("epoch", "train/epoch") for tag in self.scalars.tags)
+
     def _line(self, wall_s: float) -> int:
         return self.first_line + int(np.searchsorted(self.moments, wall_s))
 
@@ -131,16 +162,21 @@ class Events:
     # --- which tags ---------------------------------------------------------------------------------------------
 
     def _training(self) -> _Track | None:
+        name = self._loss()
+        return self.track(name) if name is not None else None
+
+    def _loss(self) -> str | None:
+        """The tag of the training's loss."""
         lower = {tag.lower(): tag for tag in reversed(self.scalars.tags)}
         for name in _LOSSES:
             if name in lower:
-                return self.track(lower[name])
+                return lower[name]
         counts = np.bincount(self.scalars.tag, minlength=len(self.scalars.tags)).tolist()
         likely = [
             (count, tag) for tag, count in zip(self.scalars.tags, counts, strict=True)
             if "loss" in tag.lower() and not _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
         ]  # fmt: skip
-        return self.track(max(likely)[1]) if likely else None
+        return max(likely)[1] if likely else None
 
     def _with_ends(self, rows: _Track) -> tuple[_Track, Ints]:
         """The rows with those steps behind the last loss that only the runtime of the whole tells of, and which."""
@@ -224,7 +260,12 @@ class Events:
             "line": self.first_line + np.searchsorted(self.moments, rows.wall_s),
         }  # fmt: skip
         records.add_rows(**{name: column[fits] for name, column in columns.items()})
-        for row in (np.flatnonzero(np.diff(rows.step) < 0) + 1).tolist():  # whoever wrote this began anew
+        waits = next((track for name in _DATA if (track := self.track(name)) is not None), None)
+        if waits is not None:
+            data = np.clip(_joined_at(waits, rows.step), 0.0, times)[fits]
+            records.keep(INSIDE, columns["line"][fits], data, np.full(len(data), np.nan))
+        anew = (np.diff(rows.step, prepend=0) < 0) | _restarted(rows, self._starts(rows))
+        for row in np.flatnonzero(anew).tolist():
             records.events.append(Fact(int(columns["line"][row]), "begun_anew", row, header=True))
 
     def _tell_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
@@ -254,13 +295,17 @@ def _joined_at(track: _Track | None, steps: Ints) -> Floats:
 # --- from moments to times --------------------------------------------------------------------------------------
 
 
+def _restarted(rows: _Track, starts: Floats) -> np.ndarray:
+    """The rows with which a process goes on from a checkpoint, by the last start before each."""
+    before = np.concatenate(([np.nan], rows.wall_s[:-1]))
+    with np.errstate(invalid="ignore"):  # a process, and not only another file: more than half of the gap lies before
+        return np.asarray((starts > before) & (starts - before > 0.5 * (rows.wall_s - before)))
+
+
 def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tuple[Floats, list[Evaluation]]:
     """Seconds per step since the row before, without evaluations; and these with what they took."""
     gaps, steps = np.diff(rows.wall_s, prepend=np.nan), np.diff(rows.step, prepend=0).astype(np.float64)
-    begun = starts > np.concatenate(([-np.inf], rows.wall_s[:-1]))  # a start lies between this row and the one before
-    with np.errstate(invalid="ignore"):  # a process, and not only another file: more than half of the gap lies before
-        restarted = starts - np.concatenate(([np.nan], rows.wall_s[:-1])) > 0.5 * gaps
-    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | (begun & (steps > 0) & restarted)
+    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | _restarted(rows, starts)
     usual = float(np.median(steps[~anew])) if (~anew).any() else float(rows.step[0] if len(rows.step) else 1)
     gaps = np.where(anew, rows.wall_s - starts, gaps)
     steps = np.where(anew, np.where(rows.step <= 2 * usual, rows.step, usual), steps)
@@ -368,5 +413,6 @@ READER = Reader(
         "between them; or the time of an iteration where the trainer logs that. A checkpoint is in the steps after it."
     ),
     example="(binary: events.out.tfevents.1745377456.node7.2933.0)",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
+    traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

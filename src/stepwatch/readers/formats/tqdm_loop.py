@@ -2,13 +2,15 @@
 
 A bar may be of anything: loading, tokenising, validation, inference. Bars of one length that follow each other are the
 epochs of a run; a shorter one that comes back between them is its validation. One bar alone is a training only where
-its title or a loss behind it says so. The seconds on a bar are those of its epoch; the rate is smoothed.
+its title or a loss behind it says so. The seconds on a bar are those of its epoch; the rate is smoothed. Where only a
+bar of the epochs is left, evaluations inside are known from lines with a clock, as those of Hugging Face's examples.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,9 +21,10 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, first_draws, lap_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
-from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _BAR = Pattern(
@@ -46,6 +49,9 @@ _PLANNED = Pattern(rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})")
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _DIGITS = Pattern(r"\d+")
+_EVALUATES = Pattern(
+    rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
+)
 _LOSS_VALUE = Pattern(rb"(?i)\bloss\W{0,3}(?P<loss>\d{1,9}\.\d{1,12})")
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
@@ -83,19 +89,20 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    line, begin = first_line, 0
+    line, begin, end = first_line, 0, 0
+    beside = []
     for found in _BAR.finditer(text):
         line, begin = line + text.count(b"\n", begin, found.start()), found.start()
-        title = found["title"].decode("utf-8", "replace").strip(" :-\r\t")
+        beside.append(text[end:begin])
+        end = found.end()
         loss = _LOSS_VALUE.search(found["behind"])
         value = float(loss["loss"]) if loss else math.nan
-        epoch = _EPOCH.search(found["title"])
-        told = (int(epoch["epoch"]), int(epoch["last"] or 0)) if epoch else (-1, 0)
         counts = int(found["number"]), int(found["last"])
         seconds = _seconds(found, counts[0])
         has_loss = _LOSS.search(found["behind"]) is not None
-        records.kept.append((title, line, *counts, seconds, value, has_loss, *told))
-    rest = _BAR.sub(b"", text)
+        title, last_epoch = _title(found["title"])
+        records.kept.append((title, line, *counts, seconds, value, has_loss, last_epoch))
+    rest = b"".join([*beside, text[end:]])
     records.keep_row("spoken", first_line, float(_LOSS.search(rest) is not None or _EPOCH.search(rest) is not None))
     line, begin = first_line, 0
     for found in _PLACE.finditer(rest):
@@ -103,20 +110,28 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         records.keep_row("place", line, float(found["epoch"]), float(found["last"]))
     for found in _PLANNED.finditer(rest):
         records.keep_row("place", first_line, math.nan, float(found["last"]))
+    line, begin = first_line, 0
+    for found in _EVALUATES.finditer(text):
+        line, begin = line + text.count(b"\n", begin, found.start()), found.start()
+        evaluates = b"valuation" in found[0] or found["begins"] is None
+        stamp = stamp_of(found[0].decode("utf-8", "replace")) if evaluates else None
+        if stamp is not None:
+            records.keep_row("evaluates", line, stamp, float(found["begins"] is not None))
     for last in {int(found["last"]) for found in _COVERED.finditer(text)}:
         records.keep_row("covered", first_line, float(last))
-    for number, text_line in enumerate(text.split(b"\n")):
-        if b"Error" in text_line or b"Interrupt" in text_line or b"Traceback" in text_line or b"Killed" in text_line:
-            bare, prefix = strip_prefix(text_line[:2000].decode("utf-8", "replace"))
-            fault = fault_in(bare, prefix, first_line + number)
-            if fault is not None:
-                records.events.append(fault)
+    block = Block.of(text)
+    for number in block.holding(block.filled, (b"Error", b"Interrupt", b"Traceback", b"Killed")).tolist():
+        bare, prefix = strip_prefix(block.line(number)[:2000].decode("utf-8", "replace"))
+        fault = fault_in(bare, prefix, first_line + number)
+        if fault is not None:
+            records.events.append(fault)
 
 
 def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
     spoken = bool(records.take_table("spoken", 2)[:, 1].any())
     places, covered = records.take_table("place", 3), records.take_table("covered", 2)
+    evaluates = records.take_table("evaluates", 3)
     planned = [int(last) for last in places[:, 2]]
     bars = _bars_of(kept)
     training = _training_of(bars, spoken)
@@ -127,7 +142,7 @@ def finish(first_line: int, records: Records) -> None:
         if _COUNTS_EPOCHS.fullmatch(training.title):
             batches = max((int(last) for last in covered[:, 1] if last != training.last), default=0)
             if batches:
-                _tell_epochs(training, batches, records)
+                _tell_epochs(training, batches, _clocked(evaluates), records)
             return
         _tell(training, validations, planned + outer, places[np.isfinite(places[:, 1])], records)
 
@@ -145,15 +160,23 @@ def _seconds(found: re.Match[bytes], number: int) -> float:
     return exact if shown <= exact < shown + 1 else shown + WHOLE_SECONDS
 
 
+@lru_cache(maxsize=1000)
+def _title(text: bytes) -> tuple[str, int]:
+    """The title of a bar, and how many epochs it names; 0 where it names none."""
+    epoch = _EPOCH.search(text)
+    return text.decode("utf-8", "replace").strip(" :-\r\t"), int(epoch["last"] or 0) if epoch else 0
+
+
+@lru_cache(maxsize=1000)
 def _masked(title: str) -> str:
     return " ".join(_DIGITS.sub("#", title).split())
 
 
-def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int, int]]) -> list[_Bars]:
+def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int]]) -> list[_Bars]:
     found: dict[tuple[str, int], _Bars] = {}
     titles: dict[tuple[str, int], str] = {}
     drawn: tuple[str, int] | None = None
-    for title, line, number, last, seconds, loss, has_loss, _, _ in kept:
+    for title, line, number, last, seconds, loss, has_loss, _ in kept:
         key = (_masked(title), last)
         bars = found.setdefault(key, _Bars(key[0], last, [], has_loss))
         if has_loss and not bars.with_loss:
@@ -222,14 +245,35 @@ def _epochs(laps: list[list[_Draw]], places: Floats) -> Ints:
     return epochs if bool((np.diff(epochs, prepend=-1) > 0).all()) else in_order
 
 
-def _tell_epochs(training: _Bars, batches: int, records: Records) -> None:
-    """A bar of the epochs alone, with all that ran in them."""
+def _clocked(evaluates: Floats) -> list[tuple[int, float]]:
+    """The line of each evaluation and what it took, by the clocks where it begins and where its results stand."""
+    pairs = zip(evaluates[:-1].tolist(), evaluates[1:].tolist(), strict=True)
+    return [
+        (int(line), ended - began)
+        for (line, began, begins), (_, ended, another) in pairs
+        if begins and not another and ended >= began
+    ]
+
+
+def _tell_epochs(training: _Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
+    """A bar of the epochs alone, with all that ran in them; evaluations taken out where each of them is known."""
     draws = [draw for draw in training.laps[-1] if draw.number > 0]
     number = np.array([draw.number for draw in draws], np.int64)
-    times = np.diff([draw.elapsed_s for draw in draws], prepend=0.0) / np.diff(number, prepend=0) / batches
     line = np.array([draw.line for draw in draws], np.int64)
+    rows = np.searchsorted(line, [at for at, _ in evaluations])
+    spent = np.diff([draw.elapsed_s for draw in draws], prepend=0.0)
+    took_s = np.array([took for _, took in evaluations])
+    inside = np.bincount(rows, took_s, len(line) + 1)[: len(line)]  # the one behind the last epoch apart
+    known = bool(evaluations) and bool((inside < spent).all())
+    times = (spent - inside if known else spent) / np.diff(number, prepend=0) / batches
     records.add_rows(number=number * batches, time_s=times, line=line)
-    facts = {"mean_of_run": True, "holds": BOTH, "max_iters": training.last * batches}
+    if known:
+        at = np.append(number * batches, number[-1] * batches + 1)[rows]
+        records.events += [
+            Evaluation(line=each, at=int(place), took_s=took)
+            for place, (each, took) in zip(at, evaluations, strict=True)
+        ]
+    facts = {"mean_of_run": True, "holds": NOTHING if known else BOTH, "max_iters": training.last * batches}
     records.events += [Fact(int(line[0]), name, value) for name, value in facts.items()]
 
 
@@ -306,5 +350,5 @@ READER = Reader(
 Epoch 1/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.412]
 Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]
 Epoch 2/10:  50%|█████     | 94/187 [03:19<03:17,  2.12s/it, loss=0.377]""",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(), claims_any_bar=True,
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), claims_any_bar=True,
 )  # fmt: skip

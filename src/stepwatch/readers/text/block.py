@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+_DIGITS = b"0123456789"
 _PADDING = 64  # bytes behind the block, so that no load of eight bytes leaves it
 
 
@@ -67,13 +68,20 @@ class Block(NamedTuple):
         return lines[left[lines]]
 
     def holding(self, lines: Ints, literals: Iterable[bytes]) -> Ints:
-        """Those of the lines that hold one of the literals."""
-        letters = self.letters(lines)
+        """Those of the lines that hold one of the literals; where these have digits, perhaps some more.
+
+        Most lines of a log differ in their digits alone: the literals are searched for in one of each kind.
+        """
+        kinds: dict[bytes, int] = {}
+        without_digits = self.letters(lines).translate(None, _DIGITS).split(b"\n")[: len(lines)]
+        kind = np.array([kinds.setdefault(line, len(kinds)) for line in without_digits], np.int64)
+        letters = b"\n".join(kinds)
         places = [
             found.start()
-            for literal in literals
+            for literal in {literal.translate(None, _DIGITS) for literal in literals}
             if literal in letters  # faster than a search by pattern, and most are not there
             for found in re.finditer(re.escape(literal), letters)
         ]
-        behind = np.cumsum(self.ends[lines] - self.starts[lines] + 1)
-        return lines[np.unique(np.searchsorted(behind, places, side="right"))]
+        held = np.zeros(len(kinds) + 1, bool)
+        held[np.searchsorted(np.cumsum([len(line) + 1 for line in kinds]), places, side="right")] = True
+        return lines[held[kind]]

@@ -47,7 +47,7 @@ FAULT_LETTERS = (
     b"Exhausted", b"OOM when", b"No space left", b"quota exceeded", b"Errno ", b"NCCL", b"nccl", b"Watchdog caught",
     b"Timed out waiting", b"rror", b"ERROR", b"_STATUS_", b"device-side", b"illegal memory", b"NVRM", b"ECC",
     b"Killed", b"killed by", b"Terminated", b"SIGKILL", b"SIGTERM", b"DUE TO", b"oom", b"Exception", b"CANCELLED",
-    b" -9", b"allocate memory", b"Segmentation", b"core dumped", b"terminate called", b"Aborted", b"Traceback (most",
+    b"exit", b"allocate memory", b"Segmentation", b"core dumped", b"terminate called", b"Aborted", b"Traceback (most",
     b"DistBackend", b"StopIteration", b"Expired", b"got signal", b"SIGINT", b"job killed",
 )  # fmt: skip
 """Letters of which every line has some that a fault is read from."""

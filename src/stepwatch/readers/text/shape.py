@@ -2,13 +2,14 @@
 
 A log of two million iterations is two million lines of one shape. One of them, read by its pattern, shows which pieces
 of the statement are there and what stands around them; that makes a short list of steps (a literal, a number, a word),
-and each step is done by numpy for all lines of a block together. Lines that do not fit are left: their first one shows
-the next shape, and what fits none of the shapes is read line by line.
+and each step is done by numpy for all lines of a block together. Lines that do not fit are left: one of those that are
+most alike shows the next shape, and what fits none of the shapes is read line by line.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -31,7 +32,11 @@ from stepwatch.readers.text.stamps import strip_prefix
 
 LONGEST_LINE = 4000  # bytes of a line that are looked at
 _MOST_SHAPES = 40  # of one block
-_MOST_MODELS = 40  # lines that are tried for one shape
+_MOST_MODELS = 100  # kinds of lines that are tried for one shape
+_SAMPLED = 2000  # lines that are looked through for a model
+_GOLDEN = (5**0.5 - 1) / 2
+_ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
+_DRAWINGS = bytes(range(128, 256))  # of a bar
 _FEW_LINES, _MOST_POOR = 4, 3  # shapes that only so few lines have are not worth it
 _CHECKED = 16  # lines of a shape that are read by the pattern too
 _WIDEST = 150  # words of eight bytes that a word or the drawing of a bar may have
@@ -232,7 +237,8 @@ class _Steps:
 
 
 _TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
-    r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ ]*[=:])?(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
+    r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ ]*?[A-Za-z][^ =:]*[=:])?"
+    r"(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
 )
 
 
@@ -241,8 +247,9 @@ def alike(
 ) -> Iterator[tuple[Line, Ints, dict[str, Floats]]]:
     """Those of the lines that fit one of the statements, those of one shape together, with their values."""
     poor = 0
+    refused: set[bytes] = set()
     for _ in range(_MOST_SHAPES):
-        model = _model(block, lines, statements, prefixes)
+        model = _model(block, lines, statements, prefixes, refused)
         if model is None or poor > _MOST_POOR:
             return
         fits, found = model.shape.match(block, lines)
@@ -251,14 +258,14 @@ def alike(
             yield model.statement, fits, found
             lines = block.without(lines, fits)
         else:
-            lines = lines[lines != lines[model.row]]
+            refused.add(model.kind)
 
 
 class _Model(NamedTuple):
     """A line that shows the shape of others."""
 
-    row: int
-    """Among the lines that were looked through."""
+    kind: bytes
+    """The line with one digit for all, as others of its kind are."""
     statement: Line
     fields: frozenset[str]
     shape: Shape
@@ -274,23 +281,24 @@ def _holds(block: Block, lines: Ints, model: _Model, prefixes: bool) -> bool:
     return True
 
 
-def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool) -> _Model | None:
-    """The first line that one of the statements fits."""
-    letters = block.letters(lines)
-    tried = 0
-    for mark in dict.fromkeys(mark for statement in statements for mark in statement.marks):
-        at = letters.find(mark)
-        while at >= 0 and tried < _MOST_MODELS:
-            tried += 1
-            begin, end = letters.rfind(b"\n", 0, at) + 1, letters.find(b"\n", at)
-            line = letters[begin : end if end >= 0 else len(letters)].decode("utf-8", "replace")
-            rest, prefix = strip_prefix(line) if prefixes else (line, "")
-            for statement in statements if len(line) <= LONGEST_LINE and "\ufffd" not in line else ():
-                found = statement.find(rest)
-                shape = Shape.of(rest, found, prefix) if found is not None else None
-                if found is not None and shape is not None:
-                    return _Model(letters.count(b"\n", 0, begin), statement, frozenset(found.texts), shape)
-            at = letters.find(mark, end) if end >= 0 else -1
+def _model(
+    block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool, refused: set[bytes]
+) -> _Model | None:
+    """A line that one of the statements fits, of the kind of which there are most."""
+    marks = {mark for statement in statements for mark in statement.marks}
+    if len(lines) > _SAMPLED:  # in steps that no period of a log falls in with
+        lines = lines[(np.arange(_SAMPLED) * _GOLDEN % 1 * len(lines)).astype(np.int64)]
+    sample = [line for line in map(block.line, lines.tolist()) if any(mark in line for mark in marks)]
+    kinds = [line.translate(_ONE_DIGIT, _DRAWINGS) for line in sample]
+    for kind, _ in Counter(kind for kind in kinds if kind not in refused).most_common(_MOST_MODELS):
+        line = sample[kinds.index(kind)].decode("utf-8", "replace")
+        rest, prefix = strip_prefix(line) if prefixes else (line, "")
+        for statement in statements if len(line) <= LONGEST_LINE and "\ufffd" not in line else ():
+            found = statement.find(rest)
+            shape = Shape.of(rest, found, prefix) if found is not None else None
+            if found is not None and shape is not None:
+                return _Model(kind, statement, frozenset(found.texts), shape)
+        refused.add(kind)
     return None
 
 

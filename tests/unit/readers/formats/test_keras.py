@@ -168,6 +168,60 @@ def test_a_validation_in_every_epoch_is_no_slow_iteration() -> None:
     assert analysis.costs.eval_s is None
 
 
+def validated(saves: tuple[int, ...] = (), drawn: str = "100/100", epochs: int = 6) -> str:
+    """Steps of 50 ms, then a validation of 1 s, then, in some epochs, a save of 3 s; a bar before and one behind it."""
+    text = ""
+    for epoch in range(1, epochs + 1):
+        took = 6 + 3 * (epoch in saves)
+        text += f"Epoch {epoch}/{epochs}\n {drawn} {BAR} 0s 50ms/step - loss: 1.5\n"
+        if epoch in saves:
+            text += f"Epoch {epoch}: val_loss improved from inf to 0.2, saving model to a.keras\n"
+        text += f"100/100 {BAR} {took}s {10 * took}ms/step - loss: 1.5 - val_loss: 1.2\n"
+    return text
+
+
+@pytest.mark.parametrize("drawn", ["100/100", "99/100"])
+def test_a_validation_is_what_the_last_bar_has_beyond_the_one_before_it(drawn: str) -> None:
+    a = analyse(the_run(validated(drawn=drawn)))
+    assert a.costs.step_s.mid == pytest.approx(0.05, rel=0.02)
+    assert a.costs.eval_s is not None
+    assert a.costs.eval_s.mid == pytest.approx(1.0, rel=0.02)
+    assert (a.evaluations_done, a.goodput.wall_s) == (6, pytest.approx(36, rel=0.01))
+    assert a.goodput.parts_s["eval"] == pytest.approx(6, rel=0.02)
+
+
+def test_a_save_behind_the_validation_is_none_of_it() -> None:
+    a = analyse(the_run(validated(saves=(1, 2, 4))))
+    assert a.costs.eval_s is not None
+    assert a.costs.eval_s.mid == pytest.approx(1.0, rel=0.02)
+    assert a.costs.checkpoint_s is not None
+    assert a.costs.checkpoint_s.mid == pytest.approx(3.0, rel=0.1)
+
+
+def test_a_bar_in_the_middle_of_an_epoch_shows_no_validation() -> None:
+    run = the_run(validated(drawn="80/100"))
+    assert {evaluation.took_s for evaluation in run.evaluations} == {None}
+    assert run.iterations.time_s.tolist() == pytest.approx([0.06] * 6)
+
+
+@pytest.mark.parametrize(("first_ms", "numbers"), [(105, [1, 500, 1000, 1500]), (300, [500, 1000, 1500])])
+def test_a_first_epoch_that_is_slow_as_a_whole_is_the_first_row(first_ms: int, numbers: list[int]) -> None:
+    """Compilation, and the first validation: no stall of the epoch's last iteration."""
+    text = f"Epoch 1/3\n500/500 {BAR} {first_ms // 2 + 60}s {first_ms}ms/step - loss: 6.0\n"
+    text += "".join(f"Epoch {n}/3\n500/500 {BAR} 50s 100ms/step - loss: 6.0\n" for n in (2, 3))
+    run = the_run(text)
+    assert run.iterations.number.tolist() == numbers
+    a = analyse(run)
+    assert "stall" not in {finding.code for finding in a.findings}
+    assert a.goodput.parts_s["compile"] == pytest.approx(60 + first_ms // 2 - 50, abs=4)
+
+
+def test_whole_milliseconds_leave_half_of_one_in_doubt() -> None:
+    step = analyse(the_run(fit(ms=2, elapsed=1, first_s=1))).costs.step_s
+    assert step.low <= 0.0015
+    assert step.high >= 0.0025
+
+
 def test_a_near_miss_is_shown() -> None:
     run = the_run(
         fit() + f"Epoch 6/6\n500/500 {BAR} soon - loss: 3.1\n" + f"500/500 {BAR} 9s 1.2.3ms/step - loss: 3.1\n"

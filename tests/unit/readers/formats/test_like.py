@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from statistics import median
 
 import pytest
 
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.readers import detect, read
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.run import Run
+from stepwatch.run import Run, TimeMeaning
 from stepwatch.sources import from_text
 
 
@@ -218,3 +219,232 @@ def test_a_number_behind_any_word_is_taken_where_there_is_no_other() -> None:
         from_text("".join(f"lap {n} took 0.2{n} seconds\n" for n in range(9))), like="lap 12 took 0.20 seconds"
     )
     assert run.iterations.number.tolist() == list(range(9))
+
+
+# --- what the other lines of the log show -----------------------------------------------------------------------------
+
+
+def stamped(second: float, line: str) -> str:
+    return f"2024-05-04 {9 + int(second) // 3600:02d}:{int(second) % 3600 // 60:02d}:{second % 60:06.3f} {line}"
+
+
+def usual(run: Run) -> float:
+    return median(run.iterations.time_s.tolist())
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"),
+    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("usec", 1e-6), ("ms", 1e-3), ("msec", 1e-3), ("milliseconds", 1e-3),
+     ("s", 1), ("sec", 1), ("secs", 1), ("seconds", 1), ("m", 60), ("min", 60), ("mins", 60), ("minutes", 60),
+     ("h", 3600), ("hr", 3600), ("hrs", 3600), ("hours", 3600), ("d", 86400), ("days", 86400)],
+)  # fmt: skip
+@pytest.mark.parametrize("gap", ["", " "])
+def test_units_are_those_that_people_write(unit: str, seconds: float, gap: str) -> None:
+    lines = [f"round {n} | took {2.5 + n % 2 / 10}{gap}{unit} | loss 3.{n}" for n in range(1, 9)]
+    run = the_run("\n".join(lines), lines[3])
+    assert run.iterations.time_s.tolist() == pytest.approx([(2.5 + n % 2 / 10) * seconds for n in range(1, 9)])
+
+
+@pytest.mark.parametrize("amount", ["1.6M", "1.6M tok", "1.6B"])
+def test_capitals_behind_a_number_are_no_unit_of_time(amount: str) -> None:
+    with pytest.raises(UsageError):
+        reader_like(f"round 12 | seen {amount}")
+
+
+def test_a_time_that_counts_down_is_what_is_left() -> None:
+    lines = [f"Lap:[1/1]({n}/4000) loss:4.{n % 10} round_time:{(4000 - n) / 100:.1f}min" for n in range(100, 4000, 100)]
+    with pytest.raises(NoIterations, match="“round_time” counts down"):
+        the_run("\n".join(lines), lines[7])
+    dressed = [stamped(0.6 * n, line) for n, line in zip(range(100, 4000, 100), lines, strict=True)]
+    run = the_run("\n".join(dressed), dressed[7])
+    assert run.understood is not None
+    assert run.understood.meaning is TimeMeaning.CLOCK
+    assert run.understood.disagrees
+    assert usual(run) == pytest.approx(0.6, rel=0.01)
+
+
+def test_a_step_that_becomes_faster_does_not_count_down() -> None:
+    times = [9.0, 4.0, 2.1, 2.0, 2.05, 1.98, 2.02, 2.0, 1.99, 2.01]
+    lines = [f"round {n} took {s:.2f} s" for n, s in enumerate(times)]
+    assert the_run("\n".join(lines), lines[5]).iterations.time_s.tolist() == pytest.approx(times)
+
+
+def test_minutes_since_the_start_give_the_times_between_lines() -> None:
+    lines = [f"{n}/20000 loss: 3.{n % 10} train_time: {n * 0.12 / 60:.1f}m tok/s: 82{n}" for n in range(500, 9500, 500)]
+    run = the_run("\n".join(lines), lines[4])
+    assert usual(run) == pytest.approx(0.12, rel=0.03)
+    assert run.understood is not None
+    assert (run.understood.meaning, run.understood.word, run.understood.unit) == ("elapsed", "train_time", "min")
+
+
+def test_all_of_a_long_line_is_looked_at() -> None:
+    parts = " ".join(f"loss_{name}: 0.{place}" for place, name in enumerate("abcdefghijklmnopqrstuvwxyz" * 3))
+    lines = [f"iter: {n} {parts} time: 0.{34 + n % 3} data_time: 0.002" for n in range(20)]
+    assert len(lines[0]) > 800
+    assert usual(the_run("\n".join(lines), lines[3])) == pytest.approx(0.35)
+    with pytest.raises(UsageError, match="more than"):
+        reader_like("it 12 | 0.34 s " + "x" * 4000)
+
+
+def test_waiting_for_data_is_not_the_step() -> None:
+    lines = [f'{{"data_time": 0.00{n % 3 + 1}, "iteration": {n}, "time": 2.{n % 5}}}' for n in range(20)]
+    run = the_run("\n".join(lines), lines[3])
+    assert usual(run) == pytest.approx(2.2)
+    assert run.understood is not None
+    assert run.understood.word == "time"
+
+
+def test_epochs_are_called_so() -> None:
+    lines = [f"Epoch {n}/100 | loss 0.{n} | time {20 + n % 3}.5s" for n in range(1, 20)]
+    run = the_run("\n".join(lines), lines[3])
+    assert run.traits.counts_epochs
+    assert run.understood is not None
+    assert run.understood.counts_epochs
+    assert run.settings.count("max_iters") == 100
+
+
+def test_the_time_of_a_batch_is_not_that_of_an_epoch() -> None:
+    lines = [f"Epoch {n} done, 0.4{n % 3} s/it" for n in range(1, 20)]
+    with pytest.raises(NoIterations, match="count epochs"):
+        the_run("\n".join(lines), lines[3])
+
+
+@pytest.mark.parametrize("drawn", [(500,), (100, 200, 300, 400, 500)])
+def test_iterations_are_counted_within_a_number_that_counts_slower(drawn: tuple[int, ...]) -> None:
+    lines = [f"  {e}/50  1.2G  {n}/500  0.4{n // 100} s/it" for e in range(1, 9) for n in drawn]
+    run = the_run("\n".join(lines), lines[1])
+    assert run.iterations.number.tolist() == [500 * e + n for e in range(8) for n in drawn]
+    assert run.settings.count("max_iters") == 25000
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "{stamp} step: {n}  loss: 3.{m}",
+        '{{"timestamp": "{stamp}", "step": {n}, "loss": 3.{m}}}',
+        '{{"step": {n}, "loss": 3.{m}, "ts": {unix:.3f}}}',
+    ],
+)
+def test_the_clock_of_the_lines_is_enough(shape: str) -> None:
+    lines = []
+    for n in range(0, 400, 10):
+        stamp = stamped(0.7 * n, "").strip()
+        lines.append(shape.format(stamp=stamp, unix=1714813800 + 0.7 * n, n=n, m=n % 7))
+    run = the_run("\n".join(lines), lines[5])
+    assert usual(run) == pytest.approx(0.7, rel=0.01)
+    assert run.understood is not None
+    assert run.understood.meaning is TimeMeaning.CLOCK
+    assert not run.understood.disagrees
+
+
+def test_a_clock_without_a_date_goes_on_after_midnight() -> None:
+    seconds = [86400 - 200 + 10 * n for n in range(40)]
+    lines = [f"{s // 3600 % 24:02d}:{s // 60 % 60:02d}:{s % 60:02d} step {n} loss 3.{n}" for n, s in enumerate(seconds)]
+    assert usual(the_run("\n".join(lines), lines[5])) == pytest.approx(10.0)
+
+
+def test_a_time_of_all_iterations_since_the_line_before_is_divided() -> None:
+    lines = [stamped(0.34 * n, f"step {n} | {34 + n % 300 / 1000:.3f} s") for n in range(100, 3000, 100)]
+    run = the_run("\n".join(lines), lines[5])
+    assert usual(run) == pytest.approx(0.34, rel=0.02)
+    assert run.understood is not None
+    assert run.understood.meaning is TimeMeaning.INTERVAL
+    bare = [line[24:] for line in lines]  # nothing then shows that it is not that of one iteration
+    assert usual(the_run("\n".join(bare), bare[5])) == pytest.approx(34, rel=0.02)
+
+
+def test_evaluations_between_the_lines_do_not_make_the_step_a_part() -> None:
+    lines = [stamped(0.5 * n + 60 * (n // 100), f"step {n} time 0.{50 + n % 3} s") for n in range(0, 2000, 100)]
+    run = the_run("\n".join(lines), lines[5])
+    assert run.understood is not None
+    assert run.understood.meaning is TimeMeaning.STEP
+
+
+def test_a_unit_that_is_not_printed_is_shown_by_the_clock() -> None:
+    lines = [stamped(0.34 * n, f"step {n} time {340 + n % 3}") for n in range(60)]
+    run = the_run("\n".join(lines), lines[5])
+    assert usual(run) == pytest.approx(0.341, rel=0.01)
+    assert run.understood is not None
+    assert (run.understood.unit, run.understood.unit_assumed) == ("ms", True)
+    bare = the_run("\n".join(line[24:] for line in lines), lines[5][24:])
+    assert bare.understood is not None
+    assert (bare.understood.unit, bare.understood.unit_assumed) == ("s", True)
+
+
+def test_no_run_takes_a_year() -> None:
+    lines = [f"step {n}/500000 time {340 + n % 3}" for n in range(60)]
+    assert usual(the_run("\n".join(lines), lines[5])) == pytest.approx(0.341, rel=0.01)
+    lines = [f"step {n}/500000 time {340 + n % 3} s" for n in range(60)]
+    with pytest.raises(NoIterations, match="no time in lines like"):
+        the_run("\n".join(lines), lines[5])
+
+
+def test_a_mean_since_the_start_is_undone() -> None:
+    """Lines are far apart, and of the slow steps none is printed by itself: the mean in brackets has them."""
+    lines = []
+    for n in range(0, 1000, 10):
+        mean = (0.5 * (n + 1) + 2.0 * (n // 5)) / (n + 1)
+        lines.append(f"Epoch: [0][{n:4d}/1000]\tTime 0.5{n % 7} ( {mean:.5f})\tLoss 6.9 (6.9)")
+    run = the_run("\n".join(lines), lines[5])
+    assert run.understood is not None
+    assert run.understood.meaning is TimeMeaning.MEAN
+    assert usual(run) == pytest.approx(0.9, rel=0.02)
+
+
+def test_a_timer_that_is_reset_is_still_a_clock() -> None:
+    """As where compilation is not to count: the second column is the mean of the first."""
+    passed = [0.4 * n if n < 10 else 0.2 * (n - 9) for n in range(1, 200)]
+    lines = [f"lap:{n}/600 train_time:{1000 * s:.0f}ms lap_avg:{1000 * s / n:.2f}ms" for n, s in enumerate(passed, 1)]
+    run = the_run("\n".join(lines), lines[100])
+    assert usual(run) == pytest.approx(0.2, rel=0.01)
+    late = lines[100:]  # where the clock has grown by little
+    assert usual(the_run("\n".join(late), late[5])) == pytest.approx(0.2, rel=0.01)
+
+
+def test_the_end_of_a_line_may_differ() -> None:
+    lines = [f"it {n} | loss 3.{n} | 0.3{n % 5} s |{' eta 3 min' if n > 5 else ''} ok" for n in range(20)]
+    assert len(the_run("\n".join(lines), lines[9]).iterations) == 20
+
+
+def test_bars_are_drawn_differently_in_each_line() -> None:
+    bars = [" " * 10, "██▉       ", "█████     ", "███████▎  ", "██████████"]
+    lines = [f"Lap:  {20 * n}%|{bar}| {25 * n}/100 [00:10<00:20,  2.{n}s/it]" for n, bar in enumerate(bars)]
+    assert the_run("\n".join(lines), lines[2]).iterations.number.tolist() == [0, 25, 50, 75, 100]
+
+
+def test_numbers_that_do_not_count_are_refused() -> None:
+    lines = [f"step {n * 7919 % 1009} 0.34 s" for n in range(60)]
+    with pytest.raises(NoIterations, match="counts up"):
+        the_run("\n".join(lines), lines[5])
+
+
+def test_several_times_without_a_clock_are_a_doubt() -> None:
+    lines = [f"step {n} | a 0.3{n % 3} s | b 0.9{n % 3} s" for n in range(20)]
+    run = the_run("\n".join(lines), lines[5])
+    assert run.understood is not None
+    assert run.understood.doubtful
+    settled = [stamped(0.95 * n, line) for n, line in enumerate(lines)]
+    run = the_run("\n".join(settled), settled[5])
+    assert run.understood is not None
+    assert not run.understood.doubtful
+
+
+def test_the_first_and_the_last_line_show_what_was_understood() -> None:
+    lines = [f"it {n} | loss 3.{n} | 34{n} ms" for n in range(1, 10)]
+    run = the_run("header\n" + "\n".join(lines), lines[4])
+    assert run.understood is not None
+    shown = [(line.line, line.text, line.number, line.loss, line.time_s) for line in run.understood.lines]
+    assert shown == [(1, lines[0], 1, 3.1, pytest.approx(0.341)), (9, lines[8], 9, 3.9, pytest.approx(0.349))]
+
+
+def test_what_comes_with_every_line_is_not_in_its_time() -> None:
+    lines = [f"it {n} time 0.3{n % 3} s\nsaving checkpoint to out" for n in range(100, 2000, 100)]
+    run = the_run("\n".join(lines), lines[0].splitlines()[0])
+    assert run.holds == frozenset()
+
+
+def test_a_log_that_stands_twice_in_a_file_is_one_run() -> None:
+    text = "".join(stamped(0.5 * n, f"step {n} time 0.4{n % 3} s\n") for n in range(30))
+    run = the_run(text + text, text.splitlines()[4])
+    assert not run.reordered
+    assert run.iterations.number.tolist() == list(range(30))

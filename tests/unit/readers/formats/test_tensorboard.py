@@ -133,6 +133,18 @@ def test_a_trainer_s_own_iteration_time_is_used() -> None:
     assert run.iterations.reported_tokens_per_s[0] == 1234.0
 
 
+@pytest.mark.parametrize("tag", ["data_time", "train/data_time", "time_metrics/data_loading(s)"])
+def test_waiting_for_data_is_a_part(tag: str) -> None:
+    steps = range(10, 400, 10)
+    data = start(BEGIN_S) + b"".join(
+        scalar(BEGIN_S + step, step, "loss", 3.0) + scalar(BEGIN_S + step, step, tag, 0.25) for step in steps
+    )
+    analysis = analyse(the_run(data))
+    assert analysis.costs.data_s is not None
+    assert analysis.costs.data_s.mid == pytest.approx(0.25)
+    assert analysis.goodput.parts_s["data"] == pytest.approx(0.25 * analysis.goodput.iterations, rel=0.01)
+
+
 def test_files_of_a_directory_join_whatever_their_order() -> None:
     first, second = (
         a_file(last=200),
@@ -249,3 +261,54 @@ def test_a_record_that_is_cut_off_is_counted() -> None:
 def test_a_file_without_a_number_is_told_as_such(size: int | None) -> None:
     with pytest.raises(NoIterations, match="holds no number"):
         the_run(start(BEGIN_S)[:size])
+
+
+def of_epochs(batches: int, epochs: int = 6, step_s: float = 0.4, ranks: int = 1) -> bytes:
+    """YOLO's: a step is an epoch; its losses are logged for each batch or once, the validation of 3 s behind them."""
+    now = BEGIN_S
+    data = start(now)
+    for epoch in range(1, epochs + 1):
+        for batch in range(20):
+            now += step_s
+            if batch >= 20 - batches:
+                data += b"".join(scalar(now + 1e-3 * rank, epoch, "train/box_loss", 1.5) for rank in range(ranks))
+        now += 3.0
+        data += scalar(now, epoch, "val/box_loss", 1.4) + scalar(now, epoch, "metrics/mAP50(B)", 0.5)
+    return data
+
+
+def test_batches_that_are_all_logged_for_their_epoch_are_the_steps() -> None:
+    run = the_run(of_epochs(20))
+    assert run.iterations.number.tolist() == list(range(1, 121))
+    a = analyse(run)
+    assert a.costs.step_s.mid == pytest.approx(0.4, rel=0.01)
+    assert [(each.at, each.took_s) for each in run.evaluations] == [(20 * n, pytest.approx(3.0)) for n in range(1, 7)]
+    assert not run.traits.counts_epochs
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_step_that_is_evaluated_each_time_is_an_epoch(ranks: int) -> None:
+    run = the_run(of_epochs(1, ranks=ranks))
+    assert run.traits.counts_epochs
+    assert run.iterations.number.tolist() == list(range(1, 7))
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([11.0] * 5, abs=0.01)
+    assert [each.took_s for each in run.evaluations] == [None] * 6
+
+
+def test_steps_that_are_evaluated_each_time_are_no_epochs_where_these_are_told_apart() -> None:
+    data = start(BEGIN_S)
+    for step in range(1, 9):
+        at = BEGIN_S + 30.0 * step
+        data += scalar(at, step, "train/loss", 2.0) + scalar(at, step, "train/epoch", step / 8)
+        data += scalar(at + 10, step, "eval/loss", 2.0) + scalar(at + 10, step, "eval/runtime", 10.0)
+    run = the_run(data)
+    assert not run.traits.counts_epochs
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([20.0] * 7)
+
+
+def test_a_process_that_goes_on_from_a_checkpoint_begins_with_its_first_row() -> None:
+    """The steps rise over both: its start is no stall of the first."""
+    data = normalise(a_file(last=200) + a_file(first=200, last=400, begin_s=BEGIN_S + 500))
+    runs = read(Source("events", data))
+    assert [run.iterations.number[0] for run in runs] == [10, 210]
+    assert all("stall" not in {finding.code for finding in analyse(run).findings} for run in runs)

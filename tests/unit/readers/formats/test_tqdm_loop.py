@@ -103,6 +103,23 @@ def test_a_bar_of_the_epochs_alone_tells_means_where_the_batches_are_known() -> 
     assert run.iterations.time_s.tolist() == pytest.approx([0.5] * 5, rel=0.001)
 
 
+def test_evaluations_with_a_clock_are_taken_out_of_a_bar_of_the_epochs() -> None:
+    """100 batches of 1 s and an evaluation of 20 s in each epoch, as the examples of Hugging Face print it."""
+    lines = ["warn(        | 0/100 [00:00<?, ?it/s]"]
+    for epoch in range(1, 5):
+        seconds = 120 * epoch
+        lines += [
+            f"05/04/2024 09:{seconds // 60 - 1:02d}:30 - INFO - __main__ -   ***** Running evaluation  *****39it/s]",
+            f"05/04/2024 09:{seconds // 60 - 1:02d}:50 - INFO - __main__ -     eval_acc = 0.28",
+            f"05/04/2024 09:{seconds // 60 - 1:02d}:50 - INFO - __main__ -     eval_loss = 1.2",
+            f"Epoch:  {25 * epoch}%|██  | {epoch}/4 [{seconds // 60:02d}:00<08:00, 120.00s/it]",
+        ]
+    a = analyse(the_run(*lines))
+    assert a.costs.step_s.mid == pytest.approx(1.0, rel=0.01)
+    assert (a.evaluations_done, a.goodput.parts_s["eval"]) == (4, pytest.approx(80))
+    assert a.goodput.wall_s == pytest.approx(480, rel=0.01)
+
+
 def test_a_bar_alone_is_said_to_be_a_guess() -> None:
     report = analyse(the_run(*lap("", 500, 0.5)))
     assert "bar_alone" in {finding.code for finding in report.findings}

@@ -12,6 +12,7 @@ from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
 
 from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
+from stepwatch.errors import NoIterations
 from stepwatch.i18n import say
 from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
 from stepwatch.verdict import Status, Verdict

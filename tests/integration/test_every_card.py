@@ -1,4 +1,4 @@
-"""Every card of the catalogue through every command; forms and languages in turn, so that each meets cards of all kinds."""
+"""Every card of the catalogue through every command; forms and languages in turn, so that each meets all kinds."""
 
 from __future__ import annotations
 

@@ -64,6 +64,9 @@ class _Draw(NamedTuple):
     loss: float
 
 
+_SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
+
+
 class _Bars(NamedTuple):
     """All bars with one title and one length: their draws, divided where one begins anew."""
 
@@ -75,6 +78,17 @@ class _Bars(NamedTuple):
     @property
     def spent_s(self) -> float:
         return sum(lap[-1].elapsed_s for lap in self.laps)
+
+    @property
+    def step_s(self) -> float:
+        last = self.laps[-1][-1]
+        return last.elapsed_s / last.number
+
+    @property
+    def whole_s(self) -> float:
+        """What one of them takes from its beginning to its end."""
+        lap = max(self.laps, key=lambda lap: lap[-1].number)[-1]
+        return lap.elapsed_s / lap.number * self.last
 
     @property
     def is_titled(self) -> bool:
@@ -200,7 +214,14 @@ def _training_of(bars: list[_Bars], spoken: bool) -> _Bars | None:
         if not _VALIDATION.search(each.title) and not _OTHER.search(each.title)
         and (each.is_titled or each.with_loss or (spoken and not each.title and len(each.laps) > 1))
     ]  # fmt: skip
-    inner = [each for each in likely if not any(_is_outer(each, other) for other in likely)]
+    # None that a longer one is inside of; each is held against the shortest of these, since there may be many bars.
+    shortest: dict[int, float] = {}
+    for each in likely:
+        shortest[each.last] = min(shortest.get(each.last, math.inf), each.whole_s)
+    longer, least = {}, math.inf
+    for last in sorted(shortest, reverse=True):
+        longer[last], least = least, min(least, shortest[last])
+    inner = [each for each in likely if each.step_s < _SURELY * longer[each.last]]
     return max(inner, key=lambda each: each.spent_s, default=None)
 
 
@@ -208,8 +229,7 @@ def _is_outer(bars: _Bars, inner: _Bars) -> bool:
     """A bar that counts the epochs: a step of it takes as long as all of the other bar."""
     if bars is inner or bars.last >= inner.last or _OTHER.search(bars.title) or _VALIDATION.search(bars.title):
         return False
-    last, lap = bars.laps[-1][-1], max(inner.laps, key=lambda lap: lap[-1].number)[-1]
-    return last.elapsed_s / last.number >= 0.9 * lap.elapsed_s / lap.number * inner.last
+    return bars.step_s >= _SURELY * inner.whole_s
 
 
 def _is_validation(bars: _Bars, training: _Bars) -> bool:

@@ -251,7 +251,7 @@ def _number(value: Value) -> int | float:
 
 
 def as_kind(name: str, value: Value) -> Value | None:
-    """The value in the kind that this setting has, or None where it does not fit or is none that a training can have."""
+    """The value in the kind of this setting, or None where it does not fit or no training can have it."""
     kind = KINDS[name]
     if kind is str:
         # Only what may be repeated as it is: no control characters, no half characters.

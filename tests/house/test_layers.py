@@ -61,7 +61,19 @@ MAY_IMPORT: dict[str, set[str]] = {
         "watch",
     },
     "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
-    "cli": {"answers", "gpus", "i18n", "options", "presenters", "sampler", "samples", "settings", "trainer", "watch", "web"},
+    "cli": {
+        "answers",
+        "gpus",
+        "i18n",
+        "options",
+        "presenters",
+        "sampler",
+        "samples",
+        "settings",
+        "trainer",
+        "watch",
+        "web",
+    },
 }
 FACADE = {"__init__", "__main__"}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -57,11 +57,11 @@ def percent(value: float, language: str) -> str:
 
 
 def duration(seconds: float, language: str) -> str:
-    """Three significant digits below a minute, two units above."""
+    """Three significant digits below a minute, four from 100 ms to 1 s, two units above."""
     if not math.isfinite(seconds):
         return "–"
     if abs(seconds) < 0.9995:
-        return with_unit(significant(seconds * 1e3, 3 if seconds < 0.1 else 4, language), "ms", language)
+        return with_unit(significant(seconds * 1e3, 3 if abs(seconds) < 0.09995 else 4, language), "ms", language)
     if abs(seconds) < 59.95:
         return with_unit(significant(seconds, 3, language), "s", language)
     for big, small, names in (

@@ -86,9 +86,10 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     expected = find_expected(run, gpu)
     if len(run.iterations):
         phases = find_phases(run)
-        costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected, gpu))
-        costs = recorded.with_recorded(run, phases, costs)
         regimes = find_regimes(run, phases)
+        costs = find_costs(run, phases, regimes)
+        costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
+        costs = recorded.with_recorded(run, phases, costs)
         split = split_rows(run, phases, costs)
         rules = (*findings.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)

@@ -37,6 +37,37 @@ class UnreadLines(StrEnum):
     CUT = "cut"  # the file ends in the middle of a record
 
 
+class Levers(NamedTuple):
+    """What a trainer calls the settings that advice is about, as a user writes them; empty where it has none."""
+
+    evaluate_every: str = ""
+    evaluation_batches: str = ""
+    save_every: str = ""
+    other_units: bool = False
+    """Intervals are set in epochs, optimizer steps or texts: not in what the log counts as iterations."""
+    batch: str = ""
+    """What a card takes at a time, or all of them where the trainer divides it."""
+    accumulation: str = ""
+    accumulates: bool = False
+    """It accumulates as often as the samples of a step need, whatever a card takes at a time."""
+    workers: str = ""
+    """Processes that load data."""
+    prefetch: str = ""
+    cache: str = ""
+    """Keeps the data in memory."""
+    log_every: str = ""
+    precision: str = ""
+    """With the value for half precision."""
+    compile: str = ""
+    recompute: str = ""
+    """Activations are computed again instead of kept."""
+    length: str = ""
+    """Of a sequence, or the size of an image."""
+
+
+NO_LEVERS = Levers()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What is true of a trainer's logs beyond their lines; the defaults hold for most. Each reader declares its own."""
@@ -68,10 +99,7 @@ class Traits:
     may_evaluate: bool = False
     """Most of its runs evaluate, in a time that counts: one that has not yet shown it may still do so."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
-    batch_size: str = ""
-    """What the trainer calls the sequences that a card takes at a time."""
-    accumulation: str = ""
-    """And how often it accumulates; empty where that follows from the tokens of a step."""
+    levers: Levers = NO_LEVERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepwatch.analysis import begun, findings, ranks, recorded
+from stepwatch.analysis import begun, findings, ranks, recorded, waiting
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.expected import find_expected, least_step_s, with_expected_step
 from stepwatch.analysis.findings import Finding
@@ -89,9 +89,9 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         regimes = find_regimes(run, phases)
         costs = find_costs(run, phases, regimes)
         costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
-        costs = recorded.with_recorded(run, phases, costs)
-        split = split_rows(run, phases, costs)
-        rules = (*findings.RULES, *recorded.RULES, *ranks.RULES)
+        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
+        split = waiting.taken_off(run, phases, costs, split_rows(run, phases, costs))
+        rules = (*findings.RULES, *waiting.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
         forecast = find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu))
     elif expected is not None:

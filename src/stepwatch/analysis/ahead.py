@@ -51,10 +51,10 @@ def future_step(
     if phases.baseline is None or not len(times):
         return Step(costs.step_s)
     beyond = 1.0
-    if goodput.by_clock and goodput.parts_s["step"] > 0:
+    if goodput.by_clock and goodput.steps_s > 0:
         # What the clock of the lines shows beyond the printed times goes on as well.
         unexplained = goodput.parts_s["unexplained"] - goodput.before_s
-        beyond = 1 + unexplained / goodput.parts_s["step"]
+        beyond = 1 + unexplained / goodput.steps_s
     factor = costs.mean_ratio * max(beyond, costs.device_ratio)
     recent = times[-RECENT_ROWS:]
     statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))

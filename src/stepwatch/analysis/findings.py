@@ -402,7 +402,7 @@ def impossible_mfu(a: Analysis) -> Iterator[Finding]:
 
 def epochs_for_iterations(a: Analysis) -> Iterator[Finding]:
     if a.run.traits.counts_epochs:
-        text = Message("This log has one line per epoch and does not show its batches: what is called an iteration here is a whole epoch, with its validation and its checkpoint.")
+        text = Message("This log has one line per epoch and does not show its batches: every figure is of a whole epoch, with its validation and its checkpoint.")
         yield Finding("epochs", NOTICE, text)
 
 

@@ -135,13 +135,13 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
             most = max((end - last) / max(seen, SHORTEST_INTERVAL), likely)
             left = left + Interval(0.0, likely * costs.eval_s.mid, most * costs.eval_s.high)
         return left, 0, 0.0
-    evals = end // interval - last // interval
+    evals = max(end // interval - last // interval, 0)
     prices = _prices_ahead(costs, step)
     saves = sorted({save.at for save in run.checkpoints if save.at})
     with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
     if len(saves) > 1 and not with_evaluations:  # they have an interval of their own
         own = int(np.gcd.reduce(np.diff(saves)))
-        apart = Interval.exactly(float(end // own - last // own))
+        apart = Interval.exactly(float(max(end // own - last // own, 0)))
         loop = loop._replace(evaluations=evals, apart=apart)
         return simulate(loop, prices._replace(pair_s=None)).total_s, evals, apart.mid
     share = _share_that_saves(run, phases)

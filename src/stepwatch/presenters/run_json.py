@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.analysis.ranks import ranks_json
@@ -40,18 +42,20 @@ def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
 
 def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
     iterations, phases, split = analysis.run.iterations, analysis.phases, analysis.split
-    parts = split.step_s, split.eval_s, split.checkpoint_s, split.compile_s, split.unexplained_s
-    columns = iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts
-    names = ("step", "eval", "checkpoint", "compile", "unexplained")
+    parts = {"step": split.step_s, "data": split.data_s, "eval": split.eval_s, "checkpoint": split.checkpoint_s}
+    parts |= {"compile": split.compile_s, "unexplained": split.unexplained_s}
+    if analysis.costs.data_s is None:
+        del parts["data"]
+    rows: list[np.ndarray] = [iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts.values()]
     return [
         {
             "iter": number,
             "time_s": time_s,
             "phase": PHASE_NAMES[phase],
             "certainty": CERTAINTY_NAMES[certainty],
-            "parts": dict(zip(names, seconds, strict=True)),
+            "parts": dict(zip(parts, seconds, strict=True)),
         }
-        for number, time_s, phase, certainty, *seconds in zip(*(column.tolist() for column in columns), strict=True)
+        for number, time_s, phase, certainty, *seconds in zip(*(column.tolist() for column in rows), strict=True)
     ]
 
 
@@ -65,11 +69,13 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
         "settings": settings,
         "origins": origins,
     }
+    waiting = {} if costs.data_s is None else {"data_s": interval_json(costs.data_s)}
     if iterations:
         document["iterations"] = iterations_json(analysis)
     document |= {
         "costs": {
             "step_s": interval_json(costs.step_s),
+            **waiting,
             "eval_s": interval_json(costs.eval_s),
             "checkpoint_s": interval_json(costs.checkpoint_s),
             "compile_s": interval_json(costs.compile_s),

@@ -25,6 +25,7 @@ SMALLEST_SHOWN = 0.0005
 
 PART_NAMES = {
     "step": Message("Training step"),
+    "data": Message("Waiting for data"),
     "eval": Message("Evaluation"),
     "checkpoint": Message("Checkpoint"),
     "pair": Message("Evaluation and checkpoint"),
@@ -100,6 +101,8 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     costs, parts_s = a.costs, a.goodput.parts_s
     warm_up = a.run.settings.flag("compile") is False
     priced: list[tuple[str, str, Interval | None, int]] = [("step", "step", costs.step_s, a.goodput.iterations)]
+    if share_of(a, "data") >= SMALLEST_SHOWN:
+        priced.append(("data", "data", costs.data_s, a.goodput.iterations))
     if separable(a):
         priced.append(("eval", "eval", costs.eval_s, a.evaluations_done))
         priced.append(("checkpoint", "checkpoint", costs.checkpoint_s, a.checkpoints_done))
@@ -132,7 +135,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
             seconds=parts_s["eval"] + parts_s["checkpoint"],
             share=share_of(a, "eval", "checkpoint"),
         )
-        rows.insert(1, pair)
+        rows.insert(sum(row.part in ("step", "data") for row in rows), pair)
     stalled = a.phases.of(Phase.STALL)
     slow = "regular" if a.phases.regular[stalled].all() else "stall"
     for part, name, count in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):
@@ -379,6 +382,7 @@ def slow_row(a: Analysis, row: int) -> SlowRow:
 
 _HOLDS = {
     "step": Message("step {time:time}"),
+    "data": Message("waiting for data {time:time}"),
     "pair": Message("evaluation and checkpoint {time:time}"),
     "eval": Message("evaluation {time:time}"),
     "checkpoint": Message("checkpoint {time:time}"),
@@ -393,6 +397,7 @@ def slow_parts(a: Analysis, row: int) -> dict[str, float]:
     split = a.split
     columns = {
         "step": split.step_s,
+        "data": split.data_s,
         "eval": split.eval_s,
         "checkpoint": split.checkpoint_s,
         "compile": split.compile_s,

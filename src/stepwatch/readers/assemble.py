@@ -245,7 +245,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
-        faults=tuple(kinds.faults),
+        faults=tuple(fault._replace(line=int(fault.line)) for fault in kinds.faults),  # some are parts of a line
         settings=_settings(facts, ranks, iterations),
         source=source,
         gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
@@ -271,7 +271,7 @@ def _admitted(run: Run) -> Run:
     """With what stands beside the rows only where a training can have it."""
     covers, patience = within(bounds.ITERATION, run.first_covers), within(bounds.ITERATION, run.patience)
     inside, span = run.inside, run.span
-    if span is not None and not (all(map(bounds.CLOCK_S.holds, span)) and span.started_s <= span.begun_s <= span.ended_s):
+    if span is not None and not (list(span) == sorted(span) and all(map(bounds.CLOCK_S.holds, span))):
         span = None
     if inside is not None:
         inside = Inside(*(np.where(bounds.EVENT_S.mask(column), column, np.nan) for column in inside))

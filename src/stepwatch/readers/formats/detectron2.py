@@ -14,6 +14,7 @@ from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
+from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import INSIDE, Records
 from stepwatch.readers.text.line import Line
@@ -206,6 +207,6 @@ data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
         Line("<MAX_ITER;max_iter>: {max_iters:int}{end}"),
     ),
     own=(_TOTAL, _SAVED, _INFERENCE, *_RESULTS),
-    traits=Traits(shows_events=True, batch_size="SOLVER.IMS_PER_BATCH"),
+    traits=Traits(shows_events=True, levers=DETECTRON2),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

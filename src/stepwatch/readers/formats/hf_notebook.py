@@ -8,6 +8,8 @@ have the mean of the run.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +18,9 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.hf_trainer import UNSLOTH
+from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.formats.trainer_rows import cards_of
+from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
@@ -24,7 +28,8 @@ from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Timing, Traits
 
 _LABEL = Line(
-    r"\[{pad}{number}/{last} {elapsed:clock}[ \< {eta}, {word} it/s], Epoch {epoch:decimal}/{epochs:decimal}\]"
+    r"\[{pad}{number}/{last} {elapsed:clock}[ \< <{left_s:clock};{eta}>, <{per_s:decimal};+inf> it/s]"
+    r", Epoch {epoch:decimal}/{epochs:decimal}\]"
 )
 _HEADER = Pattern(rb"(?m)^(?P<first>Step|Epoch)\tTraining Loss(?P<evaluated>\tValidation Loss)?")
 _ROW = Pattern(
@@ -37,10 +42,17 @@ _ENDED = Pattern(
 )
 
 
+_RESULT = Pattern(rb"""['"](?:train_runtime|eval_runtime|eval_loss)['"]: """)  # what train() and evaluate() return
+_FIRST_SHOWN = 2  # the number on the bar when its clock starts
+_HALF_A_DIGIT = 0.005  # of the rate
+
+
 class _Training(NamedTuple):
     """One bar: what it shows, and what else the log tells of that training."""
 
     line: int
+    begin: int
+    """Where it goes on from a checkpoint; 0 where it is new."""
     done: int
     last: int
     mean_s: float
@@ -52,35 +64,47 @@ class _Training(NamedTuple):
 class NotebookFormat(LineFormat):
     """Bars, tables and totals are kept until all is read: a total stands behind the bar that it belongs to."""
 
+    def sniff(self, head: bytes) -> float:
+        """With the tables and results: below a bar of a notebook these are no lines of a console."""
+        labels = super().sniff(head)
+        tables = sum(1 for header in _HEADER.finditer(head) for _ in _rows_below(head, header))
+        return labels and labels + tables + sum(1 for _ in _RESULT.finditer(head))
+
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         super().parse(text, first_line, records)
         for header in _HEADER.finditer(text):
-            line, begin = first_line + text.count(b"\n", 0, header.start()) + 1, text.find(b"\n", header.end()) + 1
-            while (row := _ROW.compiled.match(text, begin)) is not None and begin:
+            begin = first_line + text.count(b"\n", 0, header.start()) + 1
+            for line, row in enumerate(_rows_below(text, header), begin):
                 loss, val_loss = _number(row["loss"]), _number(row["next"]) if header["evaluated"] else math.nan
                 by_epoch, evaluated = header["first"] == b"Epoch", header["evaluated"] is not None
                 records.keep_row("table", line, float(row["place"]), by_epoch, loss, evaluated, val_loss)
-                line, begin = line + 1, row.end()
         for end in _ENDED.finditer(text):
             line = first_line + text.count(b"\n", 0, end.start())
             records.keep_row("ended", line, _number(end["runtime"] or end["used"]), _number(end["step"]))
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        records.keep("label", lines, *(found[name] for name in ("number", "last", "elapsed", "epochs")))
+        unknown = np.full(len(lines), np.nan)
+        names = ("number", "last", "elapsed", "epochs", "per_s", "left_s")
+        records.keep("label", lines, *(found.get(name, unknown) for name in names))
 
     def finish(self, first_line: int, records: Records) -> None:
-        labels = records.take_table("label", 5)
+        labels = records.take_table("label", 7)
         table, ended = records.take_table("table", 6), records.take_table("ended", 3)
         settings = [event for event in records.events if isinstance(event, Fact)]
         faults = [event for event in records.events if isinstance(event, Fault)]
         records.events = [event for event in records.events if not isinstance(event, Fault)]
-        fresh = (np.diff(labels[:, 1:4], axis=0, prepend=-1) != 0).any(axis=1)  # a bar may be shown twice
-        labels = labels[fresh]
-        for label, end in zip(labels, [*labels[1:, 0], math.inf][: len(labels)], strict=True):
-            own = table[(table[:, 0] > label[0]) & (table[:, 0] < end)]
-            training = _training(label, ended[(ended[:, 0] > label[0]) & (ended[:, 0] < end)])
-            per_epoch = training.last / float(label[4])
+        ends = np.append(labels[1:, 0], math.inf)
+        tables, totals = (
+            [rows[(rows[:, 0] > begin) & (rows[:, 0] < end)] for begin, end in zip(labels[:, 0], ends, strict=False)]
+            for rows in (table, ended)
+        )
+        for place, (label, end, own) in enumerate(zip(labels, ends.tolist(), tables, strict=False)):
+            both = slice(place, place + 2)
+            if not len(totals[place]) and len(labels[both]) > 1 and _is_shown_again(labels[both], tables[both]):
+                continue
+            per_epoch = float(label[2] / label[4])
             number = np.where(own[:, 2] > 0, np.round(own[:, 1] * per_epoch), own[:, 1]).astype(np.int64)
+            training = _training(label, totals[place], number)
             # An evaluation may be shown before its step is counted.
             number = np.minimum(number, training.done)
             for row, at in zip(own[own[:, 4] > 0], number[own[:, 4] > 0].tolist(), strict=True):
@@ -95,7 +119,8 @@ class NotebookFormat(LineFormat):
                 loss = np.append(loss, np.nan)
             records.add_rows(number=number, time_s=np.full(len(number), training.mean_s), loss=loss, line=line)
             facts = {
-                "process": training.line, "mean_of_run": True,
+                "process": training.line, "mean_of_run": True, "first_covers": int(number[0]) - training.begin,
+                **({"resume": True} if training.begin else {}),
                 "max_iters": training.done if training.ended else training.last,
                 **cards_of({fact.name: fact.value for fact in settings if fact.line <= training.line}),
             }  # fmt: skip
@@ -104,17 +129,54 @@ class NotebookFormat(LineFormat):
             ]
 
 
-def _training(label: Floats, ended: Floats) -> _Training:
-    line, number, last, elapsed = (float(value) for value in label[:4])
+def _rows_below(text: bytes, header: re.Match[bytes]) -> Iterator[re.Match[bytes]]:
+    begin = text.find(b"\n", header.end()) + 1
+    while (row := _ROW.compiled.match(text, begin)) is not None and begin:
+        yield row
+        begin = row.end()
+
+
+def _is_shown_again(labels: Floats, tables: list[Floats]) -> bool:
+    """Whether the second of two bars is the first, further on: with the same rows, as far as the first has them."""
+    first, second = labels[:, [1, 3]]
+    early, late = (table[:, 1:] for table in tables)
+    return bool(
+        labels[0, 2] == labels[1, 2]
+        and (first <= second).all()
+        and np.array_equal(early, late[: len(early)], equal_nan=True)
+        and (len(early) or (first == second).all())  # without rows only the same position shows it
+    )
+
+
+def _training(label: Floats, ended: Floats, rows: Ints) -> _Training:
+    line, number, last, elapsed, _, per_s, left_s = (float(value) for value in label)
     running = number < last
     done = int(number - 1 if running else min(number, last))
+    begin = _resumed_at(number, elapsed, per_s, rows)
     for _, runtime, step in ended.tolist():
         if runtime >= elapsed - 1:  # else it is that of another training; this one includes the first step
             done = int(step) if step > 0 else int(min(number, last))
-            return _Training(int(line), done, int(last), runtime / max(done, 1), True)
-    timed = done - 1  # the first step ends before the clock starts
-    mean = elapsed / timed if timed > 0 and elapsed > 0 else math.nan
-    return _Training(int(line), done, int(last), mean, not running)
+            return _Training(int(line), begin, done, int(last), runtime / max(done - begin, 1), True)
+    timed = done - begin - 1  # the first step ends before the clock starts
+    # The clock has whole seconds; what is left, by the mean so far, has more of them.
+    means = [(WHOLE_SECONDS / elapsed, elapsed / timed)] if timed > 0 and elapsed > 0 else []
+    if not means or means[0][0] > _HALF_A_DIGIT:
+        means += [(_HALF_A_DIGIT / per_s, 1 / per_s)] if per_s > 0 else []
+        means += [(WHOLE_SECONDS / left_s, left_s / (last - number))] if left_s > 0 and running else []
+    return _Training(int(line), begin, done, int(last), min(means, default=(0.0, math.nan))[1], not running)
+
+
+def _resumed_at(number: float, elapsed: float, per_s: float, rows: Ints) -> int:
+    """The checkpoint that a training goes on from: by the rate of the bar, and by a table that begins late."""
+    gap = float(np.median(np.diff(rows))) if len(rows) > 1 else math.nan
+    by_table = int(rows[0] - gap) if len(rows) > 1 and rows[0] > 1.5 * gap else 0
+    if not per_s > 0:
+        return by_table
+    by_rate = number - per_s * (elapsed + WHOLE_SECONDS) - _FIRST_SHOWN
+    doubt = 1 + _HALF_A_DIGIT * elapsed + WHOLE_SECONDS * per_s
+    if by_rate <= doubt:
+        return 0
+    return by_table if abs(by_table - by_rate) <= doubt else round(by_rate)
 
 
 def _number(text: bytes | None) -> float:
@@ -127,7 +189,7 @@ def _number(text: bytes | None) -> float:
 FORMAT = NotebookFormat(
     name="hf-notebook",
     timing=Timing.SPANS_RUN,
-    traits=Traits(batch_size="per_device_train_batch_size", accumulation="gradient_accumulation_steps"),
+    traits=Traits(levers=HUGGING_FACE),
     holds=BOTH,
     about=Message(
         "From the bar above the table in the notebook: the mean over the whole run, with the evaluations and saves in "

@@ -323,6 +323,8 @@ class _Like(LineFormat):
         texts = {line: text for line, text in records.kept if line in rows.line}
         for line in sorted({min(texts), max(texts)} if texts else ()):
             row = int(np.searchsorted(rows.line, line))
+            if row == len(rows) or rows.line[row] != line:  # its number was none
+                continue
             printed = float(columns[place].values[row]) * reading.scale if place is not None else np.nan
             loss = float(rows.loss[row])
             known_loss, time_s = (value if np.isfinite(value) else None for value in (loss, printed))

@@ -18,7 +18,7 @@ from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import DAY_S
 
 _WINDOW = 20  # of MetricLogger's SmoothedValue
@@ -190,6 +190,6 @@ Epoch: [4]  [  0/101]  eta: 0:02:11  lr: 0.0001  loss: 2.2840 (2.2840)  time: 1.
         Line("{any}number of params[ (M)]: {n_params}{end}"),
     ),
     own=(_EVALUATION, _OTHER, _TOTAL, _WHOLE),
-    traits=Traits(may_evaluate=True, batch_size="batch_size"),
+    traits=Traits(may_evaluate=True, levers=Levers(batch="--batch_size", workers="--num_workers / --workers")),
 )
 READER = FORMAT.reader()._replace(complete=with_waiting)

@@ -21,7 +21,7 @@ from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing, Traits
+from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits
 
 CLOCKS_OF_VALIDATIONS = "validation"
 VALIDATION = Line(
@@ -173,6 +173,6 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
         Line("stopping_early: ", sets={"ended": "by plan"}),
     ),
     own=(VALIDATION,),
-    traits=Traits(schedules=True),
+    traits=Traits(schedules=True, levers=Levers(evaluate_every="val_loss_every")),
 )
 READER = FORMAT.reader()

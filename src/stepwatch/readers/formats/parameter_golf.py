@@ -18,7 +18,7 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 
 _STOPPED = Line("stopping_early: {any}train_time:{pad}{time_ms}ms step:{pad}{at}/")
 _OWN = (b"val_bpb", b"wallclock")
@@ -113,6 +113,6 @@ stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
         Line("{pad}val_loss_every:{pad}{eval_interval:int}"),
     ),
     own=(VALIDATION, _STOPPED),
-    traits=Traits(schedules=True),
+    traits=Traits(schedules=True, levers=Levers(evaluate_every="VAL_LOSS_EVERY", log_every="TRAIN_LOG_EVERY")),
 )
 READER = FORMAT.reader()

@@ -12,6 +12,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
+from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block
@@ -162,6 +163,6 @@ Starting training for 50 epochs...
             Message("the bars were cut at the width of the terminal: give the TensorBoard event file or results.csv"),
         ),
     ),
-    traits=Traits(batch_size="batch"),
+    traits=Traits(levers=ULTRALYTICS),
 )
 READER = FORMAT.reader()

@@ -114,3 +114,69 @@ def test_a_bar_of_an_evaluation_or_without_a_clock_is_no_training() -> None:
     for label in ("[13/13 00:01]", "[  2/100 : < :, Epoch 0.01/1]"):
         with pytest.raises(NoIterations):
             runs_of(shown(html(label)))
+
+
+def train_output(step: int, runtime: float) -> dict[str, object]:
+    metrics = f"{{'train_runtime': {runtime}, 'train_steps_per_second': 1.5, 'train_loss': 1.2, 'epoch': 2.0}}"
+    text = f"TrainOutput(global_step={step}, training_loss=1.2, metrics={metrics})"
+    return {"output_type": "execute_result", "data": {"text/plain": [text]}}
+
+
+EVALUATED = ("Epoch", "Training Loss", "Validation Loss")
+
+
+def test_results_and_bars_of_later_cells_do_not_make_it_a_console_log() -> None:
+    rows = (("1", "2.5", "2.4"), ("2", "2.1", "2.2"))
+    result = "{'eval_loss': 2.2, 'eval_runtime': 3.1, 'epoch': 2.0}\n"
+    inference = "100%|██████████| 3/3 [00:00<00:00, 84.13it/s]\n"
+    bar = shown(html("[80/80 02:45, Epoch 2/2]", EVALUATED, rows))
+    (run,) = runs_of(bar, train_output(80, 170.0), printed(3 * result + inference))
+    assert run.format == "hf-notebook"
+    assert run.iterations.number.tolist() == [40, 80]
+    assert analyse(run).goodput.wall_s == pytest.approx(170)
+    assert [each.at for each in run.evaluations] == [40, 80]
+
+
+def test_each_result_belongs_to_the_bar_above_it() -> None:
+    runs = runs_of(
+        *(shown(html("[80/80 02:45, Epoch 2/2]")), train_output(80, 170.0)),
+        *(shown(html("[160/160 05:40, Epoch 4/4]")), train_output(160, 344.0)),
+    )
+    assert [analyse(run).goodput.wall_s for run in runs] == pytest.approx([170, 344])
+
+
+def test_a_resumed_training_did_not_do_the_steps_before_it() -> None:
+    header, rows = ("Step", "Training Loss", "Validation Loss"), (("600", "2.1", "2.2"), ("700", "2.0", "2.1"))
+    label = "[ 700/1000 03:17 < 05:00, 1.00 it/s, Epoch 7/10]"
+    (run,) = runs_of(shown(html(label, header, rows)), train_output(700, 200.0))
+    assert run.resumed
+    assert run.iterations.time_s.tolist() == pytest.approx([1.0, 1.0])  # of 200 steps, since 500
+    assert analyse(run).goodput.iterations == 200
+    # A bar that has ended shows no rate, but its table begins late.
+    (run,) = runs_of(shown(html("[700/700 03:17, Epoch 7/7]", header, rows)), train_output(700, 200.0))
+    assert analyse(run).goodput.iterations == 200
+    # Without a table the rate alone says it.
+    (run,) = runs_of(shown(html("[ 701/1000 03:19 < 05:00, 1.00 it/s, Epoch 7/10]")))
+    assert analyse(run).goodput.iterations == pytest.approx(200, abs=2)
+    # And where the table begins late, but the rate is that of all steps, it was not resumed.
+    (run,) = runs_of(shown(html("[ 701/1000 11:39 < 05:00, 1.00 it/s, Epoch 7/10]", header, rows)))
+    assert analyse(run).goodput.iterations == 700
+
+
+def test_what_is_left_is_finer_than_a_clock_of_two_seconds() -> None:
+    (run,) = runs_of(shown(html("[ 6/10000 00:02 < 2:00:00, 1.39 it/s, Epoch 0.00/1]")))
+    assert run.iterations.time_s[0] == pytest.approx(7200 / 9994)
+    (run,) = runs_of(shown(html("[ 4/8 00:01 < 00:02, 1.39 it/s, Epoch 0.50/1]")))
+    assert run.iterations.time_s[0] == pytest.approx(1 / 1.39)
+
+
+def test_a_bar_that_is_shown_again_further_on_is_one_training() -> None:
+    rows = (("10", "2.1"), ("20", "2.0"), ("30", "1.9"))
+    (run,) = runs_of(
+        shown(html("[ 26/40 00:24 < 00:14, 1.00 it/s, Epoch 0.65/1]", rows=rows[:2])),
+        shown(html("[40/40 00:39, Epoch 1/1]", rows=rows)),
+    )
+    assert run.iterations.number.tolist() == [10, 20, 30, 40]
+    other = (("10", "3.1"), ("20", "3.0"), ("30", "2.9"))
+    whole = "[40/40 00:39, Epoch 1/1]"
+    assert len(runs_of(shown(html(whole, rows=other)), shown(html(whole, rows=rows)))) == 2

@@ -430,7 +430,7 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
         codes = evidence.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
         text = text._replace(params=facts)
         yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), best)
-    elif evidence.noticed("periodic_slowness") and _regular_s(a) > LOST_SHARE * a.goodput.wall_s:
+    elif a.phases.periods and _regular_s(a) > LOST_SHARE * a.goodput.wall_s:
         facts |= {"share": _regular_s(a) / a.goodput.wall_s, "period": a.phases.periods[0].every}
         text = Message(
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
@@ -442,7 +442,13 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
                 "A normal iteration takes {step:time}. Every {period:n} and every {other:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
                 facts,
             )
-        yield Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("periodic_slowness"))
+        if not evidence.noticed("periodic_slowness"):
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one waits for its data, as where an epoch begins, which costs {share:pct} of the time.",
+                facts,
+            )
+        codes = evidence.noticed("periodic_slowness", "late_data")
+        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), evidence.advised("feed_faster"))
     elif (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
         facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
         text = Message(

@@ -188,7 +188,7 @@ def test_a_loop_without_a_name_that_comes_back_is_an_evaluation() -> None:
     assert [each.at for each in _one(text).evaluations] == [60, 120, 180, 240]
 
 
-@pytest.mark.parametrize(("batches", "said"), [(208, "wait {share:pct}"), (1040, "one waits for its data")])
+@pytest.mark.parametrize(("batches", "said"), [(208, "which costs {share:pct}"), (1040, "one waits for its data")])
 def test_the_start_of_the_loader_in_each_epoch_is_no_stall_without_a_reason(batches: int, said: str) -> None:
     steps, data = _steps(batches)
     data = [0.002 if wait < 1 else wait for wait in data]

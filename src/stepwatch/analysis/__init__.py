@@ -20,8 +20,11 @@ from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
+    from stepwatch.analysis.bill import Bill
+    from stepwatch.analysis.machine import MachineUse
     from stepwatch.estimator.estimate import Estimate
     from stepwatch.gpus import Gpu
+    from stepwatch.samples import Samples
 
 __all__ = ["Analysis", "Costs", "Finding", "Forecast", "Goodput", "Phases", "Regimes", "Split", "Throughput", "analyse"]
 
@@ -42,6 +45,10 @@ class Analysis:
     """What the estimator expects of this run on this card, where the log tells enough."""
     ranks: Ranks | None = None
     """The processes of the run beside each other, where several left a record."""
+    machine: MachineUse | None = None
+    """What the machine did meanwhile, where it was sampled."""
+    bill: Bill | None = None
+    """What it cost, where energy was sampled or a price is given."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -78,8 +85,10 @@ class Analysis:
         return logged + phases.unlogged_saves + last + phases.first_saves
 
 
-def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:
-    """Explains a run; `gpu` is the card it ran on, where it is known.
+def analyse(
+    run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None, samples: Samples | None = None
+) -> Analysis:
+    """Explains a run; `gpu` is the card it ran on, where it is known, `samples` what its machine did meanwhile.
 
     Raises NoIterations where there is none and not even an expectation.
     """
@@ -116,4 +125,9 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         expected=expected,
         ranks=ranks.find_ranks(run) if run.ranks else None,
     )
+    if samples is not None and len(run.iterations):
+        from stepwatch.analysis import machine  # few logs come with samples
+
+        analysis = replace(analysis, machine=machine.find_machine(run, phases, samples))
+        rules = (*rules, *machine.RULES)
     return replace(analysis, findings=tuple(finding for rule in rules for finding in rule(analysis)))

@@ -95,9 +95,10 @@ def analyse(
     expected = find_expected(run, gpu)
     if len(run.iterations):
         phases = find_phases(run)
-        costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected, gpu))
-        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
         regimes = find_regimes(run, phases)
+        costs = find_costs(run, phases, regimes)
+        costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
+        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
         split = waiting.taken_off(run, phases, costs, split_rows(run, phases, costs))
         rules = (*findings.RULES, *waiting.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)

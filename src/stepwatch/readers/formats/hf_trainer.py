@@ -37,6 +37,9 @@ _BAR = Line(
     r"[Train:]{pad}{int}%|{bar}|[ ]{number}/{last} \[{elapsed:clock}\<{word}  "
     "<{s_per_it:decimal}s/it;{it_per_s:decimal}it/s;?it/s>"
 )
+_BARE = Line(  # of a tqdm that does not know how wide the screen is
+    r"{pad}{int}% {number}/{last} \[{elapsed:clock}\<{word}  <{s_per_it:decimal}s/it;{it_per_s:decimal}it/s;?it/s>"
+)
 _TOKEN_COUNTS = {
     "num_input_tokens_seen": "seen", "num_tokens": "tokens", "total_tokens": "in_all", "tokens/total": "of_all_cards",
 }  # fmt: skip
@@ -262,7 +265,7 @@ FORMAT = TrainerFormat(
  68%|██████▊   | 681/1000 [13:37<06:23,  1.20s/it]
 {'eval_loss': 2.3807, 'eval_runtime': 9.412, 'eval_samples_per_second': 53.1, 'eval_steps_per_second': 6.7, \
 'epoch': 2.04}""",
-    iterations=(_BAR, _DICTIONARY),
+    iterations=(_BAR, _BARE, _DICTIONARY),
     checkpoints=(  # DeepSpeed tells it too, with a colon
         Line("{any}Saving model checkpoint< to;:> {any}checkpoint-{at}"),
     ),

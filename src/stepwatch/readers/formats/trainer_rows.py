@@ -27,6 +27,7 @@ from stepwatch.readers.formats.running import (
     processes,
     step_times,
 )
+from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
@@ -177,7 +178,7 @@ class TrainerRows:
         lines, places = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
         by_place = _by_place(lines, bare)
         late = _late(by_place, places, places * per_epoch)
-        in_pages = _agree(by_place, places, per_epoch)
+        in_pages = _in_pages(by_place, places, per_epoch)
         return bare._replace(per_epoch=per_epoch, late=late, in_pages=in_pages)
 
     # --- which bar, which clock ---
@@ -366,6 +367,8 @@ class TrainerRows:
         if (clock.covers > 1).any():
             alone = len(clock.number) == 1
             events.append(Fact(line=line, name="mean_of_run" if alone else "averaged", value=True))
+            if alone and any(process.begin <= save.line < process.end for save in self.saves):
+                events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         if self._last_at(line) > 0:
             events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
         if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever it was to end
@@ -420,19 +423,18 @@ class TrainerRows:
 
     def _after_long_rows(self, at: Floats, rows: np.ndarray, process: _Process) -> Floats:
         """Evaluations that only a rounded epoch places: after the step near it that was followed by so much time."""
-        late = _behind(_by_place(rows[:, 0], process), rows[:, 1], process)
         spent, steps = np.diff(process.elapsed_s), np.diff(process.number)
-        if not late.any() or not len(spent):
+        if not (process.late or process.in_pages) or not len(spent):
             return at
         excess = spent - median(spent / steps) * steps
-        doubts = _doubts(rows[:, 1], process.per_epoch)
-        first, last = (np.searchsorted(process.number[:-1], at + doubt) for doubt in (-doubts, doubts))
+        doubts, near = _doubts(rows[:, 1], process.per_epoch), np.minimum(at, rows[:, 1] * process.per_epoch)
+        first, last = (np.searchsorted(process.number[:-1], near + doubt) for doubt in (-doubts, doubts))
         placed = at.copy()
-        for row in np.flatnonzero(late & (first < last)).tolist():
+        for row in np.flatnonzero(first < last).tolist():
             longest = int(first[row] + excess[first[row] : last[row]].argmax())
             if excess[longest] > rows[row, 4] / 2:
                 placed[row] = process.number[longest]
-        return placed
+        return placed if bool((np.diff(placed) > 0).all()) else at
 
     @cached_property
     def _told_at(self) -> dict[float, list[int]]:
@@ -456,8 +458,9 @@ class TrainerRows:
         rows, number = rows[inside], number[inside]
         if not len(rows):
             if self._steps_done and len(self.summaries):
-                line = int(self.summaries[-1, 0])
-                self._add_last(self._mean_of_run([], line))
+                line, evaluations = int(self.summaries[-1, 0]), self._merged_evaluations(process)
+                self._add_last(self._mean_of_run(evaluations, line))
+                self.records.events += [*evaluations, *self.saves]
                 self._tell_end(line)
             return
         if math.isnan(process.per_epoch):
@@ -481,6 +484,8 @@ class TrainerRows:
         end = self.summaries[-1]
         spent = float(end[1]) - sum(e.took_s or 0.0 for e in evaluations if e.line < end[0])
         self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
+        if self.saves:  # the summary tells the time with them
+            self.records.events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         return max(spent, 0.0) / self._steps_done if self._steps_done else math.nan
 
     def _add_last(self, time_s: float) -> None:
@@ -562,8 +567,8 @@ def _behind(by_place: Floats, epochs: Floats, process: _Process) -> np.ndarray:
     return np.asarray(process.late | (process.in_pages & (apart > _doubts(epochs, process.per_epoch))))
 
 
-def _agree(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
-    """Whether the steps per epoch are known: no dictionary stands before its step, and a late one at its place."""
+def _in_pages(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
+    """Whether some dictionaries stand too late, none before its step, and one of the last ones at its place."""
     known = np.isfinite(by_place) & np.isfinite(epochs)
     if not known.any() or not per_epoch > 0:
         return False
@@ -571,7 +576,7 @@ def _agree(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
     apart, doubts = by_place - epochs * per_epoch, _doubts(epochs, per_epoch)
     early = apart < -doubts - _LITTLE * by_place.max()
     on_time = (np.abs(apart) <= doubts) & (by_place > by_place.max() / 2)
-    return bool(on_time.any() and not early.any())
+    return bool((apart > doubts).any() and on_time.any() and not early.any())
 
 
 def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:

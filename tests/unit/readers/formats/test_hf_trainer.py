@@ -19,6 +19,7 @@ from stepwatch.readers import detect, read
 from stepwatch.readers.formats import hf_trainer
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_text
+from stepwatch.verdict import judge
 
 
 def the_run(text: str) -> Run:
@@ -215,7 +216,7 @@ def in_pages(lines: list[str], page: int) -> str:
 @pytest.mark.parametrize("start", [0, 100])
 def test_evaluations_that_came_late_are_taken_out_where_they_were(start: int) -> None:
     log = TrainerLog(steps=700, eval_every=70, per_epoch=1000, start=start)
-    run = the_run(in_pages(log.lines(), page=9))
+    run = the_run(in_pages(log.lines(), page=3))
     assert [e.at for e in run.evaluations] == list(range(70 * (1 + (start > 0)), 701, 70))
     analysis = analyse(run)
     assert analysis.goodput.wall_s == pytest.approx(log.elapsed, rel=0.005)
@@ -273,6 +274,24 @@ def test_the_bar_of_a_later_inference_is_not_the_training() -> None:
     (run,) = read(from_text(output + inference))
     assert analyse(run).goodput.iterations == 804
     assert analyse(run).goodput.wall_s == pytest.approx(1727.7)
+
+
+@pytest.mark.parametrize("bar", ["", "100%|██████████| 60/60 [01:51<00:00,  1.86s/it]\n"])
+def test_the_mean_of_a_run_has_its_saves_in_it_and_shows_no_single_iteration(bar: str) -> None:
+    saved = "Saving model checkpoint to out/checkpoint-60\n"
+    (run,) = read(from_text(saved + summary(111.9, 60) + "\n" + bar))
+    analysis = analyse(run)
+    assert analysis.goodput.wall_s == pytest.approx(111.9)
+    assert analysis.checkpoints_done == 1
+    assert not {"invisible_checkpoints", "invisible_evaluations"} & {finding.code for finding in analysis.findings}
+    assert "does not show single iterations" in judge(analysis).text.key
+
+
+def test_evaluations_that_the_trainer_timed_are_not_in_the_mean() -> None:
+    log = TrainerLog(steps=60, eval_every=20)
+    (run,) = read(from_text("\n".join(line for line in log.lines() if line.startswith("{"))))
+    (finding,) = (finding for finding in analyse(run).findings if finding.code == "averaged_times")
+    assert "evaluations included" not in finding.message.key
 
 
 def test_bars_that_skip_positions_are_means() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -60,10 +61,11 @@ _DICTIONARY = Line(
     *(_pair(key, f"{{{name}}}") for key, name in _TOKEN_COUNTS.items()),
     needs=("loss",),
 )
-# A dictionary of the Trainer's: a loss, an evaluation or the summary, always with its epoch.
+# A dictionary of the Trainer's: a loss, an evaluation or the summary, with its epoch.
 _ANY_DICTIONARY = Pattern(
     rb"""\{[^{}\n]{0,2000}?['"](?:loss|eval_loss|eval_runtime|train_runtime|current_steps)['"]: ?[^{}\n]{0,2000}?"""
     rb"""['"]epoch['"]: ?['"]?\d"""
+    rb"""|\{['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: """  # cut behind it
 )
 _AXOLOTL = Pattern(
     rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
@@ -100,6 +102,11 @@ class TrainerFormat(LineFormat):
             return float(hits)
         bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
         return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # a little before any other loop
+
+    @cached_property
+    def _marks_of_time(self) -> tuple[str, ...]:
+        """Not those of a bar without a drawing: any text has a percentage."""
+        return tuple(mark.decode() for line in (_BAR, _DICTIONARY) for mark in line.marks_of_time)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """A dictionary behind a bar, or behind another one, is read as a line of its own, a part of a line behind."""

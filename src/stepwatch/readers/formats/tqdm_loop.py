@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -52,7 +53,7 @@ _PLANNED = Pattern(rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})")
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _DIGITS = Pattern(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-_WHOLE = Pattern(r"(?<![\d.])\d+(?![\d.%]|e[-+])")  # the epoch; a loss or a rate in the title has a point
+_WHOLE = Pattern(r"(?<![\d.])(?<!e[-+])\d+(?![\d.%]|e[-+])")  # the epoch; a loss or a rate in the title has a point
 _LONGEST_TITLE = 160
 _EVALUATES = Pattern(
     rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
@@ -154,6 +155,7 @@ def finish(first_line: int, records: Records) -> None:
         planned += [last for title in {row[0] for row in kept if _masked(row[0]) == training.title} if (last := _named(title))]
         outer = [each.last for each in bars if _is_outer(each, training)]
         validations = [each for each in bars if _is_validation(each, training)]
+        validations += [each for each in bars if _OTHER.search(each.title) and _leads_to(each, validations, training)]
         if _COUNTS_EPOCHS.fullmatch(training.title):
             batches = max((int(last) for last in covered[:, 1] if last != training.last), default=0)
             if batches:
@@ -232,9 +234,9 @@ def _bars_of(kept: list[_Kept]) -> list[_Bars]:
         anew = not lap or number < lap[-1].number or seconds < lap[-1].elapsed_s - 1
         anew = anew or _epoch_of(titles[key]) != _epoch_of(title)
         if not anew and number == lap[-1].number == last:
-            # The last position again: the same bar right behind it, or where the log has more of this bar than its end.
-            again = (line - lap[-1].line <= 2 and drawn == key) or lap[0].number < last
-            anew = not again or seconds > lap[-1].elapsed_s + 1
+            # The last position again: the same bar, right behind it or where the log has more of a bar than its end.
+            again = line - lap[-1].line <= 2 or lap[0].number < last
+            anew = drawn != key or not again or seconds > lap[-1].elapsed_s + 1
         if anew:
             bars.laps.append([])
         titles[key], drawn = title, key
@@ -277,6 +279,15 @@ def _is_validation(bars: _Bars, training: _Bars) -> bool:
     within = [lap for lap in bars.laps if lap[-1].line >= begin]
     repeats = len(within) > 1 and within[0][0].line < end
     return bool(within) and (bool(_VALIDATION.search(bars.title)) or (repeats and bars.spent_s < training.spent_s))
+
+
+def _leads_to(bars: _Bars, validations: list[_Bars], training: _Bars) -> bool:
+    """Whether a validation has a bar of something else before it, most times: features that it works on."""
+    checks = [(lap[-1].line, True) for each in validations for lap in each.laps]
+    following = sorted([*checks, *((lap[-1].line, False) for lap in training.laps)])
+    places = (bisect_right(following, (lap[-1].line, True)) for lap in bars.laps)
+    leading = sum(place < len(following) and following[place][1] for place in places)
+    return 2 * leading > max(len(bars.laps), len(training.laps))
 
 
 def _thinned(lap: list[_Draw]) -> list[_Draw]:

@@ -294,6 +294,18 @@ def test_evaluations_that_the_trainer_timed_are_not_in_the_mean() -> None:
     assert "evaluations included" not in finding.message.key
 
 
+def test_a_log_that_was_cut_in_its_only_dictionary_is_that_of_the_trainer() -> None:
+    bars = [line for line in TrainerLog(steps=60).lines() if "%|" in line]
+    cut = "{'loss': 0.6931, 'grad_norm': 3.1875, 'learning_rate': 3.7e-08, 'rewards/chosen': 0.0002, 'rew"
+    run = the_run("\n".join(["epoch and loss", *bars, " " * 40, "", bars[-1] + cut]))
+    assert run.iterations.number[-1] == 60
+
+
+def test_a_percentage_in_any_text_looks_like_no_iteration() -> None:
+    run = the_run("top 10% of 12709 samples [removed]\n" + TrainerLog(steps=60).text())
+    assert run.unread_count == 0
+
+
 def test_bars_that_skip_positions_are_means() -> None:
     lines = [
         line

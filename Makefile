@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser demo tiny test lint mutants accuracy catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser demo tiny test lint mutants fuzz accuracy constraints catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -74,8 +74,15 @@ lint: setup  ## Check style and types only.
 mutants: setup  ## Move every constant of analysis, advice and estimator and report the moves that no test notices.
 	$(BIN)/python tools/mutants.py $(MUTANTS)
 
+fuzz: setup  ## Put damaged inputs through every command; FUZZ="--count 100000 --corpus DIR --write-docs" does more.
+	$(BIN)/python -m tools.fuzz $(FUZZ)
+
 accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and docs/performance.md.
 	$(BIN)/python -m benchmarks.write_docs
+
+constraints:  ## Pin every package of a plain install, with hashes (needs uv).
+	@echo "# Every package of a plain install with its hashes, for all systems and Pythons from 3.11 on. Made by: make constraints" > constraints.txt
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --quiet >> constraints.txt
 
 catalogues: setup  ## Compile the catalogues (.po to .mo).
 	$(BIN)/python -m tools.catalogues compile

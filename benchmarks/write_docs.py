@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import (
+    cut_logs,
     cut_runs,
     estimates,
     formats,
+    kills,
     phases,
     planted,
     recording,
@@ -84,6 +86,7 @@ def pages(nanogpt: Path | None) -> tuple[Page, ...]:
         Part("Savings that were promised", "savings", savings.both_tables),
         Part("Estimates before the run", "estimates", estimates.table),
         Part("The ETA of a run that is watched", "watching", lambda: watching.eta_table(watching.eta())),
+        Part("Figures and forecasts of every trainer", "cut_logs", lambda: cut_logs.table(cut_logs.measure(place))),
         Part("Logs of every trainer", "formats", lambda: formats.table(formats.measure(place))),
         Part("The estimate of a machine that was measured", "calibration --nanogpt DIR", _calibrated(nanogpt)),
     )
@@ -95,6 +98,7 @@ def pages(nanogpt: Path | None) -> tuple[Page, ...]:
         Part("The recorder", "recording", recording.table),
         Part("The trainer beside nanoGPT", "trainer --nanogpt DIR", _trained(nanogpt)),
         Part("Checkpoints", "checkpoints --nanogpt DIR", _saved(nanogpt)),
+        Part("Killed, and short of everything", "kills", kills.table),
     )
     machine = f" on {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return Page("accuracy", ACCURACY, "", accuracy), Page("performance", PERFORMANCE, machine, performance)

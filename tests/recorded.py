@@ -19,7 +19,7 @@ class Planted:
     steps: int = 60
     first_step: int = 0
     step_s: float | Callable[[int], float] = 0.2
-    data_s: float | None = None
+    data_s: float | Callable[[int], float] | None = None
     wait_s: float | Callable[[int], float] | None = None
     device_s: float | None = None
     eval_interval: int | None = 20
@@ -83,7 +83,7 @@ class Record:
         seconds = _at(p.step_s, number) * float(1 + p.noise * self._random.standard_normal())
         wait = None if p.wait_s is None else _at(p.wait_s, number)
         seconds += wait or 0.0
-        inside = "" if p.data_s is None else f',"data_s":{p.data_s:.6f}'
+        inside = "" if p.data_s is None else f',"data_s":{_at(p.data_s, number):.6f}'
         inside += "" if wait is None else f',"wait_s":{wait:.6f}'
         self._phase("step", number, seconds, f'{inside},"loss":{3 + 1 / (number + 1):.4f}')
         if p.device_s is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepwatch.i18n import say
 from stepwatch.readers import READERS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
-from stepwatch.run import Timing
+from stepwatch.run import Levers, Timing
 
 PAGE = "docs/formats.md"
 HEAD = """\
@@ -15,7 +15,8 @@ One command reads them all: `stepwatch explain LOG`. The format is detected by t
 `--log-format NAME` forces one. What a printed time means differs from trainer to trainer, and the answer depends on it:
 an evaluation is looked for inside the times of one, beside them in another. This page is made from the readers.
 
-A line that none of them reads can be taught: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all of that shape.
+Lines that none of them reads can be described by an example: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all
+of that shape; [explain](explain.md#an-unknown-format) says how.
 A directory is an input too: `stepwatch explain runs/` lists what can be read in it, and `--run N` explains one.
 
 | format | a time is | it includes |
@@ -28,6 +29,12 @@ TIMES = {
     Timing.CUMULATIVE: "a running total, taken apart",
     Timing.SPANS_RUN: "the mean of a run or an epoch",
 }
+WORDS = {
+    "evaluate_every": "evaluate every", "evaluation_batches": "batches of an evaluation", "save_every": "save every",
+    "batch": "batch", "accumulation": "accumulation", "workers": "workers", "prefetch": "prefetching",
+    "cache": "data in memory", "log_every": "log every", "precision": "half precision", "compile": "compilation",
+    "recompute": "recomputed activations", "length": "length or size of a sample",
+}  # fmt: skip
 INCLUDED = {BOTH: "evaluation and checkpoint", NOTHING: "neither evaluation nor checkpoint"}
 
 
@@ -36,8 +43,17 @@ def page() -> str:
     rows = (
         f"| [{one.name}](#{one.name.replace('.', '')}) | {TIMES[one.timing]} | {_included(one)} |\n" for one in readers
     )
-    sections = (f"\n## {one.name}\n\n{say(one.about)}\n\n```text\n{one.example.rstrip()}\n```\n" for one in readers)
+    sections = (
+        f"\n## {one.name}\n\n{say(one.about)}\n\n```text\n{one.example.rstrip()}\n```\n{_levers(one.traits.levers)}"
+        for one in readers
+    )
     return HEAD + "".join(rows) + "".join(sections)
+
+
+def _levers(levers: Levers) -> str:
+    """The settings that advice names."""
+    known = [f"{WORDS[name]} `{value}`" for name, value in levers._asdict().items() if value and name in WORDS]
+    return f"\nIts settings in advice: {', '.join(known)}.\n" if known else ""
 
 
 def _included(reader: Reader) -> str:

@@ -13,16 +13,17 @@ from typing import NamedTuple
 
 from click.testing import CliRunner
 
-from stepwatch import cli
+from stepwatch import cli, samples
 from tools import ROOT, formats_page, recommended_page
 
-_COMMANDS = "explain estimate advice watch serve compare gpus record train prepare calibrate"
+_COMMANDS = "explain estimate advice watch run monitor serve compare gpus record train prepare calibrate"
 PAGES = ("README.md", "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
 _BLOCK = re.compile(
-    r"<!-- (?P<kind>help|output|example):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
+    r"<!-- (?P<kind>help|output|example|columns):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
 )
 _SHOWN = re.compile(r"^# shown in docs/[\w-]+\.md:\n(?P<code>.*?)^# so far$", re.DOTALL | re.MULTILINE)
 _FOR_LINTERS = re.compile(r"  # (?:noqa|fmt): .*$", re.MULTILINE)
+COLUMNS = {"machine": samples.MACHINE, "card": {f"gpu0_{name}": meaning for name, meaning in samples.CARD.items()}}
 OUTPUTS = {
     "short": "examples/short.log --gpu 4070",
     "resumed": "examples/resumed.log --gpu 4070",
@@ -67,6 +68,9 @@ def fresh_body(block: Block) -> str:
     """What the block should hold: the command as one would type it, and what it prints; or the core of an example."""
     if block.kind == "example":
         return f"```python\n{core_of_example(block.name)}```\n"
+    if block.kind == "columns":
+        rows = (f"| `{name}` | {meaning} |\n" for name, meaning in COLUMNS[block.name].items())
+        return "| column | holds |\n|---|---|\n" + "".join(rows)
     if block.kind == "help":
         return f"```text\n{answer(*block.arguments)}```\n"
     return f"```console\n$ stepwatch {' '.join(block.arguments)}\n{answer(*block.arguments)}```\n"

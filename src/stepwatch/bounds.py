@@ -7,11 +7,12 @@ and ratios of what is inside neither overflow nor divide by zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.units import DAY_S
+
+if TYPE_CHECKING:
+    import numpy as np
 
 YEAR_S = 365.25 * DAY_S
 
@@ -27,7 +28,8 @@ class Range(NamedTuple):
         return self.low <= value <= self.high
 
     def mask(self, column: np.ndarray) -> np.ndarray:
-        return np.asarray((column >= self.low) & (column <= self.high))
+        inside: np.ndarray = (column >= self.low) & (column <= self.high)
+        return inside
 
 
 STEP_S = Range(1e-9, 7 * DAY_S, "a processor does nothing in less than a cycle, and nobody waits for a step for a week")

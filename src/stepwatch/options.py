@@ -161,6 +161,13 @@ _ALL = (
         api="Read lines like this one, of an unknown format.",
     ),
     Option(
+        name="samples",
+        metavar="FILE",
+        help="What the machine did meanwhile: of `stepwatch monitor`, nvidia-smi, gpustat, DCGM, Prometheus.",
+    ),
+    Option(name="price_per_hour", metavar="PRICE", help="What an hour of the machine costs, for the cost of the run."),
+    Option(name="price_per_kwh", metavar="PRICE", help="What a kWh costs, where the samples show the power."),
+    Option(
         name="max_size",
         kind=int,
         metavar="BYTES",
@@ -195,13 +202,13 @@ OPTIONS: Mapping[str, Option] = {option.name: option for option in (*_ALL, *_ASI
 COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     "explain": (
         *("gpu", "lang", "config", "settings", "full", "run", "no_iterations", "with_lines", "front_matter"),
-        *("log_format", "like", "max_size"),
+        *("log_format", "like", "samples", "price_per_hour", "price_per_kwh", "max_size"),
     ),
     "estimate": ("gpu", "gpus", "link", "settings", "model", "depth", "claim", "why", "lang"),
     "advise": ("gpu", "gpus", "link", "settings", "config", "model", "depth", "run", "lang"),
     "compare": ("gpu", "settings", "run", "log_format", "like", "fail_over", "lang"),
     "watch": ("gpu", "lang", "config", "settings"),
-    **dict.fromkeys(("calibrate", "gpus", "prepare", "serve", "train"), ("lang",)),
+    **dict.fromkeys(("calibrate", "gpus", "monitor", "prepare", "run", "serve", "train"), ("lang",)),
 }
 # What the API takes in the query or the JSON, beside the log or config itself and `settings`.
 API: Mapping[str, tuple[str, ...]] = {

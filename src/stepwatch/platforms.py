@@ -58,8 +58,11 @@ def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> N
         os.close(directory)
 
 
-def opened_to_follow(path: str) -> BinaryIO:
-    """A log for reading that its writer may rename or remove meanwhile. Raises OSError."""
+def opened_to_follow(path: str, *, waiting: bool = True) -> BinaryIO:
+    """A log for reading that its writer may rename or remove meanwhile; `waiting` for one who writes to a pipe.
+
+    Raises OSError.
+    """
     if sys.platform == "win32":
         import ctypes
         import msvcrt
@@ -76,7 +79,7 @@ def opened_to_follow(path: str) -> BinaryIO:
         if handle == wintypes.HANDLE(-1).value:
             raise ctypes.WinError(ctypes.get_last_error())
         return open(msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_BINARY), "rb")
-    return open(path, "rb")
+    return open(path, "rb") if waiting else open(os.open(path, os.O_RDONLY | WITHOUT_WAITING), "rb")
 
 
 def limit_memory(most_bytes: int) -> bool:

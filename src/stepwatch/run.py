@@ -37,6 +37,37 @@ class UnreadLines(StrEnum):
     CUT = "cut"  # the file ends in the middle of a record
 
 
+class Levers(NamedTuple):
+    """What a trainer calls the settings that advice is about, as a user writes them; empty where it has none."""
+
+    evaluate_every: str = ""
+    evaluation_batches: str = ""
+    save_every: str = ""
+    other_units: bool = False
+    """Intervals are set in epochs, optimizer steps or texts: not in what the log counts as iterations."""
+    batch: str = ""
+    """What a card takes at a time, or all of them where the trainer divides it."""
+    accumulation: str = ""
+    accumulates: bool = False
+    """It accumulates as often as the samples of a step need, whatever a card takes at a time."""
+    workers: str = ""
+    """Processes that load data."""
+    prefetch: str = ""
+    cache: str = ""
+    """Keeps the data in memory."""
+    log_every: str = ""
+    precision: str = ""
+    """With the value for half precision."""
+    compile: str = ""
+    recompute: str = ""
+    """Activations are computed again instead of kept."""
+    length: str = ""
+    """Of a sequence, or the size of an image."""
+
+
+NO_LEVERS = Levers()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What is true of a trainer's logs beyond their lines; the defaults hold for most. Each reader declares its own."""
@@ -65,11 +96,10 @@ class Traits:
     """Every evaluation and every checkpoint has a line of its own: where there is none, there was none."""
     counts_epochs: bool = False
     """A number is that of an epoch: the log does not show its batches."""
+    may_evaluate: bool = False
+    """Most of its runs evaluate, in a time that counts: one that has not yet shown it may still do so."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
-    batch_size: str = ""
-    """What the trainer calls the sequences that a card takes at a time."""
-    accumulation: str = ""
-    """And how often it accumulates; empty where that follows from the tokens of a step."""
+    levers: Levers = NO_LEVERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +311,10 @@ class Run:
     """The record was ended by the program itself."""
     ended_by_plan: bool = False
     """The trainer says that it ends before its last iteration, at a limit of time for example."""
+    limit_s: float | None = None
+    """The seconds of training after which the trainer stops, where that comes before its last iteration."""
+    patience: int | None = None
+    """The iterations without progress after which the trainer ends the run."""
     told_s: float | None = None
     """What the run took, as the trainer itself says at its end."""
     lost_lines: int = 0

@@ -41,7 +41,7 @@ class Interval:
         mid = self.mid + other.mid
         down = ((self.mid - self.low) ** 2 + (other.mid - other.low) ** 2) ** 0.5
         up = ((self.high - self.mid) ** 2 + (other.high - other.mid) ** 2) ** 0.5
-        return Interval(mid - down, mid, mid + up)
+        return Interval(max(mid - down, self.low + other.low), mid, mid + up)  # rounding makes no time negative
 
     def scaled(self, factor: float) -> Interval:
         if factor < 0:

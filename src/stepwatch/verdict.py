@@ -11,9 +11,10 @@ import numpy as np
 
 from stepwatch.advice.memory import shortage_of, smaller_batch
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.findings import WARNING, cause_of_end
+from stepwatch.analysis.findings import cause_of_end
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
+from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.messages import Message
 from stepwatch.run import FaultKind, Timing
 from stepwatch.settings import Origin
@@ -316,13 +317,13 @@ def _asleep(evidence: Evidence) -> Iterator[Verdict]:
 
 def _regular_s(a: Analysis) -> float:
     """Lost in slow iterations that come back at an interval: work that somebody put there, no stall."""
-    return float((a.split.unexplained_s * a.phases.covers)[a.phases.regular].sum())
+    return float(a.phases.excess_s(a.run, a.phases.regular).sum())
 
 
 def _stalling(evidence: Evidence) -> Iterator[Verdict]:
     a, codes = evidence.analysis, evidence.noticed("stall", "late_data", "late_ranks")
     wall, regular_s = a.goodput.wall_s, _regular_s(a)
-    lost_s = a.goodput.parts_s["stall"] - regular_s
+    lost_s = a.goodput.parts_s["stall"] + late_s(a) - regular_s
     share = lost_s / wall if wall > 0 else 0.0
     stalled = a.phases.of(Phase.STALL)
     ending = a.forecast.done and not stalled[:-LAST_ROWS].any()  # what ends a run is no stall: a last save, figures
@@ -342,9 +343,28 @@ def _stalling(evidence: Evidence) -> Iterator[Verdict]:
     yield _with_advice(Verdict(status=Status.STALLING, text=text, because=codes), advice)
 
 
+def _waiting(evidence: Evidence) -> Iterator[Verdict]:
+    """The steps wait for data, and nothing else that is known costs more."""
+    a, parts, share = evidence.analysis, evidence.analysis.goodput.parts_s, data_share(evidence.analysis)
+    if a.costs.data_s is None or share is None or share <= OVERHEAD_SHARE:
+        return
+    without_s = a.costs.step_s.mid - a.costs.data_s.mid
+    if a.expected is not None and evidence.noticed("slower_than_expected") and without_s > a.expected.step_s.high:
+        return  # it is slow without them too
+    advice, other = evidence.advised("feed_faster"), evidence.advised("slow_stretch", "heat")
+    if advice is not None and other is not None and other.saves_s.mid > advice.saves_s.mid:
+        return
+    if parts["data"] >= parts["eval"] + parts["checkpoint"]:
+        facts = {"step": a.costs.step_s.mid, "share": share}
+        text = Message(
+            "A normal iteration takes {step:time}, but the steps wait {share:pct} of their time for data.", facts
+        )
+        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=("data_wait",)), advice)
+
+
 def _slow(evidence: Evidence) -> Iterator[Verdict]:
     for code in evidence.noticed("slower_than_expected", "low_mfu"):
-        advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile")
+        advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
         yield _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
 
 
@@ -393,15 +413,11 @@ def _unsteady(evidence: Evidence) -> Iterator[Verdict]:
 def _overhead(evidence: Evidence) -> Iterator[Verdict]:
     a, parts = evidence.analysis, evidence.analysis.goodput.parts_s
     between = parts["eval"] + parts["checkpoint"]
-    steady = parts["step"] + between
+    steady = a.goodput.steps_s + between
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
     facts: dict[str, Any] = {"step": a.costs.step_s.mid}
     best = evidence.advised()
-    waiting = [finding for finding in a.findings if finding.code == "data_wait" and finding.severity == WARNING]
-    if waiting:
-        verdict = Verdict(status=Status.OVERHEAD, text=waiting[0].message, because=("data_wait",))
-        yield _with_advice(verdict, evidence.advised("feed_faster"))
-    elif steady > 0 and between / steady > OVERHEAD_SHARE:
+    if steady > 0 and between / steady > OVERHEAD_SHARE:
         facts["share"] = between / steady
         text = Message(
             "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
@@ -426,7 +442,13 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
                 "A normal iteration takes {step:time}. Every {period:n} and every {other:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
                 facts,
             )
-        yield Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("periodic_slowness"))
+        if not evidence.noticed("periodic_slowness"):
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one waits for its data, as where an epoch begins, which costs {share:pct} of the time.",
+                facts,
+            )
+        codes = evidence.noticed("periodic_slowness", "late_data")
+        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), evidence.advised("feed_faster"))
     elif (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
         facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
         text = Message(
@@ -477,6 +499,17 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         text = Message(
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
         )
+        if not evidence.noticed("periodic_slowness"):
+            text = Message(
+                "A normal iteration takes {step:time}. Every {period:n} iterations one waits for its data, as where an epoch begins."
+            )
+    elif stalled and not evidence.noticed("stall"):
+        text = Message(
+            "A normal iteration takes {step:time}. One was slow: it waited for its data or for another rank.",
+            facts,
+            "A normal iteration takes {step:time}. {count:n} were slow: they waited for their data or for another rank.",
+            stalled,
+        )
     elif stalled:
         text = Message(
             "A normal iteration takes {step:time}. One was slow, and the log does not say why.",
@@ -496,6 +529,6 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
 
 
 _RULES = (
-    _crashed, _diverged, _stopped, _too_little, _asleep, _stalling, _slow, _slowing, _unsteady, _overhead, _doubtful,
-    _healthy,
+    _crashed, _diverged, _stopped, _too_little, _asleep, _stalling, _waiting, _slow, _slowing, _unsteady, _overhead,
+    _doubtful, _healthy,
 )  # fmt: skip

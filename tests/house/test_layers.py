@@ -21,10 +21,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": set(),
     "gpus": {"settings"},
     "run": {"settings"},
-    "sources": set(),
+    "samples": {"run"},
+    "sources": {"run", "samples"},
     "readers": {"run", "settings", "sources"},
     "estimator": {"gpus", "settings"},
-    "analysis": {"estimator", "gpus", "run", "settings"},
+    "analysis": {"estimator", "gpus", "run", "samples", "settings"},
     "advice": {"analysis", "estimator", "gpus", "run", "settings"},
     "verdict": {"advice", "analysis", "run", "settings"},
     "report": {"advice", "analysis", "estimator", "run", "settings", "verdict"},
@@ -42,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources", "verdict"},
+    "sampler": {"samples"},
     "recorder": set(),
     "i18n": set(),
     "trainer": {"gpus", "recorder", "settings"},
@@ -59,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "watch",
     },
     "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
-    "cli": {"answers", "gpus", "i18n", "options", "presenters", "settings", "trainer", "watch", "web"},
+    "cli": {"answers", "gpus", "i18n", "options", "presenters", "sampler", "samples", "settings", "trainer", "watch", "web"},
 }
 FACADE = {"__init__", "__main__"}
 FILES = sorted(SOURCE.rglob("*.py"))

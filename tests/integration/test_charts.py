@@ -100,7 +100,7 @@ def place_of(page: Page, number: int, seconds: float) -> tuple[float, float]:
     x, y = page.evaluate(
         f"""([number, seconds]) => {{
           const view = {view("times")};
-          const box = document.querySelector("article:lang(en) [data-chart=times] canvas").getBoundingClientRect();
+          const box = document.querySelector("article:lang(en) [data-chart=times] svg").getBoundingClientRect();
           return [box.x + view.origin()[0] + view.padding().left + view.scale("x")(number),
                   box.y + view.origin()[1] + view.padding().top + view.scale("y")(seconds)];
         }}""",

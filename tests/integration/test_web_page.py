@@ -48,7 +48,7 @@ PLACE_OF_MARK = """
   const place = document.querySelector("[data-chart=times]");
   const view = stepwatchCharts.viewOf(place);
   const [left, top] = [view.origin()[0] + view.padding().left, view.origin()[1] + view.padding().top];
-  const box = place.querySelector("canvas").getBoundingClientRect();
+  const box = place.querySelector("svg").getBoundingClientRect();
   return [box.x + left + view.scale("x")(number), box.y + top + view.scale("y")(seconds)];
 }
 """
@@ -140,7 +140,7 @@ def answered_at_all(page: Page) -> None:
 
 def drawn(page: Page) -> None:
     answered_at_all(page)
-    page.wait_for_selector("figure.drawn canvas")
+    page.wait_for_selector("figure.drawn svg")
 
 
 def headline(page: Page) -> str:

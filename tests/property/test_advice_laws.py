@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from benchmarks.savings import COMPILATION, Outcome, measure
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log, random_truth
+from tests.recorded import a_record
 
 from stepwatch.advice import AdviceList, advice_on_log, advice_on_plan
 from stepwatch.advice.recommended import recommend
@@ -19,8 +21,9 @@ from stepwatch.errors import InputError, StepwatchError
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.presenters import render
-from stepwatch.readers import read
+from stepwatch.readers import READERS, read
 from stepwatch.report import AdviceReport
+from stepwatch.run import Levers
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
 
@@ -311,3 +314,35 @@ def test_whatever_is_given_a_config_is_recommended_or_does_not_fit(values: dict[
         return
     assert found.plan.fits
     assert sequences(found.plan) == int(values["batch_size"]) * int(values["gradient_accumulation_steps"])
+
+
+# --- other trainers ---------------------------------------------------------------------------------------------
+
+RECORDED = st.fixed_dictionaries({
+    "steps": st.integers(12, 400), "step_s": st.floats(0.002, 30.0), "eval_s": st.floats(0.0, 60.0),
+    "checkpoint_s": st.floats(0.0, 60.0), "compile_s": st.none() | st.floats(0.1, 60.0),
+    "eval_interval": st.sampled_from([1, 2, 5, 10, 50]), "noise": st.floats(0.0, 0.3), "seed": st.integers(0, 99),
+})  # fmt: skip
+TABLES = sorted({reader.traits.levers for reader in READERS.values()})
+
+
+@settings(max_examples=80, deadline=None)
+@given(RECORDED, st.sampled_from(TABLES), st.floats(0.0, 1.0), st.sampled_from([None, 0.01, 1.0, 168.0]))
+def test_no_trainer_is_promised_more_than_its_run_takes(
+    planted: dict[str, Any], levers: Levers, waiting: float, mtbf_hours: float | None
+) -> None:
+    known: dict[str, Value] = {"max_iters": 3 * planted["steps"]}
+    known |= {} if mtbf_hours is None else {"mtbf_hours": mtbf_hours}
+    record = a_record(**planted, data_s=waiting * planted["step_s"], settings=known, closed=False)
+    (run,) = read(from_text(record.text))
+    found = advice_on_log(analyse(replace(run, traits=replace(run.traits, levers=levers))))
+    if found is None:
+        return
+    total_s = found.before.total_s.mid
+    for advice, together in zip(found.advice, found.together_s, strict=True):
+        assert 0 < advice.saves_s.low <= advice.saves_s.mid <= total_s * 1.001
+        assert advice.saves_s.high <= found.before.total_s.high * 1.001 or advice.basis == "modelled"
+        assert together.mid <= total_s * 1.001
+        assert set(advice.stated) <= set(levers)  # a setting of this trainer, and of no other
+    assert found.after.total_s.low >= 0
+    assert found.saves_s.mid == pytest.approx(total_s - found.after.total_s.mid, abs=1e-6 + 0.02 * total_s)

@@ -29,6 +29,7 @@ def test_parts_sum_to_the_whole_and_the_same_input_gives_the_same_answer(seed: i
     analysis = analyse(run)
     split, goodput = analysis.split, analysis.goodput
     parts = np.stack([split.step_s, split.eval_s, split.checkpoint_s, split.compile_s, split.unexplained_s])
+    assert not split.data_s.any()  # nothing in these logs is about data
     assert parts.min() >= 0
     np.testing.assert_allclose(parts.sum(axis=0), run.iterations.time_s, rtol=1e-9, atol=1e-12)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,33 @@ def test_planted_parts_are_found(planted: dict[str, float]) -> None:
     steps = record.parts["step"] + record.parts["compile"]  # the first step may be slower than a normal one
     assert found["step"] + found["compile"] + found["stall"] == pytest.approx(steps, abs=1e-3)
     assert found["compile"] == pytest.approx(record.parts["compile"], abs=0.15 * planted["step_s"] + 1e-4)
+
+
+@settings(max_examples=60)
+@given(PLANTED, st.floats(0.0, 0.9), st.integers(1, 20), st.sampled_from([0.0, 2.0, 40.0]))
+def test_waiting_for_data_is_a_part_and_the_parts_sum_to_the_whole(
+    planted: dict[str, Any], share: float, every: int, late_s: float
+) -> None:
+    """Some of the steps wait longer, and may stall for it."""
+    late = [late_s * (number % every == 1) for number in range(planted["steps"])]
+    waits, times = ([part * planted["step_s"] + each for each in late] for part in (share, 1.0))
+    planted |= {"noise": 0.0, "first_step": 0, "step_s": times.__getitem__, "data_s": waits.__getitem__}
+    planted["settings"] = {"max_iters": len(late) - 1}
+    (run,) = runs_of(a_record(**planted).text.encode())
+    a = analyse(run)
+    split = np.stack(a.split)
+    assert split.min() >= 0
+    np.testing.assert_allclose(split.sum(axis=0), run.iterations.time_s, atol=1e-9)
+    parts = a.goodput.parts_s
+    assert min(parts.values()) >= 0
+    assert sum(parts.values()) == pytest.approx(a.goodput.wall_s)
+    assert a.costs.data_s is not None
+    assert parts["data"] <= sum(waits[1:]) + a.costs.data_s.mid + 1e-3  # of the first step, the mean of the others
+    advised = advice_on_log(a)
+    for advice in advised.advice if advised is not None else ():
+        assert 0 < advice.saves_s.low <= advice.saves_s.mid
+        if advice.rule == "feed_faster":
+            assert advice.saves_s.high <= parts["data"] * 1.001
 
 
 @given(st.integers(2, 9), st.data())

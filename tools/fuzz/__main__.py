@@ -7,7 +7,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tools.fuzz.campaign import MEMORY_BYTES, SECONDS, Campaign, minimise, work
+from tools.fuzz.campaign import Campaign, minimise, work
+from tools.fuzz.limits import MEMORY_BYTES, SECONDS
 from tools.fuzz.material import ROOT
 
 PAGE = ROOT / "docs" / "reliability.md"

@@ -17,12 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tools.fuzz.limits import MEMORY_BYTES, SECONDS, limit_memory
 from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
 
-SECONDS = 5.0  # of the processor: the machine may be busy
-MEMORY_BYTES = 500_000_000
 HANGS_S = 60.0  # of the clock, for what cannot be interrupted
-KEPT_ALIKE = 3
+ROUND = 500  # cases of one process: what it holds on to does not add up
 MINIMISING_S = 40.0
 
 
@@ -36,9 +35,7 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
 
 def set_limits() -> None:
     """Of memory, beyond what is in use before the first case."""
-    with open("/proc/self/status") as status:
-        used = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
-    resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
+    limit_memory()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, _too_slow)
     warnings.simplefilter("error")  # those of numpy included: none may reach a terminal
@@ -56,13 +53,13 @@ def fault_of(case: Case, seconds: float = SECONDS) -> str | None:
     except BrokenLaw as error:
         return f"law: {error} ({case.question})"
     except Exception as error:
-        return _named(error)
+        return named(error)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return None
 
 
-def _named(error: Exception) -> str:
+def named(error: Exception) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "stepwatch" in frame.filename]
     frames = [frame for frame in frames if not frame.filename.endswith("units.py")] or frames  # who made the interval
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
@@ -105,16 +102,25 @@ class Campaign:
     def run(self, count: int, seconds: float, report: Callable[[str], None]) -> None:
         until, target = time.monotonic() + seconds, self.done + count
         while self.done < target and time.monotonic() < until:
-            self._one_worker(min(self.done + 500, target), until, report)
+            self._one_worker(min(self.done + ROUND, target), until, report)
             self._save()
 
     def _one_worker(self, end: int, until: float, report: Callable[[str], None]) -> None:
         arguments = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]
         arguments += [self.corpus] if self.corpus else []
-        worker = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        errors = open(self.kept / "worker.err", "w+b")  # noqa: SIM115 - closed with the worker
+        worker = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors)
+        with worker, errors:
+            self._listen(worker, end, until, report)
+            errors.seek(0)
+            if worker.returncode not in (0, -signal.SIGKILL):
+                last = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+                self._keep(f"process ended with {worker.returncode}: {last}", self.done - 1, report)
+
+    def _listen(self, worker: subprocess.Popen[bytes], end: int, until: float, report: Callable[[str], None]) -> None:
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
-        current, heard, rest = -1, time.monotonic(), b""
+        current, heard, rest = self.done - 1, time.monotonic(), b""
         while True:
             data = worker.stdout.read()
             if data:
@@ -133,13 +139,11 @@ class Campaign:
                 break
             else:
                 time.sleep(0.02)
-            if time.monotonic() > until and current >= 0:
+            if time.monotonic() > until:
                 worker.kill()
                 worker.wait()
-                self.done = current
+                self.done = max(current, self.done)
                 return
-        if worker.returncode not in (0, -signal.SIGKILL):
-            self._keep(f"process ended with {worker.returncode}", current, report)
         self.done = end if worker.returncode == 0 else current + 1
 
     def _keep(self, fault: str, number: int, report: Callable[[str], None]) -> None:
@@ -183,11 +187,10 @@ def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:
     if fault is not None:
         for name in ("data", "other"):
 
-            def still(pieces: list[bytes], joint: bytes, name: str = name) -> bool:
-                return shows(replace(case, **{name: joint.join(pieces)}))
+            def still(lines: list[bytes], case: Case = case, name: str = name) -> bool:
+                return shows(replace(case, **{name: b"\n".join(lines)}))
 
-            lines = _fewest(getattr(case, name).split(b"\n"), lambda pieces: still(pieces, b"\n"))
-            case = replace(case, **{name: b"\n".join(lines)})
+            case = replace(case, **{name: b"\n".join(fewest(getattr(case, name).split(b"\n"), still))})
         for option, value in case.options:
             without = replace(case, options=tuple(pair for pair in case.options if pair[0] != option))
             if value and shows(without):
@@ -199,7 +202,7 @@ def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:
             Path(f"{path}.{name}").write_bytes(content)
 
 
-def _fewest(pieces: list[Any], still: Callable[[list[Any]], bool]) -> list[Any]:
+def fewest(pieces: list[Any], still: Callable[[list[Any]], bool]) -> list[Any]:
     """Delta debugging: leaves out halves, quarters and so on as long as the fault stays."""
     size = max(len(pieces) // 2, 1)
     while len(pieces) > 1:

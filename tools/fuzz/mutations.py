@@ -159,7 +159,7 @@ def _other_encoding(data: bytes, others: Sequence[bytes], random: Random) -> byt
 
 
 def _packed(data: bytes, random: Random) -> bytes:
-    packs = [gzip.compress, bz2.compress, lzma.compress]
+    packs = [gzip.compress, bz2.compress, lambda data: lzma.compress(data, preset=0)]
     try:
         from compression import zstd  # Python 3.14
     except ImportError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from random import Random
@@ -24,6 +23,7 @@ from stepwatch.sources.follow import Lines
 from stepwatch.units import Interval
 from stepwatch.watch import Live
 from tools.fuzz import material
+from tools.fuzz.limits import without_limits
 from tools.fuzz.mutations import mutated, mutated_text
 
 LIMIT = 64_000_000
@@ -168,12 +168,8 @@ def _present(answer: Any, case: Case) -> None:
     if random.random() < 0.3:
         page_body(answer, language)
     if random.random() < PAGES:
-        limits = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (limits[1], limits[1]))  # the engine of the charts ends without memory
-        try:
+        with without_limits():
             render(answer, "html", language, view)
-        finally:
-            resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 def _no_number(word: str) -> float:

@@ -40,6 +40,7 @@ from stepwatch.units import GIGA, HOUR_S, MINUTE_S, Z90, Interval
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.estimator.plan import Plan
+    from stepwatch.run import Levers
 
 # Less than this is not worth a restart, nor the reading of a sentence.
 LEAST_SHARE, LEAST_S = 0.01, MINUTE_S
@@ -73,6 +74,8 @@ class Case:
     """Share of the evaluations that improved the validation loss, where a log shows it."""
     analysis: Analysis | None = None
     plan: Plan | None = None
+    levers: Levers | None = None
+    """The names of its settings where the trainer is not nanoGPT: by these it is said what to set."""
     windows: bool = False
 
     # --- what is known ------------------------------------------------------------------------------------------
@@ -110,6 +113,17 @@ class Case:
     def spills(self) -> bool:
         """It does not fit by the estimator; a log must be slow too, or the estimator is wrong."""
         return self._spilled_bytes({}) > 0 and (self.analysis is None or self.noticed("slower_than_expected"))
+
+    def cannot_set(self, lever: str) -> bool:
+        """Whether the trainer is known, and has no such setting."""
+        return not lever and self.levers is not None and any(self.levers)
+
+    def now_and(self, lever: str, name: str, new: Value) -> dict[str, tuple[Value | None, Value]]:
+        """A lever with its new value, and the one now where the log states it: an inferred one is no setting."""
+        if not lever or self.levers is None or self.levers.other_units:
+            return {}
+        stated = name in self.settings and self.settings[name].origin is not Origin.INFERRED
+        return {lever: (self.settings[name].value if stated else None, new)}
 
     def share(self, part: Interval) -> float:
         return part.mid / self.before.total_s.mid if self.before.total_s.mid > 0 else 0.0
@@ -159,6 +173,8 @@ class Case:
         if effect.save_every is not None:
             occasions = loop.iterations // effect.save_every
             saves = _share_of_fewer(loop.share, occasions).scaled(occasions)
+            if self.loop.apart is not None:  # they have an interval of their own already
+                saves = Interval.exactly(float(occasions))
             if effect.save_also:
                 saves = loop.saves + Interval.exactly(occasions)
             loop = loop._replace(apart=saves)

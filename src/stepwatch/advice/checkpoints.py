@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from stepwatch.advice.case import Case
 from stepwatch.advice.proposals import Effect, Proposal
@@ -98,23 +99,11 @@ def save_apart(case: Case) -> Iterator[Proposal]:
         if 2 * every > case.loop.iterations:
             return
         facts |= {"every": every, "spacing": every * step_s}
-        because = Message(
-            "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure "
-            "every {mtbf:time}, saving every {spacing:time} loses the least time (Young and Daly).",
-            facts,
-        )
-        if case.mtbf_s is None:
-            because = Message(
-                "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure "
-                "a week (assumed; override it with --set mtbf_hours=…), saving every {spacing:time} loses the least "
-                "time (Young and Daly).",
-                facts,
-            )
         yield Proposal(
             rule="save_apart",
             effect=Effect(save_every=every),
             what=Message("Save every {every:n} iterations instead of after every evaluation.", facts),
-            because=because,
+            because=_too_often(case, facts),
             price=Message("A crash costs up to {spacing:time} of training.", facts),
             patch=f"if iter_num % {every} == 0 and (losses['val'] < best_val_loss or always_save_checkpoint):",
             where=Message("In train.py, in place of the condition under which a checkpoint is saved:"),
@@ -136,6 +125,53 @@ def save_apart(case: Case) -> Iterator[Proposal]:
             patch=_SEPARATE.format(every=every),
             where=Message("In train.py, before the evaluation:"),
         )
+
+
+def _too_often(case: Case, facts: Mapping[str, Any]) -> Message:
+    if case.mtbf_s is None:
+        return Message(
+            "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure "
+            "a week (assumed; override it with --set mtbf_hours=…), saving every {spacing:time} loses the least "
+            "time (Young and Daly).",
+            facts,
+        )
+    return Message(
+        "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure "
+        "every {mtbf:time}, saving every {spacing:time} loses the least time (Young and Daly).",
+        facts,
+    )
+
+
+def save_less(case: Case) -> Iterator[Proposal]:
+    """The same for trainers that save at an interval of their own: as rarely as failures allow, at least twice."""
+    cost, step_s, saves = case.prices.checkpoint_s, case.prices.step_s.mid, case.loop.saves.mid
+    if cost is None or "checkpoint" not in case.measured or cost.mid <= 0 or step_s <= 0 or saves < 2:
+        return
+    if case.levers is None or case.cannot_set(case.levers.save_every):
+        return
+    mtbf_s, spacing = case.mtbf_s or USUAL_MTBF_S, case.loop.iterations / saves
+    every = rounded(min(best_spacing_s(cost.mid, mtbf_s) / step_s, case.loop.iterations / 2))
+    if every <= CLEARLY * spacing:
+        return
+    setting = case.levers.save_every
+    facts = {
+        "cost": cost, "mtbf": mtbf_s, "now": spacing * step_s, "share": case.share(case.before.checkpoint_s),
+        "every": every, "spacing": every * step_s, "setting": setting, "old": round(spacing), "times": every / spacing,
+    }  # fmt: skip
+    what = Message("Save every {every:n} iterations instead of every {old:n}.", facts)
+    if setting and case.levers.other_units:
+        what = Message("Save {times:x} times less often: {setting:word}.", facts)
+    elif setting:
+        what = Message("Save every {every:n} iterations instead of every {old:n}: {setting:word}.", facts)
+    yield Proposal(
+        rule="save_less",
+        own=case.now_and(setting, "save_interval", every),
+        effect=Effect(save_every=every),
+        what=what,
+        because=_too_often(case, facts),
+        price=Message("A crash costs up to {spacing:time} of training.", facts),
+        basis="measured",
+    )
 
 
 def async_saving(case: Case) -> Iterator[Proposal]:

@@ -23,6 +23,10 @@ Change = dict[str, tuple[Value | None, Value]]
 
 # On nanoGPT's settings and its train.py.
 _SETTINGS: tuple[Rule, ...] = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
+# On what any trainer has, in its own words.
+_ANY_TRAINER: tuple[Rule, ...] = (
+    evaluations.evaluate_less, evaluations.fewer_eval_batches, checkpoints.save_less, speed.log_less,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,7 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 
 def advice_on_case(case: Case) -> AdviceList:
-    rules = _SETTINGS if case.analysis is None or case.analysis.run.traits.has_nanogpt_settings else ()
+    rules = _SETTINGS if case.levers is None else _ANY_TRAINER
     if case.analysis is not None:
         from stepwatch.advice import symptoms  # on the machine, whatever the trainer
 
@@ -112,7 +116,7 @@ def advice_on_case(case: Case) -> AdviceList:
         advice=tuple(ranked),
         together_s=tuple(together),
         chosen=tuple(chosen),
-        change=change,
+        change=change if case.levers is None else {name: each for one in kept for name, each in one.stated.items()},
         before=case.before,
         after=case.simulated(case.changed(new, effect)),
         saves_s=so_far,
@@ -129,6 +133,7 @@ def _priced(case: Case, proposal: Proposal) -> Advice | None:
     Memory counts only for the changes together: what takes a little more may go with what frees much.
     """
     saves = case.saving(proposal.new_settings, proposal.effect)
+    saves = Interval(*(min(end, proposal.most_s) for end in (saves.low, saves.mid, saves.high)))
     least = 0.0 if proposal.required else case.least_saving_s
     if saves.low <= 0 or saves.mid < least or not _same_tokens(case, proposal.new_settings):
         return None
@@ -179,7 +184,7 @@ def _joined(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect]:
 
 def _missing(case: Case) -> Iterator[Message]:
     a = case.analysis
-    if a is None or not a.run.traits.has_nanogpt_settings:
+    if a is None or case.levers is not None:
         return
     if case.gpu is None:
         yield Message("Name the card with --gpu to get advice on micro-batch, compilation and precision.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from stepwatch.advice.case import Case
 from stepwatch.advice.proposals import Effect, Proposal
@@ -22,7 +23,10 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
     interval = case.settings.count("eval_interval")
     if not interval or case.loop.evaluations < 2 * FEWEST_EVALUATIONS or case.prices.eval_s is None:
         return
-    saving_too = case.loop.saves.mid > 0
+    levers = case.levers
+    if levers is not None and ("eval" not in case.measured or case.cannot_set(levers.evaluate_every)):
+        return
+    saving_too = case.loop.saves.mid > 0 and case.loop.apart is None
     chosen, then = None, 0
     for multiple in MULTIPLES:
         loop = case.changed({"eval_interval": multiple * interval})
@@ -36,7 +40,7 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
     if chosen is None:
         return
     share = case.share(case.before.eval_s)
-    facts = {"share": share, "now": case.loop.evaluations, "then": then}
+    facts: dict[str, Any] = {"share": share, "now": case.loop.evaluations, "then": then, "old": interval, "new": chosen}
     because = Message(
         "Evaluations take {share:pct} of the run; {then:n} instead of {now:n} show the same curve.", facts
     )
@@ -49,10 +53,27 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
             facts,
         )
         price = Message("Losses are reported less often, and a crash costs up to {unsaved:time} of training.", facts)
+    what, own = Message("Raise eval_interval from {old:n} to {new:n}.", facts), None
+    if levers is not None:
+        own = case.now_and(levers.evaluate_every, "eval_interval", chosen)
+        run = case.simulated(case.changed({"eval_interval": chosen}))
+        facts |= {"less": run.eval_s.mid / run.total_s.mid, "setting": levers.evaluate_every}
+        facts["times"] = chosen // interval
+        because = because if interval == 1 else Message(
+            "Evaluations every {old:n} iterations take {share:pct} of the run; every {new:n} iterations they take "
+            "{less:pct}, and {then:n} instead of {now:n} show the same curve.",
+            facts,
+        )
+        what = Message("Evaluate every {new:n} iterations instead of every {old:n}.", facts)
+        if facts["setting"] and levers.other_units:
+            what = Message("Evaluate {times:n} times less often: {setting:word}.", facts)
+        elif facts["setting"]:
+            what = Message("Evaluate every {new:n} iterations instead of every {old:n}: {setting:word}.", facts)
     yield Proposal(
         rule="evaluate_less",
         new_settings={"eval_interval": chosen},
-        what=Message("Raise eval_interval from {old:n} to {new:n}.", {"old": interval, "new": chosen}),
+        own=own,
+        what=what,
         because=because,
         price=price,
         basis="measured" if case.prices.pair_s is not None else case.basis("eval"),
@@ -62,6 +83,9 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
 
 def fewer_eval_batches(case: Case) -> Iterator[Proposal]:
     """Lower eval_iters: the cost falls with it, the error of the printed loss grows only as its square root."""
+    if case.levers is not None:
+        yield from _half_the_batches(case, case.levers.evaluation_batches)
+        return
     batches = case.settings.count("eval_iters")
     if not batches or case.prices.eval_s is None or case.loop.evaluations < 2:
         return
@@ -94,6 +118,25 @@ def fewer_eval_batches(case: Case) -> Iterator[Proposal]:
             {"noisier": math.sqrt(batches / chosen)},
         ),
         basis=case.basis("eval"),
+    )
+
+
+def _half_the_batches(case: Case, setting: str) -> Iterator[Proposal]:
+    """Where the log does not show how many they are."""
+    share = case.share(case.before.eval_s)
+    if not setting or "eval" not in case.measured or share <= CHEAP or case.loop.evaluations < 2:
+        return
+    facts = {"setting": setting, "share": share}
+    yield Proposal(
+        rule="fewer_eval_batches",
+        own={},
+        effect=Effect(evaluation=0.5),
+        what=Message("Evaluate on half as many batches: halve {setting:word}.", facts),
+        because=Message(
+            "Evaluations take {share:pct} of the run, and their cost falls with the number of batches.", facts
+        ),
+        price=Message("The error of the printed losses grows by a factor of {noisier:x}.", {"noisier": math.sqrt(2)}),
+        basis="measured",
     )
 
 

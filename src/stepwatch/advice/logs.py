@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.expected import workload_of
 from stepwatch.analysis.findings import SLEEP_RATIO
 from stepwatch.analysis.phases import SLEEP_S, Phase
+from stepwatch.analysis.waiting import late_s
 from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS
@@ -46,6 +48,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         n_params=a.run.saved_params or settings.number("n_params"),
         improvements=_improvements(a),
         analysis=a,
+        levers=None if a.run.traits.has_nanogpt_settings else a.run.traits.levers,
         windows=windows,
     )
     return replace(case, loop=case.changed({}))
@@ -53,8 +56,9 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
 
 def _settings(a: Analysis) -> Settings:
     found = a.run.settings
-    if a.phases.eval_interval and "eval_interval" not in found:
-        found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": a.phases.eval_interval}))
+    interval = a.phases.eval_interval or _usual_gap([event.at for event in a.run.evaluations])
+    if interval and "eval_interval" not in found:
+        found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
     if not a.run.traits.has_nanogpt_settings:
         return found
     if "always_save_checkpoint" not in found and len(a.run.checkpoints) < a.evaluations_done - 1:
@@ -63,11 +67,17 @@ def _settings(a: Analysis) -> Settings:
     return Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(found)
 
 
+def _usual_gap(numbers: Sequence[int]) -> int | None:
+    """Between events of which most are as far apart."""
+    gaps = np.diff(np.unique(np.asarray(numbers, np.int64)))
+    return int(np.median(gaps)) if len(gaps) > 1 else None
+
+
 def _prices(a: Analysis) -> Prices:
     costs, goodput = a.costs, a.goodput
     step = costs.step_s
-    if goodput.iterations and goodput.wall_s > 0 and goodput.parts_s["step"] > 0:
-        mean = goodput.parts_s["step"] / goodput.iterations
+    if goodput.iterations and goodput.wall_s > 0 and goodput.steps_s > 0:
+        mean = goodput.steps_s / goodput.iterations
         down = math.hypot(1 - step.low / step.mid, 1 - goodput.interval_s.low / goodput.wall_s)
         up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
         step = Interval(mean * max(1 - down, 0.0), mean, mean * (1 + up))
@@ -93,17 +103,20 @@ def _loop(a: Analysis) -> Loop:
     if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
         saves = [saves[1]] * 3
     share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING
-    return Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
+    loop = Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
+    if a.run.traits.saves_with_evaluations:
+        return loop
+    return loop._replace(share=NOTHING, apart=Interval.exactly(float(saves[1])))
 
 
 def stalled_s(a: Analysis) -> float:
-    """In stalls of a machine that was awake: one asleep is no part of a run."""
+    """In stalls of a machine that was awake: one asleep is no part of a run, and late data are a part of their own."""
     if a.phases.baseline is None:
         return 0.0
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     excess = a.phases.excess_s(a.run, rows)
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
-    return float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum())
+    return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - late_s(a), 0.0)
 
 
 def _improvements(a: Analysis) -> Interval | None:

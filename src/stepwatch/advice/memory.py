@@ -67,19 +67,30 @@ def smaller_batch(run: Run, gpu: Gpu | None, text: str) -> Message:
 
 def _by_half(run: Run) -> Message:
     """Where the memory of the run cannot be estimated, in the words of its trainer."""
-    words = {"size": run.traits.batch_size, "times": run.traits.accumulation}
+    levers = run.traits.levers
+    words = {"size": levers.batch, "times": levers.accumulation, "recompute": levers.recompute, "length": levers.length}
     if run.settings.count("batch_size") == 1:
+        if levers.recompute and levers.length:
+            return Message(
+                "Each card takes one sequence at a time already: recompute activations ({recompute:word}), lower {length:word}, or use a smaller model.",
+                words,
+            )
         return Message(
             "Each card takes one sequence at a time already: use a smaller model, shorter sequences, or recompute activations."
         )
-    if words["size"] and words["times"]:
+    if levers.batch and levers.accumulation:
         return Message(
             "Halve {size:word} and double {times:word}: a step then has as many tokens as before, and needs less memory.",
             words,
         )
-    if words["size"]:
+    if levers.batch and levers.accumulates:
         return Message(
             "Halve {size:word}: the trainer then accumulates twice as often, so that a step has as many tokens as before, and needs less memory.",
+            words,
+        )
+    if levers.batch:
+        return Message(
+            "Halve {size:word}: a step then needs less memory, and has half as many samples: adapt the learning rate and the number of iterations.",
             words,
         )
     return Message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -52,6 +53,8 @@ class Proposal:
     price: Message
     """What one gives up for it."""
     new_settings: Mapping[str, Value] = field(default_factory=dict)
+    own: Mapping[str, tuple[Value | None, Value]] | None = None
+    """The old and the new value in the trainer's own settings, where it is not nanoGPT."""
     effect: Effect = NO_EFFECT
     patch: str | None = None
     """Code to paste, where no setting does it."""
@@ -60,6 +63,8 @@ class Proposal:
     basis: Basis = "modelled"
     acts_on: str | None = None
     """Of two proposals that act on the same thing only one is chosen."""
+    most_s: float = math.inf
+    """No more can come back: what was measured of the thing that it removes."""
     required: bool = False
     """Given however little it saves: without it there may be no run."""
     remedy: bool = True
@@ -72,4 +77,9 @@ class Advice(Proposal):
 
     saves_s: Interval
     change: Mapping[str, tuple[Value | None, Value]]
-    """Each setting with its value now, None where that is not known, and the new one."""
+    """Each setting with its value now, None where that is not known, and the new one; by nanoGPT's names."""
+
+    @property
+    def stated(self) -> Mapping[str, tuple[Value | None, Value]]:
+        """The same as the user of this trainer writes it."""
+        return self.change if self.own is None else self.own

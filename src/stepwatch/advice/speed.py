@@ -290,15 +290,25 @@ def log_less(case: Case) -> Iterator[Proposal]:
         return
     interval = case.settings.count("eval_interval") or LOGGED_EVERY
     every = next(size for size in range(LOGGED_EVERY, 0, -1) if interval % size == 0)
-    if every == 1:
+    setting = "log_interval"
+    if case.levers is not None and case.analysis is not None:
+        loss = case.analysis.run.iterations.loss
+        prints = 2 * int((loss == loss).sum()) > len(loss)
+        setting = case.levers.log_every if prints else ""
+    if every == 1 or not setting:
         return
-    facts = {"new": every, "step": step_s}
+    facts = {"new": every, "step": step_s, "setting": setting}
+    what, own = Message("Raise log_interval from 1 to {new:n}.", facts), None
+    if case.levers is not None:
+        own = case.now_and(setting, "log_interval", every)
+        what = Message("Log every {new:n} iterations instead of each one: {setting:word}.", facts)
     waits = (SYNC_S.high, SYNC_S.mid, SYNC_S.low)
     yield Proposal(
         rule="log_less",
         new_settings={"log_interval": every},
         effect=Effect(step=Interval(*(1 - min(wait_s / step_s, 1.0) * (1 - 1 / every) for wait_s in waits))),
-        what=Message("Raise log_interval from 1 to {new:n}.", facts),
+        own=own,
+        what=what,
         because=Message(
             "A step takes {step:time}, and every logged line makes the card wait for the processor.", facts
         ),

@@ -9,7 +9,7 @@ from stepwatch.advice.logs import stalled_s
 from stepwatch.advice.proposals import Effect, Proposal
 from stepwatch.analysis.costs import MEASURED
 from stepwatch.analysis.findings import shows_events
-from stepwatch.analysis.recorded import data_share
+from stepwatch.analysis.waiting import data_share
 from stepwatch.messages import Message
 from stepwatch.units import Interval
 
@@ -17,9 +17,14 @@ from stepwatch.units import Interval
 AVOIDABLE = Interval(0.25, 0.75, 1.0)
 
 
-def _without(share: float) -> Interval:
-    """Factor of a cost once the cause is found that makes `share` of it."""
-    return Interval(*(max(1 - share * part, 0.0) for part in (AVOIDABLE.high, AVOIDABLE.mid, AVOIDABLE.low)))
+_LOADER = "DataLoader(\n  …, num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)"
+
+
+def _without(share: float, known: Interval | None = None) -> Interval:
+    """Factor of a cost once the cause is found that makes `share` of it, which may be known no better than `known`."""
+    surely = known.low / known.mid if known is not None and known.mid > 0 else 1.0
+    parts = (AVOIDABLE.high, AVOIDABLE.mid, AVOIDABLE.low * surely)
+    return Interval(*(max(1 - share * part, 0.0) for part in parts))
 
 
 def _look(rule: str, effect: Effect, what: Message, because: Message) -> Proposal:
@@ -36,19 +41,51 @@ def _look(rule: str, effect: Effect, what: Message, because: Message) -> Proposa
 
 
 def feed_faster(case: Case) -> Iterator[Proposal]:
-    """The steps wait for their data, as a record shows."""
-    if case.analysis is None or case.analysis.run.inside is None:
+    """The steps wait for their data, as a record or the trainer shows."""
+    a = case.analysis
+    share = data_share(a) if a is not None else None
+    if a is None or not share:
         return
-    share = data_share(case.analysis) or 0.0
+    wait, levers = a.costs.data_s, a.run.traits.levers
+    known = [Message("{name:word}", {"name": name}) for name in (levers.workers, levers.prefetch, levers.cache) if name]
+    what = Message("Prepare the data while the card computes.")
+    if known:
+        what = Message(
+            "Prepare the data while the card computes: more workers, or data in memory or on a faster disk "
+            "({settings:said}).",
+            {"settings": known},
+        )
     yield Proposal(
         rule="feed_faster",
-        effect=Effect(step=_without(share)),
-        what=Message("Prepare the data while the card computes."),
+        effect=Effect(step=_without(share, wait)),
+        most_s=a.goodput.parts_s["data"] / a.goodput.iterations * case.loop.iterations,
+        own={},
+        what=what,
         because=Message("The steps wait {share:pct} of their time for data.", {"share": share}),
         price=Message("Memory and cores of the host."),
-        patch="DataLoader(\n  …, num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
-        where=Message("Where the loader is made, with as many workers as there are cores to spare:"),
-        remedy=False,
+        patch=None if known else _LOADER,
+        where=None if known else Message("Where the loader is made, with as many workers as there are cores to spare:"),
+    )
+
+
+def fill_card(case: Case) -> Iterator[Proposal]:
+    """The card does far less than it does for others, and the trainer has settings that usually matter."""
+    a, levers = case.analysis, case.levers
+    names = [name for name in (levers.batch, levers.precision, levers.compile) if name] if levers is not None else []
+    if a is None or a.throughput.normal_mfu is None or not a.throughput.mfu or not case.noticed("low_mfu") or not names:
+        return
+    normal = a.throughput.normal_mfu
+    yield _look(
+        rule="fill_card",
+        effect=Effect(step=_without(1 - a.throughput.mfu / normal.mid)),
+        what=Message(
+            "Give the card more to do at a time: {settings:said}.",
+            {"settings": [Message("{name:word}", {"name": name}) for name in names]},
+        ),
+        because=Message(
+            "The normal iterations use {mfu:pct} of the card; {low:pct} to {high:pct} is usual.",
+            {"mfu": a.throughput.mfu, "low": normal.low, "high": normal.high},
+        ),
     )
 
 
@@ -95,7 +132,7 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
 def slow_stretch(case: Case) -> Iterator[Proposal]:
     """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
     a = case.analysis
-    if a is None or a.run.traits.schedules or len(a.regimes.regimes) < 2 or a.goodput.parts_s["step"] <= 0:
+    if a is None or a.run.traits.schedules or len(a.regimes.regimes) < 2 or a.goodput.steps_s <= 0:
         return
     lengths = [regime.to_iteration - regime.from_iteration + 1 for regime in a.regimes.regimes]
     steps_s = [regime.step_s for regime in a.regimes.regimes]
@@ -166,4 +203,4 @@ def slower_than_normal(case: Case) -> Iterator[Proposal]:
         )
 
 
-RULES = (feed_faster, look_at_rank, find_stalls, slow_stretch, heat, slower_than_normal)
+RULES = (feed_faster, fill_card, look_at_rank, find_stalls, slow_stretch, heat, slower_than_normal)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepwatch.analysis import begun, findings, ranks, recorded
+from stepwatch.analysis import begun, findings, ranks, recorded, waiting
 from stepwatch.analysis.costs import Costs, find_costs
-from stepwatch.analysis.expected import find_expected, with_expected_step
+from stepwatch.analysis.expected import find_expected, least_step_s, with_expected_step
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
@@ -20,8 +20,11 @@ from stepwatch.analysis.throughput import Throughput, find_throughput
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
+    from stepwatch.analysis.bill import Bill
+    from stepwatch.analysis.machine import MachineUse
     from stepwatch.estimator.estimate import Estimate
     from stepwatch.gpus import Gpu
+    from stepwatch.samples import Samples
 
 __all__ = ["Analysis", "Costs", "Finding", "Forecast", "Goodput", "Phases", "Regimes", "Split", "Throughput", "analyse"]
 
@@ -42,6 +45,10 @@ class Analysis:
     """What the estimator expects of this run on this card, where the log tells enough."""
     ranks: Ranks | None = None
     """The processes of the run beside each other, where several left a record."""
+    machine: MachineUse | None = None
+    """What the machine did meanwhile, where it was sampled."""
+    bill: Bill | None = None
+    """What it cost, where energy was sampled or a price is given."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -79,8 +86,10 @@ class Analysis:
         return done or (len(saves) if self.run.timing in AVERAGES else 0)
 
 
-def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> Analysis:
-    """Explains a run; `gpu` is the card it ran on, where it is known.
+def analyse(
+    run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None, samples: Samples | None = None
+) -> Analysis:
+    """Explains a run; `gpu` is the card it ran on, where it is known, `samples` what its machine did meanwhile.
 
     Raises NoIterations where there is none and not even an expectation.
     """
@@ -88,12 +97,12 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
     if len(run.iterations):
         phases = find_phases(run)
         costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected, gpu))
-        costs = recorded.with_recorded(run, phases, costs)
+        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
         regimes = find_regimes(run, phases)
-        split = split_rows(run, phases, costs)
-        rules = (*findings.RULES, *recorded.RULES, *ranks.RULES)
+        split = waiting.taken_off(run, phases, costs, split_rows(run, phases, costs))
+        rules = (*findings.RULES, *waiting.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
-        forecast = find_forecast(run, phases, costs, goodput, expected)
+        forecast = find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu))
     elif expected is not None:
         rules = (findings.only_begun,)
         phases, costs, regimes = begun.no_phases(run), begun.expected_costs(expected), Regimes()
@@ -116,4 +125,9 @@ def analyse(run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None) -> 
         expected=expected,
         ranks=ranks.find_ranks(run) if run.ranks else None,
     )
+    if samples is not None and len(run.iterations):
+        from stepwatch.analysis import machine  # few logs come with samples
+
+        analysis = replace(analysis, machine=machine.find_machine(run, phases, samples))
+        rules = (*rules, *machine.RULES)
     return replace(analysis, findings=tuple(finding for rule in rules for finding in rule(analysis)))

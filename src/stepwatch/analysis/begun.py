@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
 
 _NOTHING = np.zeros(0)
-NO_SPLIT = Split(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+NO_SPLIT = Split(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
 NO_COSTS = Costs(step_s=Interval.exactly(0.0), mean_ratio=1.0, how={"step_s": NOT_SEPARABLE})
 NO_GOODPUT = Goodput(
     wall_s=0.0, interval_s=Interval.exactly(0.0), parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False

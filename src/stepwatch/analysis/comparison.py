@@ -26,7 +26,7 @@ BETWEEN_RUNS = 0.005
 _UNKNOWN = math.log(1e9)  # a ratio known no better than that is not known
 Verdict = Literal["faster", "slower", "same", "not_comparable"]
 SIDES = ("A", "B")
-PARTS = ("step", "eval", "checkpoint", "compile")
+PARTS = ("step", "data", "eval", "checkpoint", "compile")
 _PERCENT = re.compile(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
 _NOT_SPEED = frozenset({  # of a step
     "learning_rate", "weight_decay", "beta1", "beta2", "grad_clip", "decay_lr", "warmup_iters", "lr_decay_iters",

@@ -43,6 +43,8 @@ class Costs:
     eval_s: Interval | None = None
     checkpoint_s: Interval | None = None
     compile_s: Interval | None = None
+    data_s: Interval | None = None
+    """What an iteration waits for its data in the mean: a part of its step."""
     how: dict[str, str] = field(default_factory=dict)
     mean_ratio: float
     """Mean over median of the normal rows: sums need the mean."""

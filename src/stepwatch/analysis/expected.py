@@ -59,14 +59,20 @@ def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
         return None
 
 
+def least_step_s(run: Run, gpu: Gpu | None) -> float:
+    """What the work of the model takes at the peak of the card; 0 where one of them is unknown."""
+    n_params, tokens = run.settings.number("n_params"), run.settings.number("tokens_per_iter")
+    peak = gpu.peak_flops().flops if gpu is not None else None
+    if not peak or not n_params or not tokens:
+        return 0.0
+    return flops_per_token(n_params, None) * tokens / (run.settings.count("world_size") or 1) / peak
+
+
 def usual_step_s(run: Run, gpu: Gpu | None) -> Interval | None:
     """By the size of the model alone: what its work takes at the MFU that others reach on this card, or half of it."""
-    n_params, tokens = run.settings.number("n_params"), run.settings.number("tokens_per_iter")
-    normal, peak = (normal_mfu(gpu), gpu.peak_flops().flops) if gpu is not None else (None, None)
-    if normal is None or not peak or not n_params or not tokens:
+    normal, at_peak_s = normal_mfu(gpu) if gpu is not None else None, least_step_s(run, gpu)
+    if normal is None or not at_peak_s:
         return None
-    cards = run.settings.count("world_size") or 1
-    at_peak_s = flops_per_token(n_params, None) * tokens / cards / peak
     return Interval(at_peak_s / normal.high, at_peak_s / normal.mid, 2 * at_peak_s / normal.low)
 
 

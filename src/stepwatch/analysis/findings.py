@@ -246,9 +246,9 @@ def stall_message(run: Run, at: list[int], ratio: float, lost_s: float) -> Messa
 
 
 def held_up_by(a: Analysis, rows: Ints, inside: Floats) -> np.ndarray:
-    """Whether most of what the rows took beyond a normal step was of this kind, as a recorder saw it."""
+    """Whether most of what the rows took beyond a normal step was of this kind, as a recorder or the trainer saw it."""
     known = inside[np.isfinite(inside)]
-    beyond: Floats = np.nan_to_num(inside[rows] - median(known))
+    beyond: Floats = np.nan_to_num(inside[rows] - median(known)) * a.phases.covers[rows]
     return np.asarray(beyond > 0.5 * a.phases.excess_s(a.run, rows)) & (len(known) > 0)
 
 
@@ -402,7 +402,7 @@ def impossible_mfu(a: Analysis) -> Iterator[Finding]:
 
 def epochs_for_iterations(a: Analysis) -> Iterator[Finding]:
     if a.run.traits.counts_epochs:
-        text = Message("This log has one line per epoch and does not show its batches: what is called an iteration here is a whole epoch, with its validation and its checkpoint.")
+        text = Message("This log has one line per epoch and does not show its batches: every figure is of a whole epoch, with its validation and its checkpoint.")
         yield Finding("epochs", NOTICE, text)
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stepwatch.analysis.ahead import Reason, future_step
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.expected import combined
-from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
+from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
-from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median
+from stepwatch.analysis.regimes import Regimes
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import Run
-from stepwatch.units import Z90, Interval
+from stepwatch.units import Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimate import Estimate
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
 SHORTEST_INTERVAL = 10  # between two evaluations, of the public logs of nanoGPT
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
+# Nineteen of twenty public logs without an evaluation in their first third spend no more on later ones, of the time
+# that they then have left (benchmarks.cut_logs).
+UNSEEN_EVALUATIONS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +42,25 @@ class Forecast:
     evals_ahead: int = 0
     saves_ahead: float = 0.0
     assumed_no_evals: bool = False
+    reasons: tuple[Reason, ...] = ()
+    """What the forecast allows for beside what the log has shown."""
 
 
 def find_forecast(
-    run: Run, phases: Phases, costs: Costs, goodput: Goodput, expected: Estimate | None = None
+    run: Run,
+    phases: Phases,
+    costs: Costs,
+    goodput: Goodput,
+    regimes: Regimes,
+    expected: Estimate | None = None,
+    least_step_s: float = 0.0,
 ) -> Forecast:
+    """`least_step_s` is the physical limit of the card."""
     last, end = int(run.iterations.number[-1]), run.settings.count("max_iters")
     rows = int(phases.normal.sum())
-    step, basis = _future_step(run, phases, costs, goodput), "log"
+    first = int(run.iterations.number[0]) - int(phases.covers[0])
+    left = max(end - last, 0) / max(end - first, 1) if end is not None else 0.5
+    (step, reasons), basis = future_step(run, phases, costs, goodput, regimes, left), "log"
     if expected is not None and rows < 20:
         # The log outweighs the model as soon as it has shown a few normal iterations.
         step = combined(step, rows, expected.step_s) if rows else expected.step_s
@@ -55,6 +69,8 @@ def find_forecast(
             costs = replace(costs, eval_s=expected.eval_s)
         if costs.checkpoint_s is None:
             costs = replace(costs, checkpoint_s=expected.checkpoint_s, pair_s=None)
+    if least_step_s < step.mid:
+        step = Interval(max(step.low, least_step_s), step.mid, step.high)
     if end is None:
         thousand, _, _ = _span(run, phases, costs, step, last + 1000)
         return Forecast(per_thousand_s=thousand, last_iteration=last, basis=basis)
@@ -62,9 +78,21 @@ def find_forecast(
     if last >= end or (run.closed and last + 1 >= end):  # a loop over range(end) does not run the last one
         return Forecast(done=True, total_s=past, remaining_s=Interval.exactly(0.0), last_iteration=last, max_iters=end)
     remaining, evals, saves = _span(run, phases, costs, step, end)
+    if _evaluations_may_come(run, phases, costs):
+        reasons = (*reasons, Reason.EVALUATIONS)
+        remaining = Interval(remaining.low, remaining.mid, remaining.high + UNSEEN_EVALUATIONS * remaining.mid)
+    if run.patience is not None and max(run.patience, last) < end:
+        reasons = (*reasons, Reason.PATIENCE)
+        earliest = max(run.patience - last, 0) / (end - last)  # where nothing has become better since the first epoch
+        remaining = Interval(remaining.low * earliest, remaining.mid, remaining.high)
+    # What biased the past biases the future alike, so the errors add up, not in quadrature.
+    total = Interval(past.low + remaining.low, past.mid + remaining.mid, past.high + remaining.high)
+    if run.limit_s is not None and past.mid < run.limit_s:
+        reasons = (Reason.LIMIT,)
+        total = Interval(run.limit_s, run.limit_s, run.limit_s + step.high)  # it looks at the clock after a step
+        remaining = Interval(*(edge - past.mid for edge in (total.low, total.mid, total.high)))
     return Forecast(
-        # What biased the past biases the future alike, so the errors add up, not in quadrature.
-        total_s=Interval(past.low + remaining.low, past.mid + remaining.mid, past.high + remaining.high),
+        total_s=total,
         remaining_s=remaining,
         last_iteration=last,
         max_iters=end,
@@ -72,34 +100,8 @@ def find_forecast(
         saves_ahead=saves,
         assumed_no_evals=phases.eval_interval is None and phases.first_evaluates,
         basis=basis,
+        reasons=reasons,
     )
-
-
-def _future_step(run: Run, phases: Phases, costs: Costs, goodput: Goodput) -> Interval:
-    """The step from here on: the recent level, doubted as far as levels have wandered so far."""
-    times = run.iterations.time_s[phases.normal]
-    if phases.baseline is None or not len(times):
-        return costs.step_s
-    beyond = 1.0
-    if goodput.by_clock and goodput.parts_s["step"] > 0:
-        # What the clock of the lines shows beyond the printed times goes on as well.
-        unexplained = goodput.parts_s["unexplained"] - goodput.before_s
-        beyond = 1 + unexplained / goodput.parts_s["step"]
-    recent = times[-200:]
-    mid = median(recent) * costs.mean_ratio * max(beyond, costs.device_ratio)
-    statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))
-    wander, parts = 0.0, min(12, len(times) // 8)  # of the level between parts of the run
-    if parts > 1:
-        blocks = block_medians(times, parts)
-        wander = float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
-    slack = math.hypot(wander, statistical)
-    # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their
-    # length; things get slower more often than faster.
-    down, up = math.hypot(0.025, slack), math.hypot(0.035, slack)
-    if goodput.wall_s > 0:
-        down += max((goodput.wall_s - goodput.interval_s.low) / goodput.wall_s - BASE_DOUBT, 0.0)
-        up += max((goodput.interval_s.high - goodput.wall_s) / goodput.wall_s - BASE_DOUBT, 0.0)
-    return Interval(mid * max(1 - down, 0.0), mid, mid * (1 + up))
 
 
 def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> tuple[Interval, int, float]:
@@ -118,27 +120,40 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
         or not phases.eval_interval_inferred
     )
+    alone = [event.at for event in run.evaluations]
+    first = int(run.iterations.number[0])
+    if len(alone) == 1 and phases.eval_interval_inferred and alone[0] > last - first + int(phases.covers[0]):
+        interval = None  # the log begins in mid-run: its only evaluation is not the first
     if interval is None or not evaluates:
         left = simulate(loop, Prices(step)).total_s
-        if interval is None and phases.first_evaluates and costs.eval_s is not None:
-            # Only the evaluation of the first iteration was seen: the next come at an unknown, longer interval.
-            seen = max(last - int(run.iterations.number[0]), 1)
-            likely = end // next((usual for usual in USUAL_INTERVALS if usual > seen), 2 * seen)
+        if interval is None and (phases.first_evaluates or alone) and costs.eval_s is not None:
+            # Only one evaluation was seen: the next come at an unknown interval, longer than the log shows without.
+            at = alone[-1] if alone else first
+            seen = max(last - at, at - first, 1)
+            fits = (usual for usual in USUAL_INTERVALS if usual > seen and at % usual in (0, 1))
+            likely = end // (usual := next(fits, 2 * seen)) - last // usual
             most = max((end - last) / max(seen, SHORTEST_INTERVAL), likely)
             left = left + Interval(0.0, likely * costs.eval_s.mid, most * costs.eval_s.high)
         return left, 0, 0.0
-    evals = end // interval - last // interval
+    evals = max(end // interval - last // interval, 0)
     prices = _prices_ahead(costs, step)
     saves = sorted({save.at for save in run.checkpoints if save.at})
     with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
     if len(saves) > 1 and not with_evaluations:  # they have an interval of their own
         own = int(np.gcd.reduce(np.diff(saves)))
-        apart = Interval.exactly(float(end // own - last // own))
+        apart = Interval.exactly(float(max(end // own - last // own, 0)))
         loop = loop._replace(evaluations=evals, apart=apart)
         return simulate(loop, prices._replace(pair_s=None)).total_s, evals, apart.mid
     share = _share_that_saves(run, phases)
     saving = share if prices.checkpoint_s is not None else Interval.exactly(0.0)
     return simulate(loop._replace(evaluations=evals, share=saving), prices).total_s, evals, evals * share.mid
+
+
+def _evaluations_may_come(run: Run, phases: Phases, costs: Costs) -> bool:
+    """The trainer mostly evaluates, or says that it will, and nothing shows yet what that takes."""
+    if run.evaluations or phases.first_evaluates or phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
+        return False
+    return run.traits.may_evaluate and costs.eval_s is None
 
 
 def _prices_ahead(costs: Costs, step: Interval) -> Prices:

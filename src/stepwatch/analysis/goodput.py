@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import Costs
-from stepwatch.analysis.outside import before_first_s, outside_s
+from stepwatch.analysis.outside import before_first_s, behind_last_s, outside_s
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
 from stepwatch.bounds import STEP_S
 from stepwatch.run import Floats, Ints, Run
 from stepwatch.units import Interval
 
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
+DATA = "data"  # a part of its own where the log shows how long the steps wait for it
 
 # How far the printed times of a synchronised single card are from the wall: 1 % on runs with an independent clock.
 BASE_DOUBT = 0.012
@@ -28,6 +29,8 @@ class Split(NamedTuple):
     checkpoint_s: Floats
     compile_s: Floats
     unexplained_s: Floats
+    data_s: Floats
+    """Waiting for input; nothing where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +48,21 @@ class Goodput:
     before_s: float = 0.0
     """Of the unexplained part, what lay before the first recorded phase: it does not come again."""
 
+    @property
+    def steps_s(self) -> float:
+        """The steps with what they waited for data, as their times are printed."""
+        return self.parts_s["step"] + self.parts_s.get(DATA, 0.0)
+
+
+def no_parts(costs: Costs) -> dict[str, float]:
+    """A sum for each part that the log can show."""
+    return dict.fromkeys(PARTS if costs.data_s is None else (PARTS[0], DATA, *PARTS[1:]), 0.0)
+
 
 def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     times = run.iterations.time_s
     step = times.copy()
-    evaluation, checkpoint, compilation, unexplained = (np.zeros(len(times)) for _ in range(4))
+    evaluation, checkpoint, compilation, unexplained, data = (np.zeros(len(times)) for _ in range(5))
     rows = np.flatnonzero(phases.phase != Phase.STEP)  # few: all others are step and nothing else
     phase, covers, whole = phases.phase[rows], phases.covers[rows], times[rows]
     base = phases.baseline.time_s[rows] if phases.baseline is not None else np.minimum(whole, costs.step_s.mid)
@@ -74,8 +87,9 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     unexplained[rows] = np.maximum(rest - explained, 0.0)
     step[rows] = np.maximum(whole - explained - unexplained[rows], 0.0)
     return Split(
-        step_s=step, eval_s=evaluation, checkpoint_s=checkpoint, compile_s=compilation, unexplained_s=unexplained
-    )
+        step_s=step, eval_s=evaluation, checkpoint_s=checkpoint, compile_s=compilation, unexplained_s=unexplained,
+        data_s=data,
+    )  # fmt: skip
 
 
 def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
@@ -84,7 +98,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     parts, iterations, unlogged = _sums(run, phases, costs, split, by_clock=clock is not None)
     wall = sum(parts.values())
     if clock is not None:
-        clock += before_first_s(run, phases, costs)
+        clock += before_first_s(run, phases, costs) + behind_last_s(run, phases, costs)
     elif run.told_s is not None and run.told_s > wall:  # all that lies between the parts, which nothing else shows
         clock = run.told_s
     if clock is not None:
@@ -119,7 +133,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
         elif costs.step_s.mid < 0.015 and run.settings.text("dtype") != "float16":  # a GradScaler waits
             doubts.append("short steps")
             up += 0.06 * unlogged_share
-    share = parts["step"] / wall if wall > 0 else 1.0
+    share = (parts["step"] + parts.get(DATA, 0.0)) / wall if wall > 0 else 1.0
     relative = (costs.step_s.half_width / costs.step_s.mid if costs.step_s.mid > 0 else 1.0) * share
     interval = Interval.exactly(wall).widened(down=relative + down * share, up=relative + up * share)
     imputed, cost = phases.unlogged_evals.total + (phases.trailing is not None), costs.pair_s or costs.eval_s
@@ -142,10 +156,11 @@ def _sums(
     """The seconds of each part, the iterations that they are of, and how many of these no line is about."""
     covers, last = phases.covers, int(run.iterations.number[-1])
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
-    parts = dict.fromkeys(PARTS, 0.0)
+    parts = no_parts(costs)
     artefact = np.flatnonzero(phases.artefact)  # no time is lost in it
-    parts["step"] = _total(split.step_s, covers) - _total(
-        split.step_s[artefact] - costs.mean_ratio * usual[artefact], covers[artefact]
+    steps = split.step_s + split.data_s
+    parts["step"] = _total(steps, covers) - _total(
+        steps[artefact] - costs.mean_ratio * usual[artefact], covers[artefact]
     )
     parts["eval"] = _total(split.eval_s, covers)
     parts["checkpoint"] = _total(split.checkpoint_s, covers)
@@ -154,14 +169,15 @@ def _sums(
     parts["stall"] = _total(split.unexplained_s[stalls], covers[stalls])
     parts["unexplained"] = max(_total(split.unexplained_s, covers) - parts["stall"], 0.0)
 
-    missing = 0.0
+    missing = unseen = 0.0
     if phases.baseline is not None:  # otherwise nothing shows what the unlogged ones took
         gaps = np.maximum(np.diff(run.iterations.number) - covers[1:], 0)
         missing = float(gaps.sum())
         parts["step"] += float((gaps * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
     evals, saves = phases.unlogged_evals.total, phases.unlogged_saves
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too
-        parts["step"] += float(usual[-1]) * costs.mean_ratio * (phases.trailing - 1 - last)
+        unseen = float(phases.trailing - 1 - last)
+        parts["step"] += float(usual[-1]) * costs.mean_ratio * unseen
         evals += 1
         saves += any(save.at == phases.trailing for save in run.checkpoints)
     if costs.pair_s is not None and saves == evals:
@@ -171,6 +187,10 @@ def _sums(
     else:
         parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
         parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
+    if costs.data_s is not None:  # those that no line is about wait as the others do
+        waited = _total(split.data_s, covers) + (missing + unseen) * costs.data_s.mid
+        parts[DATA] = min(waited, max(parts["step"], 0.0))
+        parts["step"] -= parts[DATA]
     for part, seconds in outside_s(run, phases, costs, by_clock=by_clock).items():
         parts[part] += seconds
     # A trainer that prints means waits for its card, whatever lines are missing.

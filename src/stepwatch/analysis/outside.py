@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.phases import Phases
-from stepwatch.analysis.statistics import t_quantile
+from stepwatch.analysis.phases import SLEEP_S, STALL_RATIO, Phases
+from stepwatch.analysis.statistics import median, t_quantile
 from stepwatch.run import Checkpoint, Evaluation, Floats, Ints, Run
 from stepwatch.units import Interval
 
@@ -73,14 +73,24 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
 
 def _each(excess: Floats, counts: Ints, where: np.ndarray) -> list[float]:
     rows = np.flatnonzero(where & (counts > 0) & np.isfinite(excess))
-    values: list[float] = (excess[rows] / counts[rows]).tolist()
+    found = excess[rows] / counts[rows]
+    # A pause of the process is no part of what it fell on: it stays unexplained.
+    usual = max(median(found), 0.0)
+    values: list[float] = found[(found <= STALL_RATIO * usual) | (found - usual <= SLEEP_S)].tolist()
     return values
 
 
 def outside_s(run: Run, phases: Phases, costs: Costs, *, by_clock: bool) -> dict[str, float]:
-    """Seconds that such events took, by part, up to the last iteration; the clock of the rows ends at its line."""
-    number = -1 if by_clock else int(run.iterations.number[-1])
+    """Seconds that such events took, by part, up to the last iteration and behind its line."""
+    # The total of a trainer that prints one ends with the last step, and so does the clock of the rows.
+    number = -1 if by_clock and run.told_s is not None else int(run.iterations.number[-1])
     return _spent_s(run, phases, costs, int(run.iterations.line[-1]), number)
+
+
+def behind_last_s(run: Run, phases: Phases, costs: Costs) -> float:
+    """Of those the seconds behind the line of the last row: no clock of the rows shows them."""
+    up_to = _spent_s(run, phases, costs, int(run.iterations.line[-1]), -1)
+    return sum(outside_s(run, phases, costs, by_clock=True).values()) - sum(up_to.values())
 
 
 def before_first_s(run: Run, phases: Phases, costs: Costs) -> float:

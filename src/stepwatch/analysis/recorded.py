@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, Rule, held_up_by
-from stepwatch.analysis.goodput import PARTS, Goodput, Split
-from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, Rule
+from stepwatch.analysis.goodput import DATA, Goodput, Split, no_parts
+from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Run
@@ -41,13 +41,17 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
 def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
     """Every part as it was timed; what no phase covers is unexplained. Phases do not overlap: they bound the span."""
     assert run.span is not None
-    parts = dict.fromkeys(PARTS, 0.0)
+    parts = no_parts(costs)
     parts["step"] = float(split.step_s.sum())
     if run.left_out and phases.baseline is not None:  # steps that a run which is watched let go: as those around them
         gaps, usual = np.diff(run.iterations.number) - 1.0, phases.baseline.time_s
         between = gaps * (usual[1:] + usual[:-1]) / 2
         mean = float(between.sum() / gaps.sum()) if gaps.sum() > 0 else float(usual.mean())
         parts["step"] += run.left_out * mean * costs.mean_ratio
+    if costs.data_s is not None:
+        unseen = min(run.left_out * costs.data_s.mid, parts["step"])
+        parts["step"] -= unseen
+        parts[DATA] = float(split.data_s.sum()) + unseen
     parts["compile"] = float(split.compile_s.sum()) + (run.compile_s or 0.0)
     parts["stall"] = float(split.unexplained_s.sum())
     parts["eval"] = sum(evaluation.took_s or 0.0 for evaluation in run.evaluations)
@@ -66,61 +70,6 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
 
 
 # --- findings ---------------------------------------------------------------------------------------------------
-
-
-def data_share(a: Analysis) -> float | None:
-    """Of the steps, how much they wait for their data; the first one, which starts the loader, apart."""
-    if a.run.inside is None:
-        return None
-    rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
-    steps = a.phases.covers[rows]
-    total = float((a.run.iterations.time_s[rows] * steps).sum())
-    return float((a.run.inside.data_s[rows] * steps).sum()) / total if total > 0 else None
-
-
-def data_wait(a: Analysis) -> Iterator[Finding]:
-    share = data_share(a)
-    if a.run.inside is None or share is None:
-        return
-    rows = np.isfinite(a.run.inside.data_s) & (a.phases.phase != Phase.FIRST)
-    steps = a.phases.covers[rows]
-    lost = float((a.run.inside.data_s[rows] * steps).sum())
-    facts = {"share": share, "lost": lost * a.run.logged / len(rows), "each": lost / int(steps.sum())}
-    severity = WARNING if share >= 0.20 else NOTICE if share >= 0.05 else INFO
-    text = Message("The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or prefetching in the loader, data prepared beforehand or a faster disk would recover most of it.", facts)
-    if severity == INFO:
-        text = Message("The steps wait {share:pct} of their time for data: the loader keeps up.", facts)
-    yield Finding("data_wait", severity, text)
-
-
-def late_steps(a: Analysis) -> Iterator[Finding]:
-    """Slow steps of which the record shows why: their data came late, or another rank did."""
-    rows = np.flatnonzero(a.phases.of(Phase.STALL))
-    if a.run.inside is None or not len(rows) or a.phases.baseline is None:
-        return
-
-    def facts(late: np.ndarray) -> dict[str, object]:
-        at, lost = a.run.iterations.number[late].tolist(), float(a.phases.excess_s(a.run, late).sum())
-        return {"at": at, "count": len(late), "lost": lost}
-
-    late = rows[held_up_by(a, rows, a.run.inside.data_s)]
-    if len(late):
-        message = Message(
-            "Iteration {at:ints} was slow because its data came late: {lost:time} lost.",
-            facts(late),
-            "{count:n} iterations ({at:ints}) were slow because their data came late: {lost:time} lost in all.",
-            len(late),
-        )
-        yield Finding("late_data", NOTICE, message)
-    late = rows[held_up_by(a, rows, a.run.inside.wait_s)]
-    if len(late):
-        message = Message(
-            "Iteration {at:ints} was slow because it waited for another rank: {lost:time} lost.",
-            facts(late),
-            "{count:n} iterations ({at:ints}) were slow because they waited for another rank: {lost:time} lost in all.",
-            len(late),
-        )
-        yield Finding("late_ranks", NOTICE, message)
 
 
 def device_time(a: Analysis) -> Iterator[Finding]:
@@ -182,4 +131,4 @@ def step_parts(a: Analysis) -> Iterator[Finding]:
         yield Finding("step_parts", INFO, Message("The parts of a step: {parts:said}.", {"parts": said}))
 
 
-RULES: tuple[Rule, ...] = (data_wait, late_steps, step_parts, device_time, outside_the_phases, lost_lines)
+RULES: tuple[Rule, ...] = (step_parts, device_time, outside_the_phases, lost_lines)

@@ -125,14 +125,21 @@ def _best_cut(levels: Floats, fewest: int) -> tuple[int, float]:
 
 
 def _merged(times: Floats, bounds: list[int]) -> list[int]:
-    """Without the cuts between parts that are nearly alike: a drift is no change of regime."""
-    kept = [bounds[0]]
-    for cut, end in pairwise(bounds[1:]):
-        if _differ(times, kept[-1], cut, end):
-            kept.append(cut)
-    return [*kept, bounds[-1]]
+    """Without the cuts between parts that are nearly alike, the most alike first: a drift is no change of regime."""
+    kept, levels = list(bounds), [_level(times, begin, end) for begin, end in pairwise(bounds)]
+    while len(levels) > 1:
+        changes = [abs(after - before) for before, after in pairwise(levels)]
+        least = changes.index(min(changes))
+        if changes[least] >= SMALLEST_CHANGE:
+            break
+        del kept[least + 1]
+        levels[least : least + 2] = [_level(times, kept[least], kept[least + 1])]
+    return kept
+
+
+def _level(times: Floats, begin: int, end: int) -> float:
+    return math.log(max(median(times[begin:end]), 1e-9))
 
 
 def _differ(times: Floats, begin: int, cut: int, end: int) -> bool:
-    before, after = median(times[begin:cut]), median(times[cut:end])
-    return abs(math.log(max(after, 1e-9) / max(before, 1e-9))) >= SMALLEST_CHANGE
+    return abs(_level(times, cut, end) - _level(times, begin, cut)) >= SMALLEST_CHANGE

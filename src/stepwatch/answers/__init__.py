@@ -49,6 +49,10 @@ class ExplainRequest:
     run: int | None = None
     log_format: str | None = None
     like: str | None = None
+    samples: str | None = None
+    """A file with what the machine did meanwhile, or the directory of `stepwatch run`."""
+    price_per_hour: str | None = None
+    price_per_kwh: str | None = None
     max_size: int = LARGEST_EXPANSION_BYTES
 
 

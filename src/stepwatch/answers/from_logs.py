@@ -30,7 +30,7 @@ from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
-from stepwatch.sources.directories import is_collection
+from stepwatch.sources.directories import is_collection, is_run_directory
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, judge
 
@@ -45,7 +45,15 @@ ON_WINDOWS = sys.platform == "win32"
 
 def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
-    known = Known(gpu=request.gpu, config=request.config, settings=request.settings)
+    sampled = (log for log in request.logs if isinstance(log, str) and is_run_directory(log))
+    known = Known(
+        gpu=request.gpu,
+        config=request.config,
+        settings=request.settings,
+        samples=request.samples or next(sampled, None),
+        price_per_hour=request.price_per_hour,
+        price_per_kwh=request.price_per_kwh,
+    )
     if request.like is not None and request.log_format is not None:
         raise UsageError(
             Message("--like and --log-format cannot be combined"),
@@ -113,8 +121,17 @@ class Known:
         gpu: str | None = None,
         config: str | Source | None = None,
         settings: Sequence[str] = (),
+        samples: str | None = None,
+        price_per_hour: str | None = None,
+        price_per_kwh: str | None = None,
         or_this_machine: bool = False,
     ) -> None:
+        self._prices = _price("price_per_hour", price_per_hour), _price("price_per_kwh", price_per_kwh)
+        self._samples = None
+        if samples is not None:
+            from stepwatch.sources.sample_files import read_samples  # few logs come with samples
+
+            self._samples = read_samples(samples)
         self._card = named_card(gpu)
         self._or_this_machine = or_this_machine
         self.user = assigned(settings)
@@ -133,7 +150,25 @@ class Known:
             gpu, origin = _graphics_card_here() or (None, None)
         logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
         settings = run.settings.beneath(self.config).beneath(logged).beneath(self.user)
-        return analyse(replace(run, settings=settings), gpu, origin)
+        analysis = analyse(replace(run, settings=settings), gpu, origin, self._samples)
+        if self._samples is None and self._prices == (None, None):
+            return analysis
+        from stepwatch.analysis.bill import Prices, bill_findings, find_bill  # few questions are about money
+
+        analysis = replace(analysis, bill=find_bill(analysis, Prices(*self._prices)))
+        return replace(analysis, findings=(*analysis.findings, *bill_findings(analysis)))
+
+
+def _price(option: str, text: str | None) -> float | None:
+    try:
+        value = None if text is None else float(text)
+    except ValueError:
+        value = math.nan
+    if value is not None and not 0 <= value < 1e9:
+        facts = {"option": f"--{option.replace('_', '-')}", "text": str(text)}
+        what = Message("{option:word} “{text:word}” is not a price", facts)
+        raise UsageError(what, Message("give a number: --price-per-hour 1.90"), about=option)
+    return value
 
 
 def explain_runs(

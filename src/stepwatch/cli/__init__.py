@@ -22,6 +22,8 @@ COMMANDS = {
     "advise": "What to change, what it saves and what it costs; or a recommended config for a card and a shape.",
     "compare": "Two runs side by side: whether one is faster, by how much, and why; an exit code for CI.",
     "watch": "A run in progress: how far it is, how fast, stalls as they happen, when it ends.",
+    "run": "Start a training with its output unchanged, and see what the machine does meanwhile.",
+    "monitor": "Sample this machine beside a training that is already running.",
     "prepare": "Turn a text into training data: characters, bytes or GPT-2 tokens.",
     "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
     "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",

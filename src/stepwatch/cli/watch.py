@@ -18,6 +18,7 @@ from stepwatch.answers import shown
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, speaking, typed
+from stepwatch.cli.notify import Notifier
 from stepwatch.errors import NoIterations, UnknownGpu
 from stepwatch.gpus.driver import Sensors
 from stepwatch.i18n import say
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 @click.option("--on-crashed", metavar="CMD", help="Run this when the run crashes (default: that of --on-stall).")
 @click.option("--on-diverged", metavar="CMD", help="Run this when the loss is not a number any more.")
 @click.option("--on-done", metavar="CMD", help="Run this when the run has reached its last iteration.")
+@click.option("--notify", "addresses", multiple=True, metavar="URL", help="Send a message when it stalls or ends.")
 @click.option("--once", is_flag=True, help="Show how the run stands and leave.")
 def command(
     log: str,
@@ -56,6 +58,7 @@ def command(
     on_crashed: str | None,
     on_diverged: str | None,
     on_done: str | None,
+    addresses: tuple[str, ...],
     once: bool,
     **given: Any,
 ) -> None:
@@ -79,7 +82,8 @@ def command(
             (DIVERGED,): (on_diverged, "--on-diverged"),
             (DONE,): (on_done, "--on-done"),
         }
-        alerts = _Alerts(commands, log, display)
+        notifier = Notifier(addresses, shown(log), language, display.warn) if addresses else None
+        alerts = _Alerts(commands, log, display, notifier)
         tee = tee and not display.shares_terminal
         with closing(Watching(log, known, display, alerts, interval_s=interval, tee=tee, once=once)) as watching:
             failed = watching.once() if once else watching.to_the_end()
@@ -213,8 +217,14 @@ def _interruptible() -> Iterator[None]:
 class _Alerts:
     """By the kinds of events that call it, a command and its option."""
 
-    def __init__(self, commands: Mapping[tuple[str, ...], tuple[str | None, str]], log: str, display: Display) -> None:
-        self._log = log
+    def __init__(
+        self,
+        commands: Mapping[tuple[str, ...], tuple[str | None, str]],
+        log: str,
+        display: Display,
+        notifier: Notifier | None = None,
+    ) -> None:
+        self._log, self._notifier = log, notifier
         self._alerts = {
             kinds: Alert(arguments_of(command, option), option, display.warn)
             for kinds, (command, option) in commands.items()
@@ -231,10 +241,14 @@ class _Alerts:
                     alert.call(event.kind, facts, event.at_s)
         for alert in self._alerts.values():
             alert.check()
+        if self._notifier is not None:
+            self._notifier.raise_for(news, look)
 
     def close(self) -> None:
         for alert in self._alerts.values():
             alert.close()
+        if self._notifier is not None:
+            self._notifier.close()
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from difflib import SequenceMatcher
 from functools import cache
 from heapq import nlargest
 from math import inf
@@ -274,6 +273,8 @@ def _unknown(name: str, label: Label) -> UnknownGpu:
 def _nearest(label: Label) -> list[str]:
     """The most similar names, among the cards of the brand or architecture if one was named."""
     cards = [card for card in _cards() if label.words <= card.words] or _cards()
+    from difflib import SequenceMatcher  # only a slip needs it
+
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(label.key[:_SHOWN_LENGTH])
 

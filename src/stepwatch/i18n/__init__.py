@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gettext
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from time import localtime, strftime
 from typing import Any, NamedTuple
@@ -14,21 +16,41 @@ from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 
-__all__ = ["LANGUAGES", "language_from_environment", "say"]
+__all__ = ["LANGUAGES", "calling_them_epochs", "language_from_environment", "say"]
 
 LANGUAGES = tuple(TABLE)
 _CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
 _CONTROL = Pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _LONGEST_WORD = 120
+_PLACEHOLDER = Pattern(r"(\{[^}]*\})")
+_EPOCHS = ContextVar("epochs", default=False)
+_OF_EPOCHS = {"Step": Message("Epoch"), "Training step": Message("Training epoch")}
 
 
 def say(message: Message, language: str = "en") -> str:
-    catalogue = _catalogue(language)
+    catalogue, epochs = _catalogue(language), _EPOCHS.get()
+    if epochs and message.key in _OF_EPOCHS:
+        message = _OF_EPOCHS[message.key]
     if message.many is not None and message.n is not None:
         template = catalogue.ngettext(message.key, message.many, message.n)
     else:
         template = catalogue.gettext(message.key)
+    if epochs:
+        pieces = _PLACEHOLDER.compiled.split(template)
+        for word, epoch in TABLE[language].epochs:
+            pieces[::2] = [piece.replace(word, epoch) for piece in pieces[::2]]
+        template = "".join(pieces)
     return template.format_map({name: _Spoken(value, language) for name, value in message.params.items()})
+
+
+@contextmanager
+def calling_them_epochs(epochs: bool) -> Iterator[None]:
+    """Meanwhile what is called an iteration elsewhere is called an epoch, where a log shows nothing smaller."""
+    before = _EPOCHS.set(epochs)
+    try:
+        yield
+    finally:
+        _EPOCHS.reset(before)
 
 
 def language_from_environment(environment: dict[str, str] | os._Environ[str] = os.environ) -> str:

@@ -16,14 +16,28 @@ class Language(NamedTuple):
     decimal: str
     group: str
     space: str  # between a figure and its unit
+    epochs: tuple[tuple[str, str], ...]  # what replaces “iteration” where an epoch is meant: of the same gender in all
     least_digits: int = 1  # before the first separator: Spanish writes 1234 but 12.345
     day: str = "d"
     byte: str = "B"
 
 
 TABLE = {
-    "en": Language("English", decimal=".", group=",", space=" "),
-    "fr": Language("Français", decimal=",", group="\u202f", space="\u202f", day="j", byte="o"),
-    "de": Language("Deutsch", decimal=",", group=".", space="\u00a0"),
-    "es": Language("Español", decimal=",", group=".", space="\u00a0", least_digits=2),
-}
+    "en": Language(
+        "English", decimal=".", group=",", space=" ", epochs=(("iteration", "epoch"), ("Iteration", "Epoch"))
+    ),
+    "fr": Language(
+        "Français", decimal=",", group="\u202f", space="\u202f", day="j", byte="o",
+        epochs=(("itération", "époque"), ("Itération", "Époque")),
+    ),
+    "de": Language(
+        "Deutsch", decimal=",", group=".", space="\u00a0",
+        epochs=(("Iterationen", "Epochen"), ("Iteration", "Epoche")),
+    ),
+    "es": Language(
+        "Español", decimal=",", group=".", space="\u00a0", least_digits=2,
+        epochs=(
+            ("iteraciones", "épocas"), ("iteración", "época"), ("Iteraciones", "Épocas"), ("Iteración", "Época"),
+        ),
+    ),
+}  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.errors import InputError
 from stepwatch.gpus import Gpu
+from stepwatch.i18n import calling_them_epochs
 from stepwatch.messages import Message
 from stepwatch.report import AdviceReport, PlanReport, Report
 
@@ -86,7 +87,16 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
 
 def render(answer: Answer, form: str, language: str, view: View | None = None) -> str | bytes:
     """The answer as terminal, md, json, html or png; a picture is bytes."""
-    view = view or View()
+    with calling_them_epochs(_counts_epochs(answer)):
+        return _written(answer, form, language, view or View())
+
+
+def _counts_epochs(answer: Answer) -> bool:
+    """Whether a log shows nothing smaller than an epoch."""
+    return isinstance(answer, Report) and all(each.run.traits.counts_epochs for each in answer.analyses)
+
+
+def _written(answer: Answer, form: str, language: str, view: View) -> str | bytes:
     if form == "json":
         from stepwatch.presenters.json_forms import as_json
 
@@ -113,7 +123,8 @@ def page_body(answer: Answer, language: str) -> Body:
     from stepwatch.presenters.html import body_of
     from stepwatch.presenters.page_wording import on_page
 
-    return body_of(without_commands(document_of(answer)), language, static=False, reword=on_page)
+    with calling_them_epochs(_counts_epochs(answer)):
+        return body_of(without_commands(document_of(answer)), language, reword=on_page)
 
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:
@@ -128,7 +139,7 @@ def _picture(answer: Answer, name: str | None, language: str) -> bytes:
         answer = replace(answer, runs=(answer.runs[answer.longest],), unstarted=(), directory=False)
     document = document_of(answer)
     charts = ((key, chart.draw) for key, chart in document.charts().items() if key in known)
-    plots = {key: draw(language, False) for key, draw in charts if draw is not None}
+    plots = {key: draw(language) for key, draw in charts if draw is not None}
     drawn = {key: plot for key, plot in plots.items() if plot is not None}
     chosen = drawn.get(name or known[0])
     if chosen is None:

@@ -61,10 +61,10 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     return doc.Document(Message("What to change"), tuple(lead), sections(*parts), about)
 
 
-def _plot(advised: AdviceList, language: str, still: bool) -> Plot | None:
+def _plot(advised: AdviceList, language: str) -> Plot | None:
     from stepwatch.presenters import bar_charts  # a terminal draws none of them
 
-    return bar_charts.changes(advised, language, still)
+    return bar_charts.changes(advised, language)
 
 
 def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:
@@ -184,7 +184,7 @@ def changes(advised: AdviceList, *, pressing: bool = False) -> Iterator[doc.Sect
 
 def _change(advised: AdviceList, position: int, below: tuple[doc.Section, ...] = (), **shown: Any) -> doc.Section:
     advice = advised.advice[position]
-    lines = [f"{name} = {new!r}" for name, (_, new) in advice.change.items() if name not in NOT_TAKEN]
+    lines = [_setting(name, new) for name, (_, new) in advice.stated.items() if name not in NOT_TAKEN]
     blocks: list[doc.Block] = [
         doc.Text(together(advised, position)),
         doc.Text((advice.because,)),
@@ -261,7 +261,7 @@ def command_of(answer: AdviceReport) -> tuple[str, ...]:
     """What to type to start the run with the changes, or with the recommended settings."""
     if answer.recommended is not None:
         return train_command(answer.recommended.settings, None, answer.recommended.plan.n_gpus)
-    if answer.advice is None:
+    if answer.advice is None or answer.advice.case.levers is not None:
         return ()
     new = {name: value for name, (_, value) in answer.advice.change.items()}
     work = answer.advice.case.workload
@@ -283,9 +283,14 @@ def config_diff(change: Mapping[str, tuple[Value | None, Value]]) -> list[str]:
     lines = []
     for name, (old, new) in change.items():
         if name not in NOT_TAKEN:
-            lines += [f"- {name} = {old!r}"] if old is not None else []
-            lines.append(f"+ {name} = {new!r}")
+            lines += [f"- {_setting(name, old)}"] if old is not None else []
+            lines.append(f"+ {_setting(name, new)}")
     return lines
+
+
+def _setting(name: str, value: Value) -> str:
+    """As it is written: a line of a config, or an option of a command."""
+    return f"{name} {value}" if name.startswith("-") else f"{name} = {value!r}"
 
 
 def config_lines(found: Recommended) -> list[str]:

@@ -32,7 +32,7 @@ class Bar(NamedTuple):
     colour: str
 
 
-def plan_parts(plan: Plan, language: str, still: bool) -> Plot:
+def plan_parts(plan: Plan, language: str) -> Plot:
     bars = [
         Bar(part.code, part.name, part.total_s, time_range(part.total_s), vega.PART_COLOURS[part.code])
         for part in parts(plan)
@@ -41,7 +41,7 @@ def plan_parts(plan: Plan, language: str, still: bool) -> Plot:
     return _bar_chart("parts", Message("The time by part"), about, bars, Message("Part"), Message("Total"), language)
 
 
-def plan_memory(plan: Plan, language: str, still: bool) -> Plot:
+def plan_memory(plan: Plan, language: str) -> Plot:
     """What the run needs against what the card has."""
     need, size = plan.estimate.vram_bytes, plan.gpu.vram_bytes
     colour = vega.ORANGE if plan.fits is False else vega.BLUE
@@ -55,7 +55,7 @@ def plan_memory(plan: Plan, language: str, still: bool) -> Plot:
     return _bar_chart("memory", title, about, bars, Message("Memory"), Message("Total"), language)
 
 
-def changes(advised: AdviceList | None, language: str, still: bool = False) -> Plot | None:
+def changes(advised: AdviceList | None, language: str) -> Plot | None:
     """The run as it is, and with one change after the other; nothing where none is chosen."""
     if advised is None or not any(advised.chosen):
         return None
@@ -74,7 +74,7 @@ def changes(advised: AdviceList | None, language: str, still: bool = False) -> P
 # --- two runs side by side --------------------------------------------------------------------------------------
 
 
-def compared_steps(c: Comparison, language: str, still: bool) -> Plot:
+def compared_steps(c: Comparison, language: str) -> Plot:
     """The step of both runs. The spread is of the iterations themselves, not of their mean."""
     bars = []
     for code, (name, a), colour in zip(("before", "after"), c.named, (vega.SLATE, vega.BLUE), strict=True):
@@ -89,7 +89,7 @@ def compared_steps(c: Comparison, language: str, still: bool) -> Plot:
     return _bar_chart("step", title, about, bars, Message("Log"), Message("Training step"), language)
 
 
-def compared_parts(c: Comparison, language: str, still: bool) -> Plot:
+def compared_parts(c: Comparison, language: str) -> Plot:
     """Where the time of each run went, as shares of its own."""
     found = {code: part_rows(a) for code, (_, a) in zip(("before", "after"), c.named, strict=True)}
     used = [part for part in vega.PART_COLOURS if any(row.part == part for rows in found.values() for row in rows)]

@@ -51,10 +51,10 @@ def comparison_document(c: Comparison) -> doc.Document:
     )
 
 
-def _plot(c: Comparison, name: str, language: str, still: bool) -> Plot:
+def _plot(c: Comparison, name: str, language: str) -> Plot:
     from stepwatch.presenters import bar_charts  # a terminal draws none of them
 
-    return {"step": bar_charts.compared_steps, "parts": bar_charts.compared_parts}[name](c, language, still)
+    return {"step": bar_charts.compared_steps, "parts": bar_charts.compared_parts}[name](c, language)
 
 
 def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:
@@ -133,7 +133,7 @@ def rows(c: Comparison) -> Iterator[tuple[Message | None, ...]]:
     yield from _pair(Message("Speed"), Message("{value:rate}"), one.tokens_per_s, other.tokens_per_s)
     yield from _pair(Message("MFU"), Message("{value:pct}"), *(t.mfu if t.possible else None for t in (one, other)))
     walls = [a.goodput for a in (c.before, c.after)]
-    shares = [wall.parts_s["step"] / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
+    shares = [wall.steps_s / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
     yield from _pair(Message("Share of training steps"), Message("{value:pct}"), *shares)
 
 

@@ -197,8 +197,8 @@ class Chart:
     """A picture, what a terminal draws of it, and the table for forms that draw nothing."""
 
     name: str
-    draw: Callable[[str, bool], Plot | None] | None = None
-    """In a language; True for the drawing on paper, which has fewer points. None where there is nothing to draw."""
+    draw: Callable[[str], Plot | None] | None = None
+    """In a language; None where there is nothing to draw."""
     points: Points | None = None
     table: Table | None = None
     priority: int | None = None

@@ -46,13 +46,9 @@ class Body(NamedTuple):
 
 
 def body_of(
-    document: doc.Document,
-    language: str,
-    *,
-    static: bool = True,
-    reword: Callable[[Message], Message] = lambda message: message,
+    document: doc.Document, language: str, *, reword: Callable[[Message], Message] = lambda message: message
 ) -> Body:
-    """`static` False leaves the drawings for paper out: a page with the engine may do without."""
+    """Each chart is a place to draw in and a table, which is open until the script has drawn."""
     from markupsafe import Markup
 
     from stepwatch.presenters.bar_charts import stacked_bar
@@ -67,17 +63,12 @@ def body_of(
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
         """What the template shows of a chart; None where there is nothing to draw."""
-        plot = chart.draw(language, False) if chart.draw is not None else None
+        plot = chart.draw(language) if chart.draw is not None else None
         if plot is None:
             return None
         specs[chart.name] = plot.spec
         zooms = any(param["name"] == "zoom_i" for param in plot.spec.get("params", ()))
-        shown = {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
-        if static and chart.draw is not None:
-            from stepwatch.presenters.pictures import svg
-
-            shown["still"] = Markup(svg(chart.draw(language, True) or plot, f"{language}-{chart.name}"))
-        return shown
+        return {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
 
     template = _templates().get_template("body.html")
     html = template.render(
@@ -114,13 +105,9 @@ def style() -> str:
     return f"{_file('report.css')}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"
 
 
-@cache
 def engine() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script, as vl-convert carries them; Vega-Embed brings the interpreter."""
-    import vl_convert
-
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return bundle.replace("</script", "<\\/script")
+    """Vega, Vega-Lite and Vega-Embed in one script, with Vega's interpreter; written by tools/engine.py."""
+    return _file("vega.js")
 
 
 def drawing() -> str:

@@ -154,7 +154,7 @@ def _advice_list(advised: AdviceList | None, language: str) -> list[dict[str, An
     return [
         {
             "rule": advice.rule,
-            "change": {name: [old, new] for name, (old, new) in advice.change.items()},
+            "change": {name: [old, new] for name, (old, new) in advice.stated.items()},
             "patch": advice.patch,
             "saves_s": interval_json(advice.saves_s),
             "basis": advice.basis,

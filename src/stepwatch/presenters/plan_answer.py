@@ -64,10 +64,10 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     )
 
 
-def _plot(name: str, plan: Plan, language: str, still: bool) -> Plot:
+def _plot(name: str, plan: Plan, language: str) -> Plot:
     from stepwatch.presenters import bar_charts  # a terminal draws none of them
 
-    return (bar_charts.plan_parts if name == "parts" else bar_charts.plan_memory)(plan, language, still)
+    return (bar_charts.plan_parts if name == "parts" else bar_charts.plan_memory)(plan, language)
 
 
 def _figures(plan: Plan) -> Iterator[tuple[Message, Message]]:

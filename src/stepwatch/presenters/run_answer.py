@@ -165,10 +165,10 @@ def _run(
     return tuple(lead), parts
 
 
-def _plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -> Plot | None:
+def _plot(name: str, run: RunReport, sharing: int, language: str) -> Plot | None:
     from stepwatch.presenters import run_charts  # a terminal draws none of them
 
-    return run_charts.plot(name, run, sharing, language, still)
+    return run_charts.plot(name, run, sharing, language)
 
 
 # --- parts of a run ---------------------------------------------------------------------------------------------
@@ -191,6 +191,8 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
     marks = tuple(sentences.PART_MARKS[row.part] for row in found)
     yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS, marks=marks)
+    if any(row.part == "data" for row in found):
+        yield doc.Text((Message("The cost of a step includes what it waits for its data; its share does not."),))
     if a.costs.pair_s is not None and sentences.separable(a):
         pair = {"pair": a.costs.pair_s}
         yield doc.Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))

@@ -8,7 +8,6 @@ import numpy as np
 
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
-from stepwatch.analysis.statistics import median
 from stepwatch.i18n import clean, numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
@@ -26,10 +25,9 @@ from stepwatch.presenters.run_sentences import (
     step_known,
     time_by_part,
 )
-from stepwatch.presenters.thinning import MOST_POINTS, STILL_POINTS, drawn_rows, stretches
+from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows, stretches
 from stepwatch.presenters.vega import Plot, one_of, rounded
 from stepwatch.report import Excerpts, RunReport
-from stepwatch.run import Ints
 
 PHASE_TITLES = {
     Phase.STEP: PART_NAMES["step"],
@@ -47,14 +45,13 @@ _PHASE_MARKS = {
     "first": (vega.OCHRE, "triangle-right"),
     "stall": (vega.SLATE, "cross"),
 }
-_NAMES = {**PART_NAMES, "data": Message("Waiting for data")}
 _TOOLTIP_PARTS = ("step", "data", "eval", "checkpoint", "pair", "compile", "stall", "unexplained")
 
 
-def plot(name: str, run: RunReport, sharing: int, language: str, still: bool) -> Plot | None:
+def plot(name: str, run: RunReport, sharing: int, language: str) -> Plot | None:
     """One of the charts, None where the run cannot fill it; the runs of a page share the points that it may have."""
     if name == "times":
-        return times(run.analysis, language, (STILL_POINTS if still else MOST_POINTS) // sharing, run.excerpts)
+        return times(run.analysis, language, MOST_POINTS // sharing, run.excerpts)
     if name == "changes":
         return changes(run.advice, language)
     drawn = {"anatomy": anatomy, "throughput": throughput, "parts": parts, "forecast": forecast}
@@ -123,7 +120,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
         encoding={"x": {"field": "i", **vega.iteration_axis(int(number[0]), int(number[-1]), language, zooms=True)}},
         layer=[reach, marks],
     )
-    spec["usermeta"] |= {"phases": titles, "lines": say(Message("The log around iteration"), language)}
+    spec["usermeta"] = {"phases": titles, "lines": say(Message("The log around iteration"), language)}
 
     about = [Message("Each mark is a logged iteration; the scale is logarithmic.")]
     if excerpts:
@@ -167,20 +164,7 @@ def _quoted(a: Analysis, excerpts: Excerpts) -> list[dict[str, Any]]:
 
 def _part_name(a: Analysis, part: str, language: str) -> str:
     warm_up = part == "compile" and a.run.settings.flag("compile") is False
-    return say(_NAMES["warm-up" if warm_up else part], language)
-
-
-def _with_data(a: Analysis, found: dict[str, float], rows: Ints) -> dict[str, float]:
-    """The parts of an iteration with the time that such rows waited for data, where a recorder measured it."""
-    waits = a.run.inside.data_s[rows] if a.run.inside is not None else np.empty(0)
-    waits = waits[np.isfinite(waits)]
-    waited = median(waits) if len(waits) else 0.0
-    parts = dict(found)
-    for part in ("stall", "unexplained", "step"):  # late data are why a step stalled
-        taken = min(parts.get(part, 0.0), waited - parts.get("data", 0.0))
-        if taken > SMALLEST_SHOWN * sum(found.values()):
-            parts |= {part: parts[part] - taken, "data": parts.get("data", 0.0) + taken}
-    return {part: seconds for part, seconds in parts.items() if seconds > 0}
+    return say(PART_NAMES["warm-up" if warm_up else part], language)
 
 
 def anatomy(a: Analysis, language: str) -> Plot | None:
@@ -196,13 +180,16 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
     step_s = a.costs.step_s.mid
     names = {"step": say(Message("Normal iteration"), language)}
     figures = {"step": numbers.duration(step_s, language)}
-    pieces = {"step": _with_data(a, {"step": step_s}, np.flatnonzero(a.phases.normal))}
-    rows: list[tuple[Cell, ...]] = [((Message("Normal iteration"),), (time(step_s),), (PART_NAMES["step"],))]
+    waited = min(a.costs.data_s.mid, step_s) if a.costs.data_s is not None else 0.0
+    pieces = {"step": {"step": step_s - waited, "data": waited}}
+    pieces["step"] = {part: taken for part, taken in pieces["step"].items() if taken > SMALLEST_SHOWN * step_s}
+    holds = tuple(PART_NAMES[part] for part in pieces["step"])
+    rows: list[tuple[Cell, ...]] = [((Message("Normal iteration"),), (time(step_s),), holds)]
     for phase, row in typical.items():
         slow, code = slow_row(a, row), PHASE_NAMES[phase]
         names[code] = f"{say(PHASE_TITLES[phase], language)} ({numbers.integer(slow.iteration, language)})"
         figures[code] = numbers.duration(slow.time_s, language)
-        pieces[code] = _with_data(a, slow_parts(a, row), np.array([row]))
+        pieces[code] = slow_parts(a, row)
         rows.append(((count(slow.iteration),), (time(slow.time_s),), slow.holds))
     data: list[dict[str, Any]] = []
     for code, found_parts in pieces.items():

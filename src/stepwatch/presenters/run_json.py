@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
@@ -14,6 +16,10 @@ from stepwatch.i18n import clean
 from stepwatch.run import Understood
 from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
+
+if TYPE_CHECKING:
+    from stepwatch.analysis.machine import MachineUse
+    from stepwatch.run import Floats
 
 SCHEMA = "stepwatch.report/1"
 
@@ -40,18 +46,20 @@ def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
 
 def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
     iterations, phases, split = analysis.run.iterations, analysis.phases, analysis.split
-    parts = split.step_s, split.eval_s, split.checkpoint_s, split.compile_s, split.unexplained_s
-    columns = iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts
-    names = ("step", "eval", "checkpoint", "compile", "unexplained")
+    parts = {"step": split.step_s, "data": split.data_s, "eval": split.eval_s, "checkpoint": split.checkpoint_s}
+    parts |= {"compile": split.compile_s, "unexplained": split.unexplained_s}
+    if analysis.costs.data_s is None:
+        del parts["data"]
+    rows: list[np.ndarray] = [iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts.values()]
     return [
         {
             "iter": number,
             "time_s": time_s,
             "phase": PHASE_NAMES[phase],
             "certainty": CERTAINTY_NAMES[certainty],
-            "parts": dict(zip(names, seconds, strict=True)),
+            "parts": dict(zip(parts, seconds, strict=True)),
         }
-        for number, time_s, phase, certainty, *seconds in zip(*(column.tolist() for column in columns), strict=True)
+        for number, time_s, phase, certainty, *seconds in zip(*(column.tolist() for column in rows), strict=True)
     ]
 
 
@@ -65,11 +73,13 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
         "settings": settings,
         "origins": origins,
     }
+    waiting = {} if costs.data_s is None else {"data_s": interval_json(costs.data_s)}
     if iterations:
         document["iterations"] = iterations_json(analysis)
     document |= {
         "costs": {
             "step_s": interval_json(costs.step_s),
+            **waiting,
             "eval_s": interval_json(costs.eval_s),
             "checkpoint_s": interval_json(costs.checkpoint_s),
             "compile_s": interval_json(costs.compile_s),
@@ -103,9 +113,29 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
     parts = parts_of_steps(analysis)
     if parts:
         document["step_parts_s"] = {name: plain_json(took) for name, took in parts.items()}
+    if analysis.machine is not None:
+        document["machine"] = _machine_json(analysis.machine)
+    if analysis.bill is not None:
+        figures = ("energy_j", "cost", "cost_per_million_tokens")
+        document["bill"] = {name: interval_json(getattr(analysis.bill, name)) for name in figures}
     if analysis.ranks is not None:
         document["ranks"] = ranks_json(analysis.ranks)
     return document
+
+
+def _machine_json(use: MachineUse) -> dict[str, Any]:
+    """Means inside normal steps, and how the two clocks were brought together."""
+
+    def means(columns: Mapping[str, Floats]) -> dict[str, float | None]:
+        return {name: plain_json(level) for name, level in use.levels(columns).items()}
+
+    return {
+        "clock": use.clock.value,
+        "samples": len(use.samples),
+        "causes": [cause.code for cause in use.causes],
+        "machine": means(use.samples.machine),
+        "cards": [{"index": card.number, "name": card.name, **means(card.columns)} for card in use.samples.cards],
+    }
 
 
 def understood_json(understood: Understood) -> dict[str, Any]:

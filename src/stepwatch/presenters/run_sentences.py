@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.analysis import Analysis
+from stepwatch.analysis.ahead import Reason
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
@@ -24,6 +25,7 @@ SMALLEST_SHOWN = 0.0005
 
 PART_NAMES = {
     "step": Message("Training step"),
+    "data": Message("Waiting for data"),
     "eval": Message("Evaluation"),
     "checkpoint": Message("Checkpoint"),
     "pair": Message("Evaluation and checkpoint"),
@@ -99,6 +101,8 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     costs, parts_s = a.costs, a.goodput.parts_s
     warm_up = a.run.settings.flag("compile") is False
     priced: list[tuple[str, str, Interval | None, int]] = [("step", "step", costs.step_s, a.goodput.iterations)]
+    if share_of(a, "data") >= SMALLEST_SHOWN:
+        priced.append(("data", "data", costs.data_s, a.goodput.iterations))
     if separable(a):
         priced.append(("eval", "eval", costs.eval_s, a.evaluations_done))
         priced.append(("checkpoint", "checkpoint", costs.checkpoint_s, a.checkpoints_done))
@@ -131,7 +135,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
             seconds=parts_s["eval"] + parts_s["checkpoint"],
             share=share_of(a, "eval", "checkpoint"),
         )
-        rows.insert(1, pair)
+        rows.insert(sum(row.part in ("step", "data") for row in rows), pair)
     stalled = a.phases.of(Phase.STALL)
     slow = "regular" if a.phases.regular[stalled].all() else "stall"
     for part, name, count in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):
@@ -313,6 +317,32 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
         yield Message(
             "They include {count:n} evaluation to come.", facts, "They include {count:n} evaluations to come.", ahead
         )
+    yield from (_REASONS[reason]._replace(params={"limit": a.run.limit_s}) for reason in f.reasons)
+
+
+_REASONS = {
+    Reason.LIMIT: Message(
+        "The trainer stops at its limit of {limit:time} of training; the number of iterations is what fits into it at the present speed."
+    ),
+    Reason.SCHEDULE: Message(
+        "The trainer makes its steps longer during the run (a larger batch or window), and the log does not say by how much: the upper end allows for steps that become half as long again."
+    ),
+    Reason.EVALUATIONS: Message(
+        "The log shows no evaluation yet. A run that evaluates later takes longer: the upper end allows for a fifth of the rest."
+    ),
+    Reason.LEVELS: Message(
+        "The step time has changed during the run and may change back: the range covers the levels so far."
+    ),
+    Reason.SLOWER: Message(
+        "Steps are becoming slower. The forecast is for the present speed; the upper end lets this go on for as long again."
+    ),
+    Reason.FASTER: Message(
+        "Steps are becoming faster. The forecast is for the present speed; the lower end lets this go on for as long again."
+    ),
+    Reason.PATIENCE: Message(
+        "The trainer stops early when the model no longer becomes better (patience): the lower end allows for it."
+    ),
+}
 
 
 # --- slow iterations --------------------------------------------------------------------------------------------
@@ -352,6 +382,7 @@ def slow_row(a: Analysis, row: int) -> SlowRow:
 
 _HOLDS = {
     "step": Message("step {time:time}"),
+    "data": Message("waiting for data {time:time}"),
     "pair": Message("evaluation and checkpoint {time:time}"),
     "eval": Message("evaluation {time:time}"),
     "checkpoint": Message("checkpoint {time:time}"),
@@ -366,6 +397,7 @@ def slow_parts(a: Analysis, row: int) -> dict[str, float]:
     split = a.split
     columns = {
         "step": split.step_s,
+        "data": split.data_s,
         "eval": split.eval_s,
         "checkpoint": split.checkpoint_s,
         "compile": split.compile_s,

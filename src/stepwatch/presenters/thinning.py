@@ -12,8 +12,6 @@ from stepwatch.run import Floats, Ints
 
 MOST_POINTS = 4000
 """What a browser moves smoothly, and 200 kB of a page."""
-STILL_POINTS = 500
-"""In the drawing for paper, which is there in every language."""
 
 
 class Drawn(NamedTuple):

@@ -25,7 +25,7 @@ DARK = {
     INK: "#e6e9ed", MUTED: "#a6b0bb", GRID: "#333b45", BLUE: "#5ab4ec", ORANGE: "#ff9a52", GREEN: "#3ecf9f",
     PURPLE: "#e39bcb", OCHRE: "#e6cf4a", SLATE: "#b9c3ce", CYAN: "#a5e3f7",
 }  # fmt: skip
-"""Each colour on a dark page. The drawing script and the stylesheet swap them."""
+"""Each colour on a dark page. The stylesheet swaps them, on a screen."""
 
 PART_COLOURS = {
     "step": BLUE, "data": CYAN, "eval": ORANGE, "checkpoint": GREEN, "pair": PURPLE, "compile": OCHRE, "warm-up": OCHRE,
@@ -80,7 +80,6 @@ def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], 
         "data": {"name": next(iter(datasets))},
         **content,
         "config": {"font": FONT, "locale": {"number": number}, **_CONFIG},
-        "usermeta": {"dark": DARK},
     }
 
 

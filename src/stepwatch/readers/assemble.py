@@ -245,7 +245,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
-        faults=tuple(kinds.faults),
+        faults=tuple(fault._replace(line=int(fault.line)) for fault in kinds.faults),  # some are parts of a line
         settings=_settings(facts, ranks, iterations),
         source=source,
         gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
@@ -253,6 +253,8 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         flops_per_token=named.get("flops_per_token"),
         mfu_peak_flops=named.get("mfu_peak_flops"),
         compile_s=named.get("compile_s"),
+        limit_s=named.get("limit_s"),
+        patience=named.get("patience_iters"),
         told_s=named.get("told_s"),
         bar_alone="bar_alone" in named,
         first_covers=named.get("first_covers"),
@@ -267,9 +269,9 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
 
 def _admitted(run: Run) -> Run:
     """With what stands beside the rows only where a training can have it."""
-    covers = within(bounds.ITERATION, run.first_covers)
+    covers, patience = within(bounds.ITERATION, run.first_covers), within(bounds.ITERATION, run.patience)
     inside, span = run.inside, run.span
-    if span is not None and not (all(map(bounds.CLOCK_S.holds, span)) and span.started_s <= span.begun_s <= span.ended_s):
+    if span is not None and not (list(span) == sorted(span) and all(map(bounds.CLOCK_S.holds, span))):
         span = None
     if inside is not None:
         inside = Inside(*(np.where(bounds.EVENT_S.mask(column), column, np.nan) for column in inside))
@@ -279,6 +281,8 @@ def _admitted(run: Run) -> Run:
         flops_per_token=within(bounds.FLOPS, run.flops_per_token),
         mfu_peak_flops=within(bounds.FLOPS, run.mfu_peak_flops),
         compile_s=within(bounds.RUN_S, run.compile_s),
+        limit_s=within(bounds.RUN_S, run.limit_s),
+        patience=None if patience is None else int(patience),
         told_s=within(bounds.RUN_S, run.told_s),
         first_covers=None if covers is None else int(covers),
         span=span,

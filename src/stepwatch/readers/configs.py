@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 
 from stepwatch.errors import InputError, NoIterations
@@ -49,6 +48,8 @@ def config_given(source: Source) -> ConfigGiven | None:
     if len(source.text) > LARGEST_BYTES:
         return None
     text = source.text.decode("utf-8", "replace")
+    import tomllib  # a log needs none
+
     for assigned in (json.loads, tomllib.loads, _python, _yaml):
         try:
             found = assigned(text)

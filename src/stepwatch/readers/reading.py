@@ -142,7 +142,8 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     # The last header of a log without iterations: a run that has only begun.
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
-    if not begun or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
+    untimed = any(pattern.search(source.text) for pattern, _ in READERS[name].untimed)
+    if not begun or untimed or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
         raise nothing_found(source)
     return (begun[-1],)
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.samples import LOG_FILE
 from stepwatch.sources.contents import read_bytes
-from stepwatch.sources.directories import event_files, mlflow_files, wandb_files
+from stepwatch.sources.directories import event_files, is_run_directory, mlflow_files, wandb_files
 from stepwatch.sources.plain_text import is_binary, is_event_file, is_sqlite, is_wandb_file, normalise
 from stepwatch.sources.recordings import RECORD, ranks_beside, whole_record
 
@@ -77,6 +78,8 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
             whole = whole_record(source.text, path, lambda file: _opened(file, limit).text)
             return _with_ranks(source._replace(text=whole), path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
+        if is_run_directory(path):
+            return _opened(os.path.join(path, LOG_FILE), limit)
         files = wandb_files(path)
         metrics = mlflow_files(path)
         if metrics:

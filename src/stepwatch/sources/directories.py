@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from stepwatch.patterns import Pattern
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE
 
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
@@ -51,9 +52,14 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
     return found
 
 
+def is_run_directory(path: str) -> bool:
+    """Whether `stepwatch run` has made it."""
+    return all(os.path.isfile(os.path.join(path, name)) for name in (LOG_FILE, SAMPLES_FILE))
+
+
 def is_collection(path: str) -> bool:
     """A directory that is not itself one run."""
-    if not os.path.isdir(path) or mlflow_files(path):
+    if not os.path.isdir(path) or mlflow_files(path) or is_run_directory(path):
         return False
     return wandb_files(path) is None and not event_files(path)
 

@@ -25,7 +25,7 @@ from stepwatch.options import OPTIONS
 from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, catalogue, openapi
 from stepwatch.web.connections import Complaints
-from stepwatch.web.files import PLACE, Files, addresses, digest, packed
+from stepwatch.web.files import PLACE, addresses, digest, packed, texts
 from stepwatch.web.limits import ServerOptions
 from stepwatch.web.live_views import LiveViews
 from stepwatch.web.page_words import words
@@ -44,13 +44,12 @@ def create_app(options: ServerOptions) -> Starlette:
     # One of them keeps all runs that are watched.
     watchers = Workers(1, options.limits.answer_s, options.limits.queue_s, when_asked=True, keep_state=True)
     api = Api(options, workers)
-    files = Files()
-    page = _Page(options, files)
+    page = _Page(options)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         asyncio.get_running_loop().set_exception_handler(Complaints().hear)
-        async with workers.running(), watchers.running(), files.preparing():
+        async with workers.running(), watchers.running():
             yield
 
     async def wrong(request: Request, error: Exception) -> Response:
@@ -85,9 +84,8 @@ def create_app(options: ServerOptions) -> Starlette:
 class _Page:
     """The page and its files."""
 
-    def __init__(self, options: ServerOptions, files: Files) -> None:
+    def __init__(self, options: ServerOptions) -> None:
         self._options = options
-        self._files = files
         templates = Environment(
             loader=FileSystemLoader(PLACE),
             autoescape=True,
@@ -128,7 +126,7 @@ class _Page:
 
     async def file(self, request: Request) -> Response:
         name = request.path_params["name"]
-        text = await self._files.text(name)
+        text = texts().get(name)
         if text is None:
             raise HTTPException(404)
         lasting = request.query_params.get("v") == digest(name)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from stepwatch.errors import StepwatchError, TooLarge, UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.platforms import WITHOUT_WAITING
+from stepwatch.platforms import opened_to_follow
 
 
 class Forbidden(StepwatchError):
@@ -20,7 +20,7 @@ class Forbidden(StepwatchError):
 def opened(path: str, allowed: tuple[str, ...]) -> BinaryIO:
     """Opened first and asked for its place then: a link that is changed in between leads nowhere."""
     # Without waiting: a pipe in the place of a log must not hold a thread.
-    stream = open(os.open(within(path, allowed), os.O_RDONLY | WITHOUT_WAITING), "rb")  # noqa: SIM115 - for the caller to close
+    stream = opened_to_follow(within(path, allowed), waiting=False)
     try:
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):

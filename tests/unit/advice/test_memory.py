@@ -131,7 +131,7 @@ def test_a_model_that_is_too_large_for_the_card_is_said_to_be() -> None:
         ("lightning", "Halve batch_size and double accumulate_grad_batches"),
         ("torchtitan", "Halve training.local_batch_size: the trainer then accumulates twice as often"),
         ("megatron", "Halve --micro-batch-size: the trainer"),
-        ("nanochat", "Halve device_batch_size: the trainer"),
+        ("nanochat", "Halve --device-batch-size: the trainer"),
         ("litgpt", "Halve train.micro_batch_size: the trainer"),
         ("llm.c", "Halve -b: the trainer"),
         ("build-nanogpt", "Halve B: the trainer"),
@@ -144,7 +144,8 @@ def test_other_trainers_are_answered_in_their_own_words(trainer: str, words: str
 
 
 def test_a_trainer_without_words_of_its_own_gets_general_ones() -> None:
-    (run,) = read(from_text("".join(f"iter_dt {80 + n}.00ms; iter {n}: train loss 3.2\n" for n in range(1, 9))))
+    lines = (f"[2026-01-10 08:00:0{n}] step {n:06d} | loss 3.2 | lrm 1.0000 | dt_ms 1001.{n}\n" for n in range(1, 9))
+    (run,) = read(from_text("".join(lines)))
     assert "Halve the batch size and double the gradient accumulation" in say(smaller_batch(run, None, PLAIN), "en")
 
 

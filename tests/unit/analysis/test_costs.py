@@ -187,6 +187,7 @@ def drifting(rows: int) -> str:
 def figures(a: Analysis) -> dict[str, Any]:
     intervals = {
         "step": a.costs.step_s,
+        "data": a.costs.data_s,
         "eval": a.costs.eval_s,
         "checkpoint": a.costs.checkpoint_s,
         "compile": a.costs.compile_s,

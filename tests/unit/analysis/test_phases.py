@@ -612,3 +612,9 @@ def test_a_mean_of_the_whole_run_shows_none_of_its_evaluations() -> None:
     a = analysed(text)
     assert not a.phases.of(Phase.EVAL).any()
     assert (a.costs.eval_s, a.evaluations_done) == (None, 4)
+
+
+def test_levels_that_are_joined_are_compared_anew() -> None:
+    """100, a while 111, then 103: all that follows the first level is, together, no more than 3 % above it."""
+    times = [100.0] * 15 + [111.0] * 45 + [103.0] * 245
+    assert len(analysed(lines(times)).regimes.regimes) == 1

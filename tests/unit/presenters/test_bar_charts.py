@@ -93,7 +93,7 @@ def compared() -> Comparison:
 
 def test_the_spread_of_a_step_is_that_of_the_iterations_not_of_their_mean() -> None:
     c = compared()
-    data = compared_steps(c, "en", False).spec["datasets"]["step"]
+    data = compared_steps(c, "en").spec["datasets"]["step"]
     for row, a in zip(data, (c.before, c.after), strict=True):
         times = a.run.iterations.time_s[a.phases.normal]
         within = np.mean((times >= row["low"] * 0.99999) & (times <= row["high"] * 1.00001))
@@ -105,7 +105,7 @@ def test_the_spread_of_a_step_is_that_of_the_iterations_not_of_their_mean() -> N
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_parts_of_a_run_are_all_of_its_time(language: str) -> None:
     c = compared()
-    plot = compared_parts(c, language, False)
+    plot = compared_parts(c, language)
     for code, a in zip(("before", "after"), (c.before, c.after), strict=True):
         drawn = sum(row["s"] for row in plot.spec["datasets"]["parts"] if row["k"] == code)
         assert drawn == pytest.approx(a.goodput.wall_s, rel=1e-3)

@@ -386,3 +386,24 @@ def test_a_forecast_does_not_claim_evaluations_whose_cost_nothing_tells() -> Non
     note = as_note(a_report(text))
     assert "exclude evaluations" in note
     assert "to come" not in note
+
+
+@pytest.mark.parametrize(
+    ("language", "iteration", "epoch"),
+    [
+        ("en", "iteration", "A normal epoch takes 50.0 s"), ("fr", "itération", "Une époque normale"),
+        ("de", "iteration", "Eine normale Epoche"), ("es", "iteraci", "Una época normal"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["terminal", "md"])
+def test_an_epoch_whose_batches_are_not_shown_is_no_iteration(
+    form: str, language: str, iteration: str, epoch: str
+) -> None:
+    text = "epoch,time,train/box_loss\n" + "".join(f"{n},{50 * n},1.5\n" for n in range(1, 21))
+    told = render(a_report(text), form, language, View(full=True))
+    assert isinstance(told, str)
+    assert epoch in told.replace("\u202f", " ").replace("\u00a0", " ")
+    assert iteration not in told.lower()
+    other = render(a_report(a_log(PLAIN)), form, language, View(full=True))
+    assert isinstance(other, str)
+    assert iteration in other.lower()

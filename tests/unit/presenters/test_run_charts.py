@@ -16,12 +16,13 @@ import vl_convert
 from stepwatch.advice import advice_on_plan
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
+from stepwatch.errors import UsageError
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, numbers, say
 from stepwatch.presenters import CHARTS, PLAN_CHARTS, View, document_of, pictures, render, vega
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.pictures import png, svg, titled
+from stepwatch.presenters.pictures import png, titled
 from stepwatch.presenters.run_charts import times
 from stepwatch.presenters.run_json import iterations_json
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows
@@ -71,7 +72,7 @@ def plan_charts_of(found: Plan, language: str) -> tuple[Plot, ...]:
 
 
 def plots(answer: Report | PlanReport, language: str) -> tuple[Plot, ...]:
-    drawn = (chart.draw(language, False) for chart in document_of(answer).charts().values() if chart.draw is not None)
+    drawn = (chart.draw(language) for chart in document_of(answer).charts().values() if chart.draw is not None)
     return tuple(plot for plot in drawn if plot is not None)
 
 
@@ -453,9 +454,9 @@ def test_a_picture_is_titled_by_the_verdict_and_names_the_log(name: str, monkeyp
     assert f"{chart.title} · train.log" in words
 
 
-def test_a_drawing_for_paper_has_no_style_script_or_name_of_another() -> None:
-    a = an_analysis(a_log(CUT))
-    for chart in charts_of(a, "en"):
-        drawn = svg(chart, "en-" + chart.name)
-        assert not re.search(r"<script|<style|style=|on\w+=|href=", drawn)
-        assert all(name.startswith(f"en-{chart.name}-") for name in re.findall(r'id="([^"]+)"', drawn))
+def test_a_picture_without_vl_convert_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UsageError) as told:
+        png(charts_of(an_analysis(a_log(PLAIN)), "en")[0], "A normal iteration takes 100 ms.")
+    assert told.value.remedy is not None
+    assert say(told.value.remedy, "en") == 'pip install "stepwatch[pictures]"'

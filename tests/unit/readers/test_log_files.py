@@ -163,16 +163,17 @@ def test_the_parts_of_a_keras_run_are_one_run(tmp_path: Path) -> None:
 
 
 def test_event_files_of_two_runs_in_one_place_keep_their_own_settings(tmp_path: Path) -> None:
-    """And those of a resumed run stay one."""
+    """A run is a process start, also where it goes on from a checkpoint."""
     begin_s = 1_700_000_000.0
     ended = scalar(begin_s + 9_000, 300, "train/train_runtime", 300.0)
     (tmp_path / "events.out.tfevents.1700000000.h.1.0").write_bytes(event_file(range(1, 200)))
     (tmp_path / "events.out.tfevents.1700000400.h.2.0").write_bytes(event_file(range(200, 400), 400.0))
-    assert [len(run.iterations) for run in Log((str(tmp_path),)).runs(Wanted())] == [399]
+    assert [len(run.iterations) for run in Log((str(tmp_path),)).runs(Wanted())] == [199, 200]
     (tmp_path / "events.out.tfevents.1700001000.h.3.0").write_bytes(event_file(range(1, 301), 1000.0) + ended)
-    first, second = Log((str(tmp_path),)).runs(Wanted())
-    assert "max_iters" not in first.settings
-    assert second.settings.count("max_iters") == 300
+    *others, last = Log((str(tmp_path),)).runs(Wanted())
+    assert len(others) == 2
+    assert not any("max_iters" in run.settings for run in others)
+    assert last.settings.count("max_iters") == 300
 
 
 def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

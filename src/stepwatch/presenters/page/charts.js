@@ -4,19 +4,10 @@
 // no `unsafe-eval`. `stepwatchCharts.draw(root, specs)` draws every visible chart inside `root` anew.
 window.stepwatchCharts = (() => {
   const drawn = new Map();
-  const darkness = window.matchMedia("(prefers-color-scheme: dark)");
   const options = {
-    mode: "vega-lite", ast: true, actions: false, renderer: "canvas", defaultStyle: false,
+    mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false,
     tooltip: { theme: "stepwatch", disableDefaultStyle: true },
   };
-
-  function coloured(spec) {
-    if (!darkness.matches || !spec.usermeta) return spec;
-    const { datasets, usermeta, ...rest } = spec;
-    let text = JSON.stringify(rest);
-    for (const [light, dark] of Object.entries(usermeta.dark)) text = text.replaceAll(light, dark);
-    return { ...JSON.parse(text), datasets };
-  }
 
   // --- zooming: buttons, drag, pinch, and the wheel with a key (alone it moves the page) ---
 
@@ -40,26 +31,26 @@ window.stepwatchCharts = (() => {
   }
 
   function gestures(place, state) {
-    const canvas = place.querySelector("canvas");
+    const surface = place.querySelector("svg");
     const fingers = new Map();
-    const iterationAt = (x) => state.view.scale("x").invert(x - canvas.getBoundingClientRect().left - state.left());
+    const iterationAt = (x) => state.view.scale("x").invert(x - surface.getBoundingClientRect().left - state.left());
     let held = []; // the iterations under the fingers, which stay there
     let moved = 0;
 
     const hold = () => { held = [...fingers.values()].map(({ x }) => iterationAt(x)); };
-    canvas.onpointerdown = (event) => {
+    surface.onpointerdown = (event) => {
       if (event.button) return;
       if (!fingers.size) moved = 0;
       fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
       hold();
     };
-    canvas.onpointermove = (event) => {
+    surface.onpointermove = (event) => {
       const before = fingers.get(event.pointerId);
       if (!before) return;
       moved += Math.abs(event.clientX - before.x) + Math.abs(event.clientY - before.y);
       fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
-      if (moved > NEAR / 4 && !canvas.hasPointerCapture(event.pointerId)) canvas.setPointerCapture(event.pointerId);
-      const [one, two] = [...fingers.values()].map(({ x }) => x - canvas.getBoundingClientRect().left - state.left());
+      if (moved > NEAR / 4 && !surface.hasPointerCapture(event.pointerId)) surface.setPointerCapture(event.pointerId);
+      const [one, two] = [...fingers.values()].map(({ x }) => x - surface.getBoundingClientRect().left - state.left());
       const [first, last] = state.view.scale("x").domain();
       const width = state.view.width();
       if (two === undefined) {
@@ -70,19 +61,19 @@ window.stepwatchCharts = (() => {
         zoomTo(state, [held[0] - one * each, held[0] + (width - one) * each]);
       }
     };
-    canvas.onpointerup = canvas.onpointercancel = (event) => {
+    surface.onpointerup = surface.onpointercancel = (event) => {
       fingers.delete(event.pointerId);
       hold();
     };
-    canvas.addEventListener("wheel", (event) => {
+    surface.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.shiftKey) return;
       event.preventDefault();
       zoomBy(state, 1.0015 ** (event.deltaY || event.deltaX), iterationAt(event.clientX));
     }, { passive: false });
-    canvas.ondblclick = () => zoomTo(state, state.whole);
-    canvas.onclick = (event) => {
+    surface.ondblclick = () => zoomTo(state, state.whole);
+    surface.onclick = (event) => {
       if (moved > NEAR / 2) return; // it was a drag
-      const box = canvas.getBoundingClientRect();
+      const box = surface.getBoundingClientRect();
       const [x, y] = [event.clientX - box.left - state.left(), event.clientY - box.top - state.top()];
       let nearest = null;
       let least = NEAR;
@@ -155,13 +146,15 @@ window.stepwatchCharts = (() => {
   async function drawOne(place, spec) {
     forget(place);
     const figure = place.closest("figure");
+    if (!figure.classList.contains("drawn")) figure.querySelector("details").open = false; // there for want of a drawing
     figure.classList.add("drawn");
     try {
-      const result = await vegaEmbed(place, coloured(spec), options);
+      const result = await vegaEmbed(place, spec, options);
       drawn.set(place, result);
       tools(figure, result.view, spec);
     } catch (error) {
       figure.classList.remove("drawn");
+      figure.querySelector("details").open = true;
       console.error(error);
     }
   }
@@ -178,5 +171,5 @@ window.stepwatchCharts = (() => {
     return Promise.all(places.filter(seen).map(one));
   }
 
-  return { draw, darkness, viewOf: (place) => drawn.get(place)?.view };
+  return { draw, viewOf: (place) => drawn.get(place)?.view };
 })();

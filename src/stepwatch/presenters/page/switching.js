@@ -15,6 +15,5 @@
   }
 
   for (const button of buttons) button.addEventListener("change", show);
-  stepwatchCharts.darkness.addEventListener("change", show);
   show();
 })();

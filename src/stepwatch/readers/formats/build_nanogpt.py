@@ -12,12 +12,14 @@ from stepwatch.readers.reader import BOTH, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 
 FORMAT = LineFormat(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(batch_size="B"),
+    traits=Traits(may_evaluate=True, levers=Levers(
+        batch="B", accumulates=True, compile="use_compile = True", length="T",
+    )),
     holds=BOTH,
     about=Message(
         "One iteration, synchronised with the card, with the validation, HellaSwag, samples and checkpoint that come "

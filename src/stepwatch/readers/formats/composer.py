@@ -22,7 +22,7 @@ from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import lines_behind
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Levers, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 _KEYS = (
@@ -259,6 +259,11 @@ FORMAT = _Composer(
     name="composer",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=frozenset({CHECKPOINT}),
+    traits=Traits(may_evaluate=True, levers=Levers(
+        evaluate_every="eval_interval", evaluation_batches="eval_subset_num_batches", save_every="save_interval",
+        other_units=True, batch="device_train_microbatch_size", accumulates=True, log_every="console_log_interval",
+        precision="precision: amp_bf16",
+    )),
     about=Message(
         "The mean of the batches since the record before, or of the last ten to hundred where records are closer; a "
         "checkpoint is in the batch after it. Evaluations are outside, and their clock is printed."

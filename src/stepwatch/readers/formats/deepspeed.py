@@ -25,7 +25,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import lines_behind
 from stepwatch.readers.text.undo import credible, fine, gaps_of, starts_of
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Levers, Timing, Traits
 from stepwatch.units import GIGA
 
 _TRAINER_ABOVE = b"elapsed time per iteration ("
@@ -276,7 +276,10 @@ def _loss(fact: Fact) -> float:
 FORMAT = _DeepSpeed(
     name="deepspeed",
     timing=Timing.SPANS_STEP,
-    traits=Traits(batch_size="train_micro_batch_size_per_gpu", accumulation="gradient_accumulation_steps"),
+    traits=Traits(levers=Levers(
+        batch="train_micro_batch_size_per_gpu", accumulation="gradient_accumulation_steps",
+        log_every="steps_per_print", precision="bf16.enabled=true",
+    )),
     holds=NOTHING,
     about=Message(
         "The batch of all cards over the samples per second of the last step alone, synchronised with the cards. "

@@ -14,6 +14,7 @@ from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
+from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import INSIDE, Records
 from stepwatch.readers.text.line import Line
@@ -32,8 +33,10 @@ _RESULTS = (
     Line("{any}Total inference "), Line("{any}Evaluation results for "), Line("{any}copypaste: "),
 )  # fmt: skip
 _MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", "totals", "finals"
+_PLANNED = "max_iters"
 _LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
 _LAST_DIGIT_S = 0.5e-4  # of a printed mean
+_PAUSE_S = 300.0  # as in analysis: beyond it nothing ran
 
 
 class _Detectron2(LineFormat):
@@ -83,16 +86,27 @@ class _Detectron2(LineFormat):
         if not len(line):
             return
         of = np.searchsorted(begins[:, 0], line)
-        edges = np.flatnonzero((np.diff(of) > 0) | (np.diff(number) <= 0)) + 1
+        ends = [*(np.flatnonzero((np.diff(of) > 0) | (np.diff(number) <= 0)) + 1).tolist(), len(line)]
         times = np.empty(len(line))
-        for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), len(line)], strict=True):
-            rows = slice(begin, end)
+        end = 0
+        while ends:
+            begin, end = end, ends.pop(0)
             headed = of[begin] > (of[begin - 1] if begin else 0)
             start, began = begins[of[begin] - 1, 1:] if headed else (np.nan, np.nan)
             apart = number[begin + 1] - number[begin] if end > begin + 1 else number[begin]
             if begin and not headed:  # it went on from a checkpoint, and began one interval before its first line
-                records.events.append(Fact(int(line[begin]), "process", begin, header=True))
+                planned = (each for each in reversed(records.events) if isinstance(each, Fact) and each.name == _PLANNED)
+                told = {_PLANNED: next((each.value for each in planned if each.line < line[begin]), None), "process": begin}
+                records.events += [
+                    Fact(int(line[begin]), name, value, header=True) for name, value in told.items() if value is not None
+                ]
                 start = number[begin] - apart
+            rows = slice(begin, end)
+            anew = _begun_anew(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows])
+            if anew:
+                ends.insert(0, end)
+                end = begin + anew
+                rows = slice(begin, end)
             if end == begin + 1:
                 records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
             later = np.concatenate((begins[:, 0], line[end : end + 1], [np.inf]))
@@ -103,13 +117,30 @@ class _Detectron2(LineFormat):
                 records.events.append(Fact(int(line[end - 1]), "told_s", float(ended[0, 2])))
             times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
             if ((finals > line[begin]) & (finals < over)).any():  # written at the last iteration, before its line
-                records.events.append(Fact(int(line[end - 1]), "max_iters", int(number[end - 1])))
+                records.events.append(Fact(int(line[end - 1]), _PLANNED, int(number[end - 1])))
             total = float(ended[0, 0]) if len(ended) else np.inf
             _add_evaluations(records, evaluated, line[rows], number[rows], total, over)
         records.add_rows(
             number=number.astype(np.int64), time_s=times, loss=loss, stamp_s=stamp, line=line.astype(np.int64)
         )
         records.keep(INSIDE, line, np.minimum(data, times), np.full(len(line), np.nan))
+
+
+def _begun_anew(done: Floats, mean: Floats, stamp: Floats) -> int:
+    """The first row behind a pause from which on the mean is not of all since the start: another process; 0 for none.
+
+    The seconds in the mean never fall, and never grow by more than the clock shows. With a machine that only slept they
+    go on, and of lines that print another mean they are never right.
+    """
+    counted = np.maximum(done - _LEFT_OUT, 1.0)
+    grown, elapsed = np.diff(mean * counted), np.diff(stamp)
+    digits = _LAST_DIGIT_S * (counted[1:] + counted[:-1])
+    broken = (grown < -digits) | (grown > elapsed + 1.0 + digits)  # the clock has whole seconds
+    if not broken.any():
+        return 0
+    paused = np.flatnonzero(elapsed - np.diff(done) * mean[1:] > _PAUSE_S)
+    before = paused[paused <= int(np.argmax(broken))]
+    return int(before[-1]) + 1 if len(before) else 0
 
 
 def _times(done: Floats, mean: Floats, elapsed: Floats) -> Floats:
@@ -176,6 +207,6 @@ data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
         Line("<MAX_ITER;max_iter>: {max_iters:int}{end}"),
     ),
     own=(_TOTAL, _SAVED, _INFERENCE, *_RESULTS),
-    traits=Traits(shows_events=True, batch_size="SOLVER.IMS_PER_BATCH"),
+    traits=Traits(shows_events=True, levers=DETECTRON2),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

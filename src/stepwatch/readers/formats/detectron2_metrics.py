@@ -15,6 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import drop_copies, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block
@@ -111,5 +112,5 @@ READER = Reader(
     parse=parse,
     finish=finish,
     complete=with_inside,
-    traits=Traits(batch_size="SOLVER.IMS_PER_BATCH"),
+    traits=Traits(levers=DETECTRON2),
 )

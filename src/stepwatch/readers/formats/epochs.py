@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.readers.formats.running import at_lines, first_draws, median
-from stepwatch.readers.records import INSIDE, Records
+from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Records
 from stepwatch.run import Evaluation, Event, Fact, Floats, Inside, Ints, Run
 
 EPOCHS, RESUMED = "epochs", "resume"
@@ -94,7 +94,7 @@ class Epochs(NamedTuple):
                 offset = (epoch - from_one) * total
             else:
                 offset += (epoch - int(self.epoch[lap - 1])) * int(self.total[lap - 1])
-            offsets[lap] = offset
+            offsets[lap] = min(max(offset, -LARGEST_KEPT - 1), LARGEST_KEPT + 1)  # no such step is let in
         return self.done + np.repeat(offsets, self.lengths)
 
 

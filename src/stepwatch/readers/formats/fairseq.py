@@ -20,7 +20,7 @@ from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits
 
 _JSON = Line(
     '{any}"epoch": {int}, "update": {decimal},',
@@ -100,6 +100,12 @@ FORMAT = _Fairseq(
     name="fairseq",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
+    traits=Traits(may_evaluate=True, shows_events=True, levers=Levers(
+        evaluate_every="--validate-interval / --validate-interval-updates",
+        save_every="--save-interval / --save-interval-updates", other_units=True, batch="--max-tokens",
+        accumulation="--update-freq", workers="--num-workers", prefetch="--data-buffer-size",
+        log_every="--log-interval", precision="--fp16",
+    )),
     about=Message(
         "The mean of the updates since the line before, by the clock of the log or by the seconds since the start. "
         "Validation is taken out by the clock; saves print how long they took."
@@ -116,6 +122,5 @@ lr=6e-06, train_wall=399, wall=825""",
         Line("{any}training on {world_size} devices"),
     ),
     own=(_START, _VALIDATING, *_VALIDATED, _SAVED, _DONE),
-    traits=Traits(shows_events=True),
 )  # fmt: skip
 READER = FORMAT.reader()

@@ -20,6 +20,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.hf_trainer import UNSLOTH
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.formats.trainer_rows import cards_of
+from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
@@ -188,7 +189,7 @@ def _number(text: bytes | None) -> float:
 FORMAT = NotebookFormat(
     name="hf-notebook",
     timing=Timing.SPANS_RUN,
-    traits=Traits(batch_size="per_device_train_batch_size", accumulation="gradient_accumulation_steps"),
+    traits=Traits(levers=HUGGING_FACE),
     holds=BOTH,
     about=Message(
         "From the bar above the table in the notebook: the mean over the whole run, with the evaluations and saves in "

@@ -13,9 +13,10 @@ import numpy as np
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.run import Evaluation, Fact, Timing
+from stepwatch.run import Evaluation, Fact, Timing, Traits
 from stepwatch.sources import cut_off, is_cut_json
 
 # One entry of log_history, whole or on lines of its own; the rest of the file is plain keys.
@@ -138,6 +139,7 @@ READER = Reader(
     name="hf-state",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
+    traits=Traits(levers=HUGGING_FACE),
     about=Message(
         "The state has no times. Where it was written after the training, the mean of all steps comes from "
         "train_runtime, evaluations taken out; nothing is known of single steps."

@@ -18,6 +18,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, median
 from stepwatch.readers.formats.trainer_rows import TrainerRows
+from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Block
@@ -260,7 +261,7 @@ UNSLOTH = (  # its banner; older versions have some of the figures on other line
 FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(batch_size="per_device_train_batch_size", accumulation="gradient_accumulation_steps"),
+    traits=Traits(may_evaluate=True, levers=HUGGING_FACE),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. "

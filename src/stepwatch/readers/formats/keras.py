@@ -28,7 +28,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Run, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6}
 _FINAL = Line(
@@ -329,7 +329,11 @@ Epoch 2/3
     iterations=(_FINAL,),
     settings=(Line("Total params: {n_params}"),),
     own=(_EPOCH, _SAVE, _SAMPLES, _NEARLY),
-    traits=Traits(rounds_times=True),
+    traits=Traits(rounds_times=True, levers=Levers(
+        evaluate_every="validation_freq", save_every="ModelCheckpoint(save_freq=…)", other_units=True,
+        batch="batch_size", precision="keras.mixed_precision.set_global_policy('mixed_float16')",
+        compile="jit_compile=True",
+    )),
 )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
+from stepwatch.readers.levers import LIGHTNING
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block
@@ -272,7 +273,7 @@ class BarRows:
 FORMAT = LightningFormat(
     name="lightning",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(batch_size="batch_size", accumulation="accumulate_grad_batches"),
+    traits=Traits(may_evaluate=True, levers=LIGHTNING),
     holds=NOTHING,
     about=Message(
         "From the progress bar: the mean since the epoch began, taken apart. What is counted are batches, not "

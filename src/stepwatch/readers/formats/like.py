@@ -79,12 +79,13 @@ def reader_like(example: str) -> Reader:
     stripped, prefix = strip_prefix(whole)
     stamped = stamp_of(prefix) is not None
     # A number in front may be a launcher's, or the iteration's; a comma may stand between two numbers.
-    found = [(line, pieces_of(line, figure)) for line in (stripped, whole) for figure in (THOUSANDS, PLAIN)]
+    lines = dict.fromkeys((stripped, whole))
+    ways = dict.fromkeys((line, tuple(pieces_of(line, figure))) for line in lines for figure in (THOUSANDS, PLAIN))
+    found = [(line, pieces, claims_of(line, pieces)) for line, pieces in ways]
     for by_clock in (False, True):  # a clock is enough where no time is printed
-        for line, pieces in found:
-            claims = claims_of(line, pieces)
+        for line, pieces, claims in found:
             kinds = {claim.kind for claim in claims.values()}
-            timed = "time" in kinds or (by_clock and ("stamp" in kinds or (stamped and line is stripped)))
+            timed = "time" in kinds or (by_clock and ("stamp" in kinds or (stamped and line == stripped)))
             if timed and kinds & {"number", "epoch"}:
                 if _decimal_comma(line, pieces, claims):
                     raise UsageError(
@@ -322,6 +323,8 @@ class _Like(LineFormat):
         texts = {line: text for line, text in records.kept if line in rows.line}
         for line in sorted({min(texts), max(texts)} if texts else ()):
             row = int(np.searchsorted(rows.line, line))
+            if row == len(rows) or rows.line[row] != line:  # its number was none
+                continue
             printed = float(columns[place].values[row]) * reading.scale if place is not None else np.nan
             loss = float(rows.loss[row])
             known_loss, time_s = (value if np.isfinite(value) else None for value in (loss, printed))

@@ -79,6 +79,9 @@ _UNIX = Pattern(r"1\d{9}(?:\.\d+)?")
 _WORD_BEFORE = Pattern(r"([A-Za-z_][\w./-]{0,40}(?: \(\w{1,8}\))?)\W{0,4}$")
 
 
+_LOOKED_AT = 100  # letters beside a number; a long line has many numbers
+
+
 class Piece(NamedTuple):
     text: str
     kind: str
@@ -138,12 +141,12 @@ def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
     spare = [
         place
         for place in spare
-        if not any(pattern.search(line[: pieces[place].begin]) for pattern in (_LATER_BEFORE, _OF_BEFORE))
+        if not any(pattern.search(_before(line, pieces[place])) for pattern in (_LATER_BEFORE, _OF_BEFORE))
     ]
     word = next((place for place, piece in enumerate(pieces) if piece.kind == "word"), len(pieces))
     epochs = any(claim.kind == "epoch" for claim in found.values())
     for place in spare:
-        unnamed = not _NAMED_BEHIND.match(line[pieces[place].end :])
+        unnamed = not _NAMED_BEHIND.match(line, pieces[place].end)
         weight = -1 if place < word else -2 if unnamed else -3
         if weight > -3 or not epochs:  # an epoch is better than a number of which nothing is known
             found[place] = Claim("number", weight)
@@ -152,12 +155,16 @@ def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
 
 def word_before(line: str, piece: Piece) -> str:
     """What the line calls a figure."""
-    found = _WORD_BEFORE.search(line[: piece.begin])
+    found = _WORD_BEFORE.search(_before(line, piece))
     return found[1].strip() if found else ""
 
 
+def _before(line: str, piece: Piece) -> str:
+    return line[max(piece.begin - _LOOKED_AT, 0) : piece.begin]
+
+
 def _claim(line: str, piece: Piece) -> Claim | None:
-    before, behind = line[: piece.begin].rstrip(), line[piece.end :]
+    before, behind = _before(line, piece).rstrip(), line[piece.end : piece.end + _LOOKED_AT]
     if piece.kind == "stamp":
         return Claim("stamp")
     if piece.kind not in ("number", "clock", "duration") or _LATER_BEFORE.search(before) or _LATER_BEHIND.match(behind):

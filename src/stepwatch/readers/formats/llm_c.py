@@ -17,7 +17,7 @@ from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 
 
 def _row(name: str, value: str, **becomes: Any) -> Line:
@@ -28,7 +28,10 @@ def _row(name: str, value: str, **becomes: Any) -> Line:
 FORMAT = LineFormat(
     name="llm.c",
     timing=Timing.SPANS_STEP,
-    traits=Traits(batch_size="-b"),
+    traits=Traits(levers=Levers(
+        evaluate_every="-v", evaluation_batches="-m", save_every="-n", batch="-b", accumulates=True, recompute="-r 2",
+        length="-t",
+    )),
     holds=NOTHING,
     about=Message(
         "One step, with its data loading, synchronised with the card. Evaluations and checkpoints are outside, and no"

@@ -19,7 +19,7 @@ from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.undo import gaps_of, starts_of, without
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Levers, Timing, Traits
 from stepwatch.units import GIGA
 
 _OWN_CLOCK = b"] iteration "
@@ -204,6 +204,10 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
     ),
     own=(_SHARD,),
     events_first=False,
-    traits=Traits(shows_events=True, prints_means=True, batch_size="--micro-batch-size"),
+    traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, levers=Levers(
+        evaluate_every="--eval-interval", evaluation_batches="--eval-iters", save_every="--save-interval",
+        batch="--micro-batch-size", accumulates=True, workers="--num-workers", log_every="--log-interval",
+        precision="--bf16", recompute="--recompute-activations", length="--seq-length",
+    )),
 )
 READER = FORMAT.reader()

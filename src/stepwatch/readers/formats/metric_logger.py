@@ -18,7 +18,7 @@ from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import DAY_S
 
 _WINDOW = 20  # of MetricLogger's SmoothedValue
@@ -44,7 +44,7 @@ class _MetricLogger(LineFormat):
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         for _, lines, found in alike(block, left, (_EVALUATION,)):
-            records.keep(_PASSES, numbers[lines], found["done"], found["total"])
+            records.keep(_PASSES, numbers[lines], found["done"], found["total"], np.ones(len(lines)))
             left = block.without(left, lines)
         super().read_block(block, left, numbers, records)
 
@@ -66,11 +66,12 @@ class _MetricLogger(LineFormat):
             values = whole.values()
             records.keep_row(_WHOLES, number, values["whole"] + values.get("days", 0.0) * DAY_S)
             return True
-        found = _EVALUATION.find(rest) or (_OTHER.find(rest) if _TRAINING.find(rest) is None else None)
+        named = _EVALUATION.find(rest)
+        found = named or (_OTHER.find(rest) if _TRAINING.find(rest) is None else None)
         if found is None:
             return super().read_event(rest, prefix, number, records)
         values = found.values()
-        records.keep_row(_PASSES, number, values["done"], values["total"])
+        records.keep_row(_PASSES, number, values["done"], values["total"], float(named is not None))
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
@@ -81,7 +82,7 @@ class _MetricLogger(LineFormat):
         epochs = Epochs.of(*table[:, :4].T)
         _, _, _, _, eta, mean, data, loss, stamps = table[epochs.rows].T
         totals = records.take_table(_TOTALS, 2)
-        passes = _passes(records.take_table(_PASSES, 3), epochs, totals)
+        passes = _passes(records.take_table(_PASSES, 4), epochs, totals)
         elapsed = _chained(epochs, mean, eta)
         _scale(epochs, elapsed, totals, passes)
         waited = _chained(epochs, np.minimum(data, mean), None)
@@ -135,12 +136,21 @@ def _scale(epochs: Epochs, elapsed: Floats, totals: np.ndarray, passes: list[Pas
 
 
 def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]:
-    """The lines of evaluations as passes: one ends with its total, with a step of training, or where it begins anew."""
+    """The lines of evaluations as passes: one ends with its total, with a step of training, or where it begins anew.
+
+    A loop of no such name is one only where a training goes on behind one of its length: else it may be of another
+    script.
+    """
     stops = np.sort(np.concatenate((epochs.line, totals[:, 0])))
     part = np.searchsorted(stops, table[:, 0])
     begins = np.flatnonzero((np.diff(part, prepend=-1) != 0) | (np.diff(table[:, 1], prepend=0) < 0))
+    row = np.searchsorted(epochs.line, table[begins, 0])
+    goes_on = (row > 0) & (row < len(epochs.line)) & ~np.isin(row, epochs.begins[epochs.process])
+    named, total_of = table[begins, 3] > 0, table[begins, 2]
+    counts = named | np.isin(total_of, total_of[goes_on & ~named])
+    ends = begins + np.diff(begins, append=len(table))
     found = []
-    for begin, end in zip(begins.tolist(), (begins + np.diff(begins, append=len(table))).tolist(), strict=True):
+    for begin, end in zip(begins[counts].tolist(), ends[counts].tolist(), strict=True):
         last, total = table[end - 1, 0], table[end - 1, 2]
         place = int(np.searchsorted(totals[:, 0], last))
         stop = int(part[end - 1])
@@ -180,6 +190,6 @@ Epoch: [4]  [  0/101]  eta: 0:02:11  lr: 0.0001  loss: 2.2840 (2.2840)  time: 1.
         Line("{any}number of params[ (M)]: {n_params}{end}"),
     ),
     own=(_EVALUATION, _OTHER, _TOTAL, _WHOLE),
-    traits=Traits(batch_size="batch_size"),
+    traits=Traits(may_evaluate=True, levers=Levers(batch="--batch_size", workers="--num_workers / --workers")),
 )
 READER = FORMAT.reader()._replace(complete=with_waiting)

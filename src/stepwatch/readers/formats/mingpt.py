@@ -10,12 +10,13 @@ from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Timing
+from stepwatch.run import Levers, Timing, Traits
 
 FORMAT = LineFormat(
     name="mingpt",
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
+    traits=Traits(levers=Levers(batch="trainer.batch_size", workers="trainer.num_workers")),
     about=Message(
         "The step before the one of the line, with its data loading, not synchronised with the card. Evaluations and "
         "checkpoints are outside, and no line shows how long they took."

@@ -19,7 +19,7 @@ from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import MINUTE_S
 
 _STEP = Line(
@@ -130,6 +130,10 @@ Epoch:[1/2](300/8000), loss: 4.7714, logits_loss: 4.7714, aux_loss: 0.0000, lr: 
         Line("{any}\uff1a{n_params:decimal} \u767e\u4e07", scale=1e6),  # \u767e\u4e07 is a million
         Line("{any}Model Params: {n_params:amount}"),
     ),
-    traits=Traits(batch_size="--batch_size", accumulation="--accumulation_steps"),
+    traits=Traits(levers=Levers(
+        save_every="--save_interval", batch="--batch_size", accumulation="--accumulation_steps",
+        workers="--num_workers", log_every="--log_interval", precision="--dtype bfloat16", compile="--use_compile 1",
+        length="--max_seq_len",
+    )),
 )  # fmt: skip
 READER = FORMAT.reader()

@@ -10,6 +10,7 @@ from itertools import islice
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.wandb_file import tell
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import Records
@@ -60,5 +61,5 @@ READER = Reader(
         "without the evaluations between them. A run's directory gives all of its metrics and parameters."
     ),
     example="1745377456120 2.4113 100\n1745377488310 2.2051 200\n1745377520480 2.1190 300",
-    sniff=sniff, parse=parse, finish=finish,
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Floats, Ints, Timing, Traits
+from stepwatch.run import Floats, Ints, Levers, Timing, Traits
 
 _TABLE = "rows of the table"
 
@@ -44,7 +44,11 @@ class _Mlx(LineFormat):
 FORMAT = _Mlx(
     name="mlx-lm",
     timing=Timing.SPANS_LOG_INTERVAL,
-    traits=Traits(prints_means=True),
+    traits=Traits(may_evaluate=True, prints_means=True, levers=Levers(
+        evaluate_every="--steps-per-eval", evaluation_batches="--val-batches", save_every="--save-every",
+        batch="--batch-size", accumulation="--grad-accumulation-steps", log_every="--steps-per-report",
+        recompute="--grad-checkpoint", length="--max-seq-length",
+    )),
     holds=NOTHING,
     about=Message(
         "The mean of the steps since the last line, each synchronised, without data loading. Validation is outside "

@@ -14,6 +14,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import INSIDE, Records
 from stepwatch.readers.text.block import Block
@@ -177,6 +178,7 @@ FORMAT = _Mmengine(
     name="mmengine",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
+    traits=Traits(may_evaluate=True, shows_events=True, levers=MMENGINE),
     about=Message(
         "mmengine and mmcv, the trainers of OpenMMLab: one iteration with the loading of its data, the mean since the "
         "previous line (mmcv) or of the last few iterations (mmengine). Validation, checkpoints and the start of an "
@@ -203,6 +205,5 @@ data_time: 0.0049  memory: 2928  loss: 2.7713""",
     ),
     settings=_BEGUN,
     own=(_VALIDATED, _SAVED, *_LENGTHS),
-    traits=Traits(shows_events=True),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

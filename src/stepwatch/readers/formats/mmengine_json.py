@@ -15,12 +15,13 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.shape import alike
-from stepwatch.run import Evaluation, Fact, Floats, Timing
+from stepwatch.run import Evaluation, Fact, Floats, Timing, Traits
 
 _OBJECT = Line(
     r"\{", '"time": {time_s}', '"data_time": {data_s:decimal}', '"loss": {loss:decimal}', '"lr": {lr:decimal}',
@@ -113,6 +114,7 @@ READER = Reader(
     name="mmengine-json",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
+    traits=Traits(levers=MMENGINE),
     about=Message(
         "The .json log of mmengine and mmcv: one iteration with the loading of its data, as a mean of several. "
         "Validation and checkpoints are outside, and nothing in the file shows how long they took."

@@ -21,7 +21,7 @@ from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Timing, Traits
+from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits
 
 CLOCKS_OF_VALIDATIONS = "validation"
 VALIDATION = Line(
@@ -128,9 +128,10 @@ class _Clocks:
 
 def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out."""
-    # As if the clock had never been set to zero; it then begins with the step that the next line is about.
+    # As if the clock had never been set to zero; it then begins with the step that the next line is about. A line of a
+    # step and one of validation may show the same moment a digit apart, and that is none.
     steps = np.diff(clocks.shown_s)
-    steps = np.where(steps < 0, clocks.shown_s[1:], steps)
+    steps = np.where(clocks.shown_s[1:] < 0.5 * clocks.shown_s[:-1], clocks.shown_s[1:], np.maximum(steps, 0.0))
     shown = np.concatenate((clocks.shown_s[:1], clocks.shown_s[0] + np.cumsum(steps)))
     new = np.diff(clocks.number, prepend=-1) > 0  # they do not fall
     first, row_of = np.flatnonzero(new), np.cumsum(new) - 1
@@ -172,6 +173,6 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
         Line("stopping_early: ", sets={"ended": "by plan"}),
     ),
     own=(VALIDATION,),
-    traits=Traits(schedules=True),
+    traits=Traits(schedules=True, levers=Levers(evaluate_every="val_loss_every")),
 )
 READER = FORMAT.reader()

@@ -13,12 +13,15 @@ from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits
 
 FORMAT = LineFormat(
     name="nanochat",
     timing=Timing.SPANS_STEP,
-    traits=Traits(batch_size="device_batch_size"),
+    traits=Traits(levers=Levers(
+        evaluate_every="--eval-every", save_every="--save-every", batch="--device-batch-size", accumulates=True,
+        length="--max-seq-len",
+    )),
     holds=NOTHING,
     about=Message(
         "One step, with the loading of the next batch, synchronised with the card. Evaluations and checkpoints are "

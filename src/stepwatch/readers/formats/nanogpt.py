@@ -24,7 +24,7 @@ from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import Found, Line
 from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits, UnreadLines
+from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
@@ -423,8 +423,11 @@ iter 500: loss 3.9011, time 5772.18ms, mfu 10.73%
 iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
     sniff=sniff, parse=parse, finish=finish,
     traits=Traits(
-        batch_size="batch_size",
-        accumulation="gradient_accumulation_steps",
+        levers=Levers(
+            evaluate_every="eval_interval", evaluation_batches="eval_iters", batch="batch_size",
+            accumulation="gradient_accumulation_steps", log_every="log_interval", precision="dtype='bfloat16'",
+            compile="compile=True", length="block_size",
+        ),
         has_nanogpt_settings=True, states_model=True, announces_compile=True, mfu_of_a100=True, mfu_marks_start=True,
         evaluates_at_zero=True, saves_with_evaluations=True, shows_events=True, prints_means=True,
         unread_lines=UnreadLines.ALL,

@@ -19,7 +19,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Checkpoint, Evaluation, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Levers, Timing, Traits
 
 _STEP = Line(r"{any}\[step={number}/{last}")
 _LOSSES = (Line("{pad}train/CrossEntropyLoss={loss}"), Line("{pad}train/CE loss={loss}"))
@@ -105,6 +105,12 @@ FORMAT = _Olmo(
     name="olmo",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
+    traits=Traits(shows_events=True, levers=Levers(
+        evaluate_every="eval_interval", evaluation_batches="eval_subset_num_batches", save_every="save_interval",
+        batch="device_train_microbatch_size", accumulates=True, workers="data.num_workers",
+        prefetch="data.prefetch_factor", log_every="console_log_interval", precision="precision: amp_bf16",
+        recompute="activation_checkpointing: whole_layer", length="model.max_sequence_length",
+    )),
     about=Message(
         "The clock in front of the lines, from step to step; without a clock, the batches per second, a mean over a "
         "window. Evaluations and saves are taken out by their own lines."
@@ -119,6 +125,5 @@ FORMAT = _Olmo(
     iterations=(_STEP,),
     settings=(Line("{any}Total number of parameters: {n_params}"),),
     own=(*_LOSSES, *_RATES_OF, *_STARTS, _SAVING, _SAVED, _EVALUATING),
-    traits=Traits(shows_events=True),
 )
 READER = FORMAT.reader()

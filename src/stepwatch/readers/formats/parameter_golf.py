@@ -18,7 +18,7 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 
 _STOPPED = Line("stopping_early: {any}train_time:{pad}{time_ms}ms step:{pad}{at}/")
 _OWN = (b"val_bpb", b"wallclock")
@@ -77,7 +77,9 @@ class _Golf(Modded):
         pace = max(median(rows.time_s[own][-_ROWS_OF_PACE:]), 1e-6)
         last = int(rows.number[-1]) + max(round((caps[-1].value - spent) / pace), 0)
         planned = [event.value for event in records.events if isinstance(event, Fact) and event.name == "max_iters"]
-        records.events.append(Fact(line=int(rows.line[-1]), name="max_iters", value=min([last, *planned[-1:]])))
+        if not planned or last < planned[-1]:
+            told = {"max_iters": last, "limit_s": float(caps[-1].value)}
+            records.events += [Fact(line=int(rows.line[-1]), name=name, value=value) for name, value in told.items()]
 
 
 FORMAT = _Golf(
@@ -111,6 +113,6 @@ stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
         Line("{pad}val_loss_every:{pad}{eval_interval:int}"),
     ),
     own=(VALIDATION, _STOPPED),
-    traits=Traits(schedules=True),
+    traits=Traits(schedules=True, levers=Levers(evaluate_every="VAL_LOSS_EVERY", log_every="TRAIN_LOG_EVERY")),
 )
 READER = FORMAT.reader()

@@ -190,7 +190,7 @@ def _first(clock: Clock, times: Floats) -> float:
     number, elapsed, rate = max(clock.done, int(clock.number[0])), float(clock.elapsed_s[0]), float(clock.rate_s[0])
     if abs(rate * number - elapsed) <= 1.0:
         return rate * number / max(clock.done, 1) if clock.done else rate
-    return elapsed / (clock.done or number)
+    return elapsed / max(clock.done or number, 1)
 
 
 def median(values: Floats) -> float:

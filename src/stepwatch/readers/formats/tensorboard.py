@@ -18,8 +18,9 @@ from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars, Text, decode, fields, joined
+from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, UnreadLines
 from stepwatch.sources import is_event_file
@@ -31,6 +32,7 @@ _LOSSES = (
 )  # fmt: skip
 _EVALUATION = Pattern(r"(?i)^(?:eval|val|valid|validation|test)(?:[/_]|$)|[/_ ](?:val|valid|validation|eval)(?:[/_]|$)")
 _PER_ITERATION = ("iteration-time", "time_metrics/end_to_end(s)")
+_DATA = ("data_time", "train/data_time", "time_metrics/data_loading(s)")  # detectron2, mmengine, torchtitan
 _TOKENS_PER_S, _MFU_PCT = "throughput(tps)", "mfu(%)"
 _EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
 _WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
@@ -125,9 +127,11 @@ class Events:
         self._tell_length(rows, settings, records)
 
     def _count_batches(self) -> None:
-        """Where the loss has many values for one step, spread over the time, a step is an epoch and they are batches."""
+        """Where the loss has many values for one step, spread over the time, a step is an epoch: they are batches."""
         name = self._loss()
-        rows = self.scalars.tag == self.scalars.tags.index(name) if name is not None else np.zeros(0, bool)
+        if name is None:
+            return
+        rows = self.scalars.tag == self.scalars.tags.index(name)
         step, wall = self.scalars.step[rows], self.scalars.wall_s[rows]
         same, gaps = np.diff(step) == 0, np.diff(wall)
         # Ranks that log the same step do so at one moment.
@@ -256,6 +260,10 @@ class Events:
             "line": self.first_line + np.searchsorted(self.moments, rows.wall_s),
         }  # fmt: skip
         records.add_rows(**{name: column[fits] for name, column in columns.items()})
+        waits = next((track for name in _DATA if (track := self.track(name)) is not None), None)
+        if waits is not None:
+            data = np.clip(_joined_at(waits, rows.step), 0.0, times)[fits]
+            records.keep(INSIDE, columns["line"][fits], data, np.full(len(data), np.nan))
         anew = (np.diff(rows.step, prepend=0) < 0) | _restarted(rows, self._starts(rows))
         for row in np.flatnonzero(anew).tolist():
             records.events.append(Fact(int(columns["line"][row]), "begun_anew", row, header=True))
@@ -405,5 +413,6 @@ READER = Reader(
         "between them; or the time of an iteration where the trainer logs that. A checkpoint is in the steps after it."
     ),
     example="(binary: events.out.tfevents.1745377456.node7.2933.0)",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
+    traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

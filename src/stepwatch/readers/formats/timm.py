@@ -18,7 +18,7 @@ from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.run import Fact, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits
 
 _DIGITS = {"time": 0.0005, "rate": 0.005}
 """What the last digit of a mean in seconds, and of images per second, may hide."""
@@ -133,6 +133,10 @@ Test: [  48/48]  Time: 0.131 (0.201)  Loss:   4.117 ( 4.020)  Acc@1:  20.518 ( 2
     ),
     own=(_EVALUATION,),
     events_first=False,
-    traits=Traits(batch_size="--batch-size"),
+    traits=Traits(may_evaluate=True, levers=Levers(
+        evaluate_every="--val-interval", other_units=True, batch="--batch-size", accumulation="--grad-accum-steps",
+        workers="--workers", log_every="--log-interval", precision="--amp --amp-dtype bfloat16",
+        compile="--torchcompile", recompute="--grad-checkpointing",
+    )),
 )  # fmt: skip
 READER = FORMAT.reader()._replace(complete=with_waiting)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
+from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.wandb_file import tell
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
@@ -91,5 +92,5 @@ READER = Reader(
         "training loss was logged, without the evaluations between them."
     ),
     example="(binary: my-project.db)",
-    sniff=sniff, parse=parse, finish=finish,
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
 )  # fmt: skip

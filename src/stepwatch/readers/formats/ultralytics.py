@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
-from stepwatch.readers.reader import NOTHING
+from stepwatch.readers.levers import ULTRALYTICS
+from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
@@ -34,6 +36,7 @@ _VALIDATIONS = tuple(Line(begin + bar) for begin in _CLASSES for bar in (_TQDM, 
 _COMPLETED = Line("{any}{epochs:int} epochs completed in {hours:decimal} hours")
 _BEGUN = Line("{any}Starting training for {epochs:int} epochs...", header=True, opening=True)
 _BEGUN_FOR = Line("{any}Starting training for {hours:decimal} hours...", header=True, opening=True)
+_CUT = Pattern(rb"(?m)^ *\d{1,5}/\d{1,5} +[\d.]{1,8}[GM] [^\n%]{1,200}: *\d{1,3}%\|[^|\n]{0,400}\|? *$")
 _BARS, _PASSES, _LENGTHS, _ENDS = "bar", "val", "lengths", "completed"
 
 
@@ -98,6 +101,10 @@ class _Ultralytics(LineFormat):
         records.keep(_BARS, *np.concatenate((bars, ended)).T)
         BarRows(records).tell()
         rows = records.iterations()
+        told_patience = [event for event in records.events if isinstance(event, Fact) and event.name == "patience"]
+        records.events += [
+            Fact(fact.line, "patience_iters", int(fact.value * bars[-1, 3])) for fact in told_patience if fact.value > 0
+        ]
         for line, epochs, seconds in totals.tolist():
             last = int(np.searchsorted(rows.line, line)) - 1
             if last < 0:
@@ -148,8 +155,14 @@ Starting training for 50 epochs...
                    all        253        647      0.676      0.583      0.641      0.377
        2/50      5.87G      1.256     0.8025     0.9696         10        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.1s""",
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
-    settings=(_BEGUN, _BEGUN_FOR, Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
+    settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
     own=(*_VALIDATIONS, _COMPLETED),
-    traits=Traits(batch_size="batch"),
+    untimed=(
+        Untimed(
+            _CUT,
+            Message("the bars were cut at the width of the terminal: give the TensorBoard event file or results.csv"),
+        ),
+    ),
+    traits=Traits(levers=ULTRALYTICS),
 )
 READER = FORMAT.reader()

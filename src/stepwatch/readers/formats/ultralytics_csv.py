@@ -15,6 +15,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
+from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.run import Evaluation, Fact, Timing, Traits
@@ -99,5 +100,5 @@ epoch,time,train/box_loss,train/cls_loss,metrics/mAP50(B),val/box_loss,val/cls_l
     sniff=sniff,
     parse=parse,
     finish=finish,
-    traits=Traits(counts_epochs=True),
+    traits=Traits(counts_epochs=True, levers=ULTRALYTICS),
 )

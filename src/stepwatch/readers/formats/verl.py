@@ -21,7 +21,7 @@ from stepwatch.readers.text.block import Block, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Run, Timing
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits
 
 _TIMED = b"timing_s/step:"
 _STEP = Pattern(rb"(?<![\w/])step:(\d{1,12}) - ")
@@ -115,6 +115,12 @@ FORMAT = _Verl(
     name="verl",
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
+    traits=Traits(levers=Levers(
+        evaluate_every="trainer.test_freq", save_every="trainer.save_freq",
+        batch="actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", accumulates=True,
+        workers="data.dataloader_num_workers",
+        recompute="actor_rollout_ref.model.enable_gradient_checkpointing=True",
+    )),
     about=Message(
         "One step of generation, reward and update, each of which is printed; testing and saving are printed too, and "
         "taken out of the step."

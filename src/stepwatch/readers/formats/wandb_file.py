@@ -13,6 +13,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.event_files import Scalars, Text
+from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tensorboard import Events
 from stepwatch.readers.formats.wandb import CARD, step_key
 from stepwatch.readers.formats.wandb_records import Recorded, decode
@@ -141,5 +142,6 @@ READER = Reader(
         "output in it."
     ),
     example="(binary: run-20260114_101500-k2m4x7pa/run-k2m4x7pa.wandb)",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(unread_lines=UnreadLines.CUT),
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
+    traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

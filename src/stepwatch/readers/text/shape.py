@@ -237,7 +237,8 @@ class _Steps:
 
 
 _TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
-    r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ ]*?[A-Za-z][^ =:]*[=:])?(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
+    r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ ]*?[A-Za-z][^ =:]*[=:])?"
+    r"(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
 )
 
 

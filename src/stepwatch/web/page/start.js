@@ -45,6 +45,5 @@ addEventListener("drop", (event) => {
   dropped(event);
 });
 byId("report").addEventListener("toggle", () => engine || draw(), true); // the first chart may be a folded one
-stepwatchCharts.darkness.addEventListener("change", () => draw());
 remember(null);
 openView();

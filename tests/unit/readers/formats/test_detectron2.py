@@ -143,3 +143,63 @@ def test_the_end_is_what_the_config_says_or_the_last_save() -> None:
 )
 def test_other_lines_are_not(line: str) -> None:
     assert detect(from_text(line)) != "detectron2"
+
+
+def without_its_start(text: str, number: int) -> str:
+    """The lines of a process without those that begin it, and without its first row."""
+    return "".join(line for line in text.splitlines(keepends=True)[2:] if f"iter: {number}  " not in line)
+
+
+@pytest.mark.parametrize("faster", [0.0, 0.02])
+def test_behind_a_pause_a_mean_that_begins_anew_is_of_another_process(faster: float) -> None:
+    rng = np.random.default_rng(3)
+    parts = [rng.normal(0.7 - faster * k, 0.05, 2000).tolist() for k in range(3)]
+    first = "MAX_ITER: 9000\n" + log(parts[0], evaluate=1000)
+    later = [log(parts[k], start=2000 * k, began=3 * 3600.0 * k, evaluate=1000) for k in (1, 2)]
+    runs = read(from_text(first + "".join(without_its_start(text, 0) for text in later)))
+    assert [(int(run.iterations.number[0]), int(run.iterations.number[-1])) for run in runs] == [
+        (20, 2000), (2020, 4000), (4020, 6000)
+    ]  # fmt: skip
+    for k, run in enumerate(runs):
+        a = analyse(run)
+        assert a.costs.step_s.mid == pytest.approx(0.7 - faster * k, rel=0.02)
+        assert a.costs.checkpoint_s is not None
+        assert a.costs.checkpoint_s.high < 30
+        assert run.settings.count("max_iters") == 9000
+
+
+def test_a_machine_that_slept_between_two_steps_is_no_other_process() -> None:
+    text = log([1.0] * 1000)
+    asleep = text.replace(clock(500), clock(500 + 3600))
+    for second in range(501, 1001):
+        asleep = asleep.replace(clock(second) + " ", clock(second + 3600) + " ")
+    assert len(read(from_text(asleep))) == 1
+
+
+def test_a_mean_of_the_last_lines_only_is_no_sign_of_another_process() -> None:
+    rng = np.random.default_rng(5)
+    lines, now = [f"{clock(0)}] d2.engine.train_loop INFO: Starting training from iteration 0"], 0.0
+    for n in range(20, 4001, 20):
+        mean = float(rng.normal(0.7, 0.05))
+        now += 20 * mean + (400 if n % 1000 == 20 and n > 20 else 0)
+        lines.append(f"{clock(now)} d2.utils.events]:  iter: {n - 1}  total_loss: 1.1  time: {mean:.4f}  lr: 1e-05")
+    assert len(read(from_text("\n".join(lines) + "\n"))) == 1
+
+
+def test_a_pause_is_not_the_price_of_the_save_that_it_fell_on() -> None:
+    text = log([1.0] * 2000, evaluate=0).splitlines()
+    at = {n: index for index, line in enumerate(text) for n in range(0, 2001, 200) if f"iter: {n - 1}  " in line}
+    late = 0
+    lines = []
+    for index, line in enumerate(text):
+        second = index - 1  # the two first lines stand at 0, the others are 20 s apart
+        now = 20 * max(second, 0) + late
+        lines.append(clock(now) + line[len("[03/02 10:00:00") :])
+        if index in at.values():
+            saved = next(n for n, place in at.items() if place == index)
+            lines.append(f"{clock(now)}] fvcore.common.checkpoint INFO: Saving checkpoint to out/model_{saved - 1:07}.pth")
+            late += 2 if saved != 1000 else 4000
+    a = analyse(the_run("\n".join(lines) + "\n"))
+    assert a.costs.checkpoint_s is not None
+    assert a.costs.checkpoint_s.mid == pytest.approx(2, abs=0.6)
+    assert a.goodput.parts_s["unexplained"] == pytest.approx(3998, abs=30)

@@ -12,6 +12,7 @@ from stepwatch.errors import NoIterations
 from stepwatch.readers import read
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_text
+from stepwatch.verdict import judge
 
 
 def _epoch(header: str, steps: list[float], data: list[float], every: int, *, total: bool = True) -> str:
@@ -170,3 +171,41 @@ def test_an_excerpt_from_the_middle_of_an_epoch() -> None:
     run = _one("\n".join(lines))
     assert run.iterations.number.tolist() == [4 * 208 + 81 + 10 * i for i in range(7)]
     assert np.allclose(run.iterations.time_s, 0.23, rtol=0.1)
+
+
+def test_a_loop_without_a_name_behind_the_run_is_of_another_script() -> None:
+    steps, data = _steps(60)
+    test = ([0.1] * 40, [0.01] * 40)
+    text = "".join(_epoch(f"Epoch: [{n}]", steps, data, 10) + _epoch("Test:", *test, 10) for n in range(4))
+    features = _epoch("", [0.2] * 300, [0.01] * 300, 10) + _epoch("", *test, 10)  # one as long as an evaluation
+    run = _one(text + features)
+    assert [(each.at, each.took_s) for each in run.evaluations] == [(60 * n, pytest.approx(4.0)) for n in range(1, 5)]
+
+
+def test_a_loop_without_a_name_that_comes_back_is_an_evaluation() -> None:
+    steps, data = _steps(60)
+    text = "".join(_epoch(f"Epoch: [{n}]", steps, data, 10) + _epoch("", [0.1] * 40, data, 10) for n in range(4))
+    assert [each.at for each in _one(text).evaluations] == [60, 120, 180, 240]
+
+
+@pytest.mark.parametrize("batches", [208, 1040])  # it costs 6 % of the time, or next to nothing
+def test_the_start_of_the_loader_in_each_epoch_is_no_stall_without_a_reason(batches: int) -> None:
+    steps, data = _steps(batches)
+    a = analyse(_one("".join(_epoch(f"Epoch: [{n}]", steps, data, 10) for n in range(12))))
+    found = {finding.code: finding.message for finding in a.findings}
+    assert "stall" not in found
+    assert "periodic_slowness" not in found
+    assert found["late_data"].params["lost"] == pytest.approx(11 * 3.0, rel=0.05)
+    text = judge(a).text
+    assert "waits for its data" in text.key
+    assert text.params["period"] == batches
+
+
+def test_late_data_of_a_few_steps_are_why_these_were_slow() -> None:
+    steps, data = [0.2] * 8000, [0.01] * 8000
+    for late in (133, 5292):
+        steps[late] += 9.0
+        data[late] += 9.0
+    a = analyse(_one(_epoch("Epoch: [0]", steps, data, 10)))
+    assert "waited for their data" in (judge(a).text.many or "")
+    assert "stall" not in {finding.code for finding in a.findings}

@@ -81,6 +81,21 @@ def test_the_clock_may_be_set_to_zero_after_ten_steps() -> None:
     assert run.iterations.time_s.round(6).tolist() == [75.0] + [0.214] * 99
 
 
+@pytest.mark.parametrize("earlier_ms", [0, 1])
+@pytest.mark.parametrize("unit", ["ms", "s"])
+def test_a_validation_that_shows_the_moment_of_a_step_again_sets_no_clock_to_zero(unit: str, earlier_ms: int) -> None:
+    text = ["step:0/4000 val_loss:6.9 train_time:0ms step_avg:nanms"]
+    for n in range(200, 4001, 200):
+        clock = round(169.457 * n)
+        # Of milliseconds that have no exact double in seconds, some are read a digit apart.
+        text.append(f"step:{n}/4000 train_loss:3.1 train_time:{clock}ms step_avg:169.46ms")
+        shown = f"{clock - earlier_ms}ms" if unit == "ms" else f"{(clock - earlier_ms) / 1000:.3f}s"
+        text.append(f"step:{n}/4000 val_loss:3.2 train_time:{shown} step_avg:169.46ms")
+    run = the_run("\n".join(text))
+    assert run.iterations.number.tolist() == list(range(200, 4001, 200))
+    assert run.iterations.time_s == pytest.approx(0.169457, abs=2e-5)
+
+
 def test_lines_that_run_ahead_of_the_card_are_put_back() -> None:
     run = the_run("\n".join(lines(200, step_ms=lambda n: 120.0, ahead=True)))
     assert len(run.iterations) == 200

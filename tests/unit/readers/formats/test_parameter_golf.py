@@ -75,11 +75,13 @@ def test_a_run_with_a_limit_ends_there(written: object, cap: int) -> None:
     run = _one(written(0.078, 4000, stop=False))
     assert not run.ended_by_plan
     assert run.settings.count("max_iters") == pytest.approx(cap / 0.078, rel=0.01)
+    assert run.limit_s == cap
 
 
 def test_a_short_run_ends_at_its_iterations() -> None:
     run = _one(_older(0.078, 4000, stop=False, cap="9000.000"))
     assert run.settings.count("max_iters") == 20000
+    assert run.limit_s is None
 
 
 def test_the_limit_counts_from_the_pace_of_the_last_lines() -> None:

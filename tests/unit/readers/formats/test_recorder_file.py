@@ -372,7 +372,8 @@ def test_rows_that_are_let_go_keep_the_parts_whole() -> None:
     assert np.isfinite(kept.inside.device_s).all()
     goodput = analyse(kept).goodput
     assert goodput.iterations == 400
-    assert goodput.parts_s["step"] == pytest.approx(record.parts["step"], rel=0.01)
+    assert goodput.steps_s == pytest.approx(record.parts["step"], rel=0.01)
+    assert goodput.parts_s["data"] == pytest.approx(400 * 0.01, rel=0.01)
     assert sum(goodput.parts_s.values()) == pytest.approx(goodput.wall_s)
 
 

@@ -133,6 +133,18 @@ def test_a_trainer_s_own_iteration_time_is_used() -> None:
     assert run.iterations.reported_tokens_per_s[0] == 1234.0
 
 
+@pytest.mark.parametrize("tag", ["data_time", "train/data_time", "time_metrics/data_loading(s)"])
+def test_waiting_for_data_is_a_part(tag: str) -> None:
+    steps = range(10, 400, 10)
+    data = start(BEGIN_S) + b"".join(
+        scalar(BEGIN_S + step, step, "loss", 3.0) + scalar(BEGIN_S + step, step, tag, 0.25) for step in steps
+    )
+    analysis = analyse(the_run(data))
+    assert analysis.costs.data_s is not None
+    assert analysis.costs.data_s.mid == pytest.approx(0.25)
+    assert analysis.goodput.parts_s["data"] == pytest.approx(0.25 * analysis.goodput.iterations, rel=0.01)
+
+
 def test_files_of_a_directory_join_whatever_their_order() -> None:
     first, second = (
         a_file(last=200),

@@ -100,6 +100,12 @@ def test_stopped_early_is_an_end() -> None:
     assert analyse(the_run(log(10, planned=300) + "10 epochs completed in 0.105 hours.\n")).forecast.done
 
 
+@pytest.mark.parametrize(("told", "patience"), [("20", 20 * BATCHES), ("0", None)])
+def test_patience_in_iterations(told: str, patience: int | None) -> None:
+    settings = f"engine/trainer: agnostic_nms=False, batch=32, epochs=30, patience={told}, perspective=0.0\n"
+    assert the_run(settings + log(5)).patience == patience
+
+
 def test_an_overwritten_last_drawing() -> None:
     lines = [line for line in log(3, drawings=20).splitlines() if f"{BATCHES}/{BATCHES} [" not in line]
     run = the_run("\n".join(lines))
@@ -137,3 +143,12 @@ def test_a_run_that_has_not_begun_is_refused() -> None:
 def test_lines_without_a_time_are_not_named() -> None:
     layer = "  0                -1  1      5280  models.common.Conv     [3, 48, 6, 2, 2]\n"
     assert the_run(layer + log(3)).unread_count == 0
+
+
+def test_bars_that_were_cut_before_their_time_are_no_run_that_only_begun() -> None:
+    text = "Starting training for 30 epochs...\n     Epoch   gpu_mem       box       obj       cls\n"
+    text += "".join(
+        f"     {n}/29      7.1G    0.1121    0.0302   0.01044        31       640: 100%|█|\n" for n in range(2)
+    )
+    with pytest.raises(NoIterations, match="have no time"):
+        read(from_text(text))

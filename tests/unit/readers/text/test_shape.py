@@ -125,6 +125,34 @@ def test_durations_are_in_seconds(text: str, seconds: float) -> None:
     assert matched(f"at {text}, it", "at {elapsed:duration}, it")[0]["elapsed"] == seconds
 
 
+# --- no log is read line by line for what stands at its top -----------------------------------------------------
+
+
+def test_lines_that_only_look_alike_hide_no_others() -> None:
+    warnings = [f"W{number} loss of {'x' * number}, time {number}" for number in range(200)]
+    lines = [f"iter {number}: loss 2.5, time 3ms" for number in range(200)]
+    assert len(matched("\n".join(warnings + lines))) == 200
+
+
+def test_rare_shapes_at_the_top_hide_no_common_one() -> None:
+    rare = [f"iter {number}: loss 2.5, time 3ms, {'y' * (number + 1)}" for number in range(20)]
+    lines = [f"iter {number}: loss 2.5, time 3ms" for number in range(300)]
+    assert len(matched("\n".join(rare + lines))) >= 300
+
+
+def test_hours_and_minutes_behind_the_statement_are_figures() -> None:
+    eta = "eta: {0}:{1:02d}:00 left: \"0:{1:02d}:39\""
+    lines = [f"iter {n}: loss 2.5, time 3ms " + eta.format(n // 60, n % 60) for n in range(600)]
+    block = Block.of("\n".join(lines).encode())
+    assert len([lines for _, lines, _ in alike(block, block.filled, (Line(STATEMENT),))]) == 1
+
+
+def test_letters_are_found_in_one_of_the_lines_that_differ_in_digits() -> None:
+    block = Block.of(b"step 1 Error\nstep 22 Error\nstep 3\n\nother")
+    assert block.holding(block.filled, (b"Error", b"oth")).tolist() == [0, 1, 4]
+    assert block.holding(block.filled, (b"nothing",)).tolist() == []
+
+
 # --- the statement itself ----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,426 @@
+"""What the machine did during the iterations: samples laid beside the rows of a log, and what they explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
+from stepwatch.analysis.periods import Mask
+from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.messages import Message
+from stepwatch.run import Floats, Ints, Run
+from stepwatch.samples import Card, Samples
+from stepwatch.units import HOUR_S, Interval
+
+if TYPE_CHECKING:
+    from stepwatch.analysis import Analysis
+
+IDLE_SHARE = 0.25  # of a card inside normal steps: published runs of GPT-2 size keep theirs above 0.9
+BUSY = 0.8  # a disk, or all processors
+WAITING_CPU = 0.5  # processors: a training step on a processor keeps one busy by itself
+OTHERS = 0.25  # of all processors
+MOVING_BYTES_PER_S, FAULTS_PER_S = 1e6, 50.0
+LEAST_GROWTH_BYTES, LEAST_GROWTH = 200e6, 0.1
+SLOWER_CLOCK = 0.95
+CAPPED_CLOCK = 0.85
+FULL, SPILLED_BYTES_PER_S = 0.97, 2e9
+NEIGHBOUR_BYTES = 200e6
+APART_C, APART = 12.0, 0.3
+POWER_ERROR = 0.05  # NVML: readings are accurate to within 5 %
+QUARTER_S = 900.0  # zones differ by whole quarters of an hour
+
+
+class Clock(StrEnum):
+    """How samples and log were laid beside each other."""
+
+    STAMPS = "stamps"
+    ARRIVALS = "arrivals"
+    MATCHED = "matched"
+    NONE = "none"
+
+
+class Cause(NamedTuple):
+    """What the machine did that explains a slow run."""
+
+    code: str
+    severity: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineUse:
+    """Samples and the rows that they fall into."""
+
+    samples: Samples
+    row: Ints
+    """Of each sample the row of the iterations it falls into, -1 outside."""
+    clock: Clock
+    steps: Mask
+    """The samples inside normal steps; without a common clock those in which the machine works."""
+    causes: tuple[Cause, ...] = ()
+    energy_j: Interval | None = None
+    """Of all cards, from the first to the last sample inside the run."""
+
+    def levels(self, columns: Mapping[str, Floats]) -> dict[str, float]:
+        """Means inside normal steps, of the figures that are known there."""
+        means = {name: _mean(column[self.steps]) for name, column in columns.items()}
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
+    row, clock = _rows(run, phases, samples)
+    inside = np.flatnonzero(row >= 0)
+    if clock is Clock.NONE or len(inside) < 3:
+        row, clock, inside = np.full(len(samples), -1), Clock.NONE, np.arange(len(samples))
+    span = slice(int(inside[0]), int(inside[-1]) + 1)
+    steps = (row >= 0) & phases.normal[np.maximum(row, 0)] if clock is not Clock.NONE else _busy(samples)
+    view = _View(samples, span, steps)
+    causes = tuple(cause for rule in _RULES for cause in rule(view))
+    return MachineUse(samples=samples, row=row, clock=clock, steps=steps, causes=causes, energy_j=_energy(samples, span))
+
+
+# --- two clocks -------------------------------------------------------------------------------------------------
+
+
+def _rows(run: Run, phases: Phases, samples: Samples) -> tuple[Ints, Clock]:
+    taken_s = run.iterations.time_s * phases.covers
+    ends_s: Floats | None = run.iterations.stamp_s
+    clock = Clock.STAMPS
+    if samples.arrivals is not None:
+        times, lines = samples.arrivals
+        ends_s, clock = times[np.minimum(np.searchsorted(lines, run.iterations.line, "right"), len(times) - 1)], Clock.ARRIVALS
+    elif samples.has_clock and len(run.iterations) and np.isfinite(run.iterations.stamp_s).all():
+        ends_s = run.iterations.stamp_s + _zone_s(run.iterations.stamp_s, samples.at_s)
+    else:
+        ends_s, clock = _matched(np.cumsum(taken_s), phases, samples), Clock.MATCHED
+    if ends_s is None or not len(ends_s):
+        return np.full(len(samples), -1), Clock.NONE
+    begins_s = ends_s - taken_s
+    row = np.searchsorted(ends_s, samples.at_s)
+    known = np.minimum(row, len(ends_s) - 1)
+    return np.where((row < len(ends_s)) & (samples.at_s >= begins_s[known]), known, -1), clock
+
+
+def _zone_s(ends_s: Floats, at_s: Floats) -> float:
+    """What to add to the stamps: none where the two overlap, else the quarters of an hour that make them."""
+    middle = (float(at_s[0]) + float(at_s[-1])) / 2 - (float(ends_s[0]) + float(ends_s[-1])) / 2
+    apart = at_s[0] > ends_s[-1] or at_s[-1] < ends_s[0]
+    zone = round(middle / QUARTER_S) * QUARTER_S if apart else 0.0
+    return zone if abs(zone) <= 26 * HOUR_S else 0.0  # from -12 to +14 hours
+
+
+def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
+    """The shift at which the cards work in steps and rest outside of them; None where no shift is clearly the best."""
+    busy = _utilisation(samples)
+    if busy is None or len(ends_s) < 2 or np.nanstd(busy) < 0.05:
+        return None
+    at_s = samples.at_s - samples.at_s[0]
+    grid_s = max(float(np.median(np.diff(at_s))) if len(at_s) > 1 else 1.0, 1e-3)
+    count = int(min(at_s[-1] / grid_s, 1e6)) + 1
+    seen = np.interp(np.arange(count) * grid_s, at_s, np.nan_to_num(busy))
+    places = np.minimum(np.searchsorted(ends_s, np.arange(int(min(ends_s[-1] / grid_s, count)) + 1) * grid_s), len(ends_s) - 1)
+    wanted = phases.normal[places].astype(float)
+    if len(wanted) > count or not wanted.mean() > 0:
+        return None
+    padded = np.concatenate([np.zeros(1), np.cumsum(seen)])
+    total = padded[-1]
+    # Inside the run as the phases say, outside of it at rest: the best shift has most work inside.
+    scores = np.correlate(seen, wanted - 0.5, "valid") - 0.5 * (total - (padded[len(wanted) :] - padded[: count - len(wanted) + 1]))
+    best = int(np.argmax(scores))
+    far = np.abs(np.arange(len(scores)) - best) > max(0.02 * len(wanted), 2)
+    if far.any() and scores[far].max() > scores[best] - 0.01 * total:
+        return None
+    return np.asarray(ends_s + samples.at_s[0] + best * grid_s)
+
+
+def _utilisation(samples: Samples) -> Floats | None:
+    columns = [card.columns["utilisation"] for card in _working(samples)]
+    return np.asarray(np.nanmean(columns, axis=0)) if columns else samples.machine.get("training_cpu")
+
+
+def _busy(samples: Samples) -> Any:
+    """Without a common clock: wherever the machine works at all."""
+    busy = _utilisation(samples)
+    return np.ones(len(samples), bool) if busy is None else np.nan_to_num(busy) > 0.05
+
+
+def _working(samples: Samples) -> list[Card]:
+    """The cards that the training uses: an idle one beside them says nothing of it."""
+    cards = [card for card in samples.cards if np.isfinite(card.columns.get("utilisation", np.array([np.nan]))).any()]
+    means = [float(np.nanmean(card.columns["utilisation"])) for card in cards]
+    return [card for card, mean in zip(cards, means, strict=True) if mean >= 0.2 * max(means)]
+
+
+def _energy(samples: Samples, span: slice) -> Interval | None:
+    at_s = samples.at_s[span]
+    powers = [card.columns["power_w"][span] for card in samples.cards if "power_w" in card.columns]
+    if not powers or len(at_s) < 2:
+        return None
+    total = 0.0
+    for power in powers:
+        known = np.isfinite(power)
+        if known.sum() > 1:
+            total += float(np.trapezoid(power[known], at_s[known]))
+    return Interval(total * (1 - POWER_ERROR), total, total * (1 + POWER_ERROR)) if total > 0 else None
+
+
+# --- what it explains -------------------------------------------------------------------------------------------
+
+
+class _View:
+    """The samples of a run, asked by name; None is unknown."""
+
+    def __init__(self, samples: Samples, span: slice, steps: Any) -> None:
+        self.samples, self.span, self.steps = samples, span, steps
+        self.cards = _working(samples)
+
+    def column(self, name: str) -> Floats | None:
+        column = self.samples.machine.get(name)
+        return None if column is None or not np.isfinite(column).any() else column
+
+    def level(self, name: str) -> float | None:
+        """Mean inside normal steps."""
+        column = self.column(name)
+        return None if column is None else _mean(column[self.steps])
+
+    def of_cards(self, name: str) -> float | None:
+        levels = [level for card in self.cards if (level := self.of_card(card, name)) is not None]
+        return float(np.mean(levels)) if levels else None
+
+    def of_card(self, card: Card, name: str) -> float | None:
+        column = card.columns.get(name)
+        return None if column is None else _mean(column[self.steps])
+
+    @property
+    def others(self) -> float | None:
+        """Processors that other programs keep busy."""
+        cpu, processors, own = self.level("cpu"), self.level("processors"), self.level("training_cpu")
+        return None if cpu is None or processors is None or own is None else max(cpu * processors - own, 0.0)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether hardly a processor is free, and others have more than their share."""
+        cpu, processors, others = self.level("cpu"), self.level("processors"), self.others
+        return bool(cpu and processors and others and cpu > BUSY and others > OTHERS * processors)
+
+
+def _mean(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _waiting(view: _View) -> Iterator[Cause]:
+    """The card, or where there is none the processors, idle inside normal steps."""
+    used, cpu = view.of_cards("utilisation"), view.level("training_cpu")
+    if used is None and (cpu is None or cpu >= WAITING_CPU):
+        return
+    if used is not None and 1 - used < IDLE_SHARE:
+        return
+    facts: dict[str, Any] = {"idle": None if used is None else 1 - used, "cpu": cpu, "processors": view.level("processors")}
+    disk, blocked, busiest = (view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu"))
+    facts |= {"disk": disk, "busiest": busiest}
+    if (disk is not None and disk > BUSY) or (blocked is not None and blocked > 0.2):
+        text = Message("The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory.")
+        code = "waits_for_disk"
+    elif view.crowded and (cpu or 0.0) < (view.others or 0.0):
+        return  # the processors are taken by somebody else: said below
+    elif used is None:
+        text = Message("The training waits: its processes keep only {cpu:x} of {processors:n} processors busy during normal steps, and the disk does not explain it. Look at where its data come from.")
+        code = "waits_for_data"
+    elif cpu is not None and facts["processors"] and cpu > BUSY * facts["processors"]:
+        text = Message("The card is idle {idle:pct} of the time inside normal steps while the training keeps {cpu:x} of {processors:n} processors busy: preparing the data is too slow. Use more processors for it, or do less for each sample.")
+        code = "waits_for_workers"
+    elif busiest is not None and busiest >= 0.9 and cpu is not None and cpu < busiest + 0.5:
+        text = Message("The card is idle {idle:pct} of the time inside normal steps while one process keeps a single processor busy: the Python code cannot launch work fast enough. Compile the model, or use larger batches.")
+        code = "waits_for_python"
+    else:
+        text = Message("The card is idle {idle:pct} of the time inside normal steps, and neither the processors nor the disk are busy: it waits for data or for another machine. Prefetch, with more loader workers.")
+        code = "waits_for_data"
+    yield Cause(code, WARNING, text._replace(params=facts))
+
+
+def _contention(view: _View) -> Iterator[Cause]:
+    if view.crowded:
+        facts = {"others": view.others, "processors": view.level("processors")}
+        text = Message("Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.", facts)
+        yield Cause("busy_processors", WARNING, text)
+
+
+def _disk(view: _View) -> Iterator[Cause]:
+    busy, own = view.level("disk_busy"), view.level("read_bytes_per_s")
+    whole = view.level("disk_read_bytes_per_s")
+    write, own_write = view.level("disk_write_bytes_per_s"), view.level("write_bytes_per_s")
+    if None in (busy, own, whole, write, own_write):
+        return
+    moved, ours = float(whole or 0) + float(write or 0), float(own or 0) + float(own_write or 0)
+    if (busy or 0) > BUSY and ours < 0.5 * moved:
+        facts = {"busy": busy, "others": moved - ours}
+        text = Message("The disk is busy {busy:pct} of the time, mostly for other programs ({others:size} a second).", facts)
+        yield Cause("busy_disk", WARNING, text)
+
+
+def _heat(view: _View) -> Iterator[Cause]:
+    for card in view.cards:
+        hot, clock, heat = (card.columns.get(name) for name in ("hot", "sm_clock_hz", "temperature_c"))
+        if hot is None or clock is None:
+            continue
+        slowed, free = (hot > 0) & view.steps, (hot == 0) & view.steps
+        share = float(slowed.sum() / max(view.steps.sum(), 1))
+        top = card.columns.get("max_sm_clock_hz")
+        normal = _mean(clock[free]) if free.any() else (None if top is None else _mean(top))
+        lowered = _mean(clock[slowed]) if slowed.any() else None
+        if share > 0.05 and lowered is not None and normal is not None and lowered < SLOWER_CLOCK * normal:
+            facts = {"card": card.number, "share": share, "slower": 1 - lowered / normal, "heat": None if heat is None else _mean(heat[slowed])}
+            text = Message("Card {card:n} was too hot {share:pct} of the time ({heat:n} °C): the driver lowered its clock by {slower:pct}. Improve its cooling, or lower its power limit a little.", facts)
+            yield Cause("hot_card", WARNING, text)
+
+
+def _power(view: _View) -> Iterator[Cause]:
+    for card in view.cards:
+        capped, clock, top = (view.of_card(card, name) for name in ("capped", "sm_clock_hz", "max_sm_clock_hz"))
+        if capped is not None and clock is not None and top and capped > 0.5 and clock < CAPPED_CLOCK * top:
+            facts = {"card": card.number, "share": capped, "slower": 1 - clock / top, "limit": view.of_card(card, "power_limit_w")}
+            text = Message("Card {card:n} was held back by its power limit {share:pct} of the time: its clock was {slower:pct} below the highest.", facts)
+            yield Cause("power_cap", NOTICE, text)
+
+
+def _spilled(view: _View) -> Iterator[Cause]:
+    for card in view.cards:
+        used, total, moved = (view.of_card(card, name) for name in ("memory_used_bytes", "memory_total_bytes", "pcie_bytes_per_s"))
+        if used is not None and total and moved is not None and used > FULL * total and moved > SPILLED_BYTES_PER_S:
+            facts = {"card": card.number, "share": used / total, "moved": moved}
+            text = Message("The memory of card {card:n} is full ({share:pct}) while {moved:size} a second move between card and host: part of it lies in the host's memory, which is far slower. Use a smaller batch.", facts)
+            yield Cause("spilled_memory", WARNING, text)
+
+
+def _neighbour(view: _View) -> Iterator[Cause]:
+    for card in view.cards:
+        count, size = view.of_card(card, "other_processes"), view.of_card(card, "other_memory_bytes")
+        if count is not None and size is not None and count >= 0.5 and size > NEIGHBOUR_BYTES:
+            facts = {"card": card.number, "size": size}
+            text = Message("Another program uses card {card:n} too, with {size:size} of its memory. The two share its time.", facts)
+            yield Cause("shared_card", WARNING, text)
+
+
+def _memory(view: _View) -> Iterator[Cause]:
+    moved, faults = view.level("swap_bytes_per_s"), view.level("major_faults_per_s")
+    if moved is not None and moved > MOVING_BYTES_PER_S and (faults is None or faults > FAULTS_PER_S):
+        facts = {"moved": moved}
+        text = Message("The machine has too little memory: {moved:size} a second move between memory and disk. Use fewer loader workers, or close other programs.", facts)
+        yield Cause("swapping", WARNING, text)
+    used, total = view.column("training_memory_bytes"), view.level("memory_total_bytes")
+    free = view.column("memory_used_bytes")
+    if used is None or not total or free is None:
+        return
+    at_s, used, free = view.samples.at_s[view.span], used[view.span], free[view.span]
+    known = np.flatnonzero(np.isfinite(used) & np.isfinite(free))
+    known = known[len(known) // 5 :]  # the start fills what a run needs
+    if len(known) < 10:
+        return
+    slope, start = np.polyfit(at_s[known] - at_s[known[0]], used[known], 1)
+    grown, first = slope * (at_s[known[-1]] - at_s[known[0]]), max(start, 1.0)
+    explained = np.corrcoef(at_s[known], used[known])[0, 1] if np.std(used[known]) > 0 else 0.0
+    if grown > max(LEAST_GROWTH_BYTES, LEAST_GROWTH * first) and explained > 0.95:
+        left_s = max(total - float(free[known[-1]]), 0.0) / slope
+        facts = {"rate": slope * HOUR_S, "left": left_s}
+        text = Message("The memory of the training grows by {rate:size} an hour: at this rate the machine's memory is full in {left:time}. Something keeps what it should let go.", facts)
+        yield Cause("memory_leak", WARNING, text)
+
+
+def _stopped(view: _View) -> Iterator[Cause]:
+    stopped = view.column("stopped")
+    if stopped is not None and (still := (stopped[view.span] > 0.5)).any():
+        at_s = view.samples.at_s[view.span]
+        facts = {"time": float(still.sum() * np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0}
+        text = Message("The training was stopped by a signal (Ctrl-Z, SIGSTOP) for {time:time}.", facts)
+        yield Cause("stopped_process", WARNING, text)
+
+
+def _apart(view: _View) -> Iterator[Cause]:
+    """One card that behaves unlike its like."""
+    cards = view.samples.cards
+    if len(cards) < 3:
+        return
+    for name, least in (("temperature_c", APART_C), ("utilisation", APART)):
+        levels = np.array([level if (level := view.of_card(card, name)) is not None else np.nan for card in cards])
+        if not np.isfinite(levels).all():
+            continue
+        for place, card in enumerate(cards):
+            rest = np.delete(levels, place)
+            off = levels[place] - np.median(rest)
+            if abs(off) > least and abs(off) > 2 * (rest.max() - rest.min()):
+                facts = {"card": card.number, "level": float(levels[place]), "low": float(rest.min()), "high": float(rest.max())}
+                text = Message("Card {card:n} runs at {level:n} °C, the others at {low:n} to {high:n} °C.", facts)
+                if name == "utilisation":
+                    text = Message("Card {card:n} works {level:pct} of the time, the others {low:pct} to {high:pct}.", facts)
+                yield Cause("card_apart", NOTICE, text)
+
+
+_RULES: tuple[Callable[[_View], Iterator[Cause]], ...] = (
+    _stopped, _waiting, _contention, _disk, _memory, _heat, _power, _spilled, _neighbour, _apart,
+)  # fmt: skip
+
+
+# --- one slow iteration -----------------------------------------------------------------------------------------
+
+_MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, what it must exceed beyond its normal level, sentence
+    ("stopped", 0.3, Message("Iteration {at:n} took {time:time}: the training was stopped by a signal meanwhile.")),
+    ("swap_bytes_per_s", MOVING_BYTES_PER_S, Message("Iteration {at:n} took {time:time}: meanwhile {level:size} a second moved between memory and disk ({normal:size} in normal steps).")),
+    ("disk_busy", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile the disk was busy {level:pct} of the time ({normal:pct} in normal steps).")),
+    ("blocked", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile its processes waited for a disk {level:pct} of the time ({normal:pct} in normal steps).")),
+    ("others", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile other programs kept {level:x} processors busy ({normal:x} in normal steps).")),
+    ("idle", 0.3, Message("Iteration {at:n} took {time:time}: meanwhile the cards were idle {level:pct} of the time ({normal:pct} in normal steps).")),
+)  # fmt: skip
+MOST_ROWS = 5  # are explained one by one
+
+
+def slow_rows(a: Analysis) -> Iterator[Finding]:
+    """Each stall by what differed from normal steps, the longest first."""
+    use = a.machine
+    if use is None or use.clock is Clock.NONE:
+        return
+    machine = use.samples.machine
+    columns = {name: machine[name] for name in ("stopped", "swap_bytes_per_s", "disk_busy", "blocked") if name in machine}
+    if {"cpu", "processors", "training_cpu"} <= machine.keys():
+        columns["others"] = machine["cpu"] * machine["processors"] - machine["training_cpu"]
+    busy = _utilisation(use.samples) if _working(use.samples) else None
+    if busy is not None:
+        columns["idle"] = 1 - busy
+    lost_s = a.run.iterations.time_s * a.phases.covers * (a.phases.phase == Phase.STALL)
+    slow = [int(row) for row in np.argsort(-lost_s, kind="stable")[:MOST_ROWS] if lost_s[row] > 0]
+    for row in sorted(slow):
+        inside = use.row == row
+        if not inside.any():
+            continue
+        facts: dict[str, Any] = {"at": int(a.run.iterations.number[row]), "time": float(lost_s[row])}
+        for name, beyond, text in _MEANWHILE:
+            level, normal = (_mean(columns[name][part]) if name in columns else None for part in (inside, use.steps))
+            if level is not None and normal is not None and level > normal + beyond:
+                yield Finding("slow_by_machine", NOTICE, text._replace(params={**facts, "level": level, "normal": normal}))
+                break
+
+
+# --- findings ---------------------------------------------------------------------------------------------------
+
+
+def machine_causes(a: Analysis) -> Iterator[Finding]:
+    if a.machine is None:
+        return
+    if a.machine.clock is Clock.MATCHED:
+        text = Message("The samples have no clock in common with the log: they were laid beside it where the cards work and rest as the log says.")
+        yield Finding("samples_matched", NOTICE, text)
+    elif a.machine.clock is Clock.NONE:
+        text = Message("The samples cannot be laid beside the log: they have no clock in common. What they show is of the whole time.")
+        yield Finding("samples_apart", NOTICE, text)
+    for cause in a.machine.causes:
+        yield Finding(cause.code, cause.severity, cause.message)
+    if not a.machine.causes and a.machine.clock is not Clock.NONE:
+        yield Finding("nothing_in_samples", INFO, Message("Nothing in the samples of the machine explains a slow iteration."))
+
+
+RULES = (machine_causes, slow_rows)

@@ -1,0 +1,68 @@
+"""`stepwatch monitor`: the sampler alone."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import click
+
+from stepwatch.cli.commands import options_of, speaking
+from stepwatch.errors import InputError, UnreadableInput
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.sampler import INTERVAL_S, Sampler
+
+
+@click.command(name="monitor")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write the samples.")
+@click.option("--pid", type=click.IntRange(1), metavar="N", help="The process of the training; its children count too.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=INTERVAL_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to sample the machine.",
+)
+@options_of("monitor")
+def command(output: str, pid: int | None, interval: float, lang: str | None) -> None:
+    """Sample this machine beside a training that is already running.
+
+    Cards, processors, memory, disk and network, and with --pid the processes of the training. Ends with that process or
+    by Ctrl-C. `stepwatch explain LOG --samples FILE` lays the samples beside the log.
+    """
+    with speaking(lang) as language:
+        if pid is not None and not _runs(pid):
+            raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
+
+        def trouble(error: OSError) -> None:
+            text = Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""})
+            click.echo(f"stepwatch: {say(text, language)}", err=True)
+
+        try:
+            sampler = Sampler(output, pid=pid, interval_s=interval, trouble=trouble)
+        except OSError as error:
+            facts = {"path": output, "why": error.strerror or ""}
+            raise UnreadableInput(Message("{path:word} cannot be written: {why:word}", facts)) from error
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        try:
+            sampler.sample()
+            if "cards" in sampler.unseen:
+                click.echo(f"stepwatch: {say(Message('no graphics card can be seen here'), language)}", err=True)
+            sampler.run(until=lambda: pid is not None and not _runs(pid))
+        except KeyboardInterrupt:
+            pass  # this is how it ends
+        finally:
+            sampler.close()
+
+
+def _runs(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True

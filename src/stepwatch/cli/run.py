@@ -1,0 +1,203 @@
+"""`stepwatch run`: any training command, with the machine sampled beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+from stepwatch.answers.from_logs import Known
+from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.notify import Notifier
+from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.sampler import INTERVAL_S, Sampler
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE
+from stepwatch.watch import Live, open_log
+
+FOLLOW_S = 1.0
+ENVIRONMENT_FILE = "environment.json"
+_SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
+
+
+@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("-o", "--output", metavar="DIR", help="Where to keep log and samples (default: stepwatch-runs/TIME).")
+@click.option("--gpu", metavar="NAME", help="The card, where the driver does not say: 4070, rtx4090, …")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=INTERVAL_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to sample the machine.",
+)
+@click.option("--notify", "addresses", multiple=True, metavar="URL", help="Send a message when it stalls or ends.")
+@click.option("--quiet", is_flag=True, help="No report at the end.")
+@options_of("run")
+def command(
+    words: tuple[str, ...],
+    output: str | None,
+    gpu: str | None,
+    interval: float,
+    addresses: tuple[str, ...],
+    quiet: bool,
+    lang: str | None,
+) -> None:
+    """Start a training and see what the machine does meanwhile.
+
+    The command runs as without stepwatch: its output, its terminal, Ctrl-C and its exit code are unchanged, and nothing
+    is loaded into it. Its output and samples of cards, processors, memory and disk are kept in a directory that
+    `stepwatch explain` reads. The report at the end goes to standard error.
+    """
+    with speaking(lang) as language:
+        if not hasattr(os, "fork"):
+            raise UsageError(
+                Message("`stepwatch run` needs Linux or macOS"),
+                Message(
+                    "start the training as usual and sample it from beside: stepwatch monitor -o samples.csv --pid N"
+                ),
+            )
+        from stepwatch.cli import passing
+
+        directory = output or os.path.join("stepwatch-runs", time.strftime("%Y%m%d-%H%M%S"))
+        try:
+            os.makedirs(directory, exist_ok=True)
+            _write_environment(directory, words)
+        except OSError as error:
+            raise UnreadableInput(
+                Message("{path:word} cannot be written: {why:word}", {"path": directory, "why": error.strerror or ""})
+            ) from error
+
+        def warn(text: Message) -> None:
+            click.echo(f"stepwatch: {say(text, language)}", err=True)
+
+        def trouble(error: OSError) -> None:
+            warn(Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""}))
+
+        notifier = Notifier(addresses, os.path.basename(words[0]), language, warn) if addresses else None
+        passer, pid = passing.start(words, directory)
+        sampler = None
+        if pid:
+            with contextlib.suppress(OSError):
+                sampler = Sampler(os.path.join(directory, SAMPLES_FILE), pid=pid, interval_s=interval, trouble=trouble)
+                sampler.start()
+        code = _wait(passer, None if notifier is None else _Follower(directory, gpu, notifier))
+        if sampler is not None:
+            sampler.close()
+        if pid and not quiet:
+            _report(directory, gpu, language)
+    sys.exit(code)
+
+
+def _wait(passer: int, follower: _Follower | None) -> int:
+    """The exit code of the command. Whoever asks us to end asks the command."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command itself
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda number, _: os.kill(passer, number))
+    while follower is not None:
+        ended, status = os.waitpid(passer, os.WNOHANG)
+        follower.look(bool(ended))
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+    _, status = os.waitpid(passer, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+class _Follower:
+    """Reads the log as `watch` does, for the messages. If that fails, it is said once and the run goes on."""
+
+    def __init__(self, directory: str, gpu: str | None, notifier: Notifier) -> None:
+        self._source = open_log(os.path.join(directory, LOG_FILE))
+        self._live = Live(self._source.name, Known(gpu=gpu).analyse)
+        self._notifier = notifier
+
+    def look(self, ended: bool) -> None:
+        piece = self._source.poll(0.0 if ended else FOLLOW_S)
+        now_s = time.time()
+        while piece.text:
+            self._live.feed(piece.text, now_s)
+            piece = self._source.poll(0.0)
+        if ended:
+            self._live.feed(self._source.rest(), now_s)
+            self._live.end()
+        look = self._live.look(now_s, thoroughly=ended)
+        self._notifier.raise_for(self._live.news(), look)
+        if ended:
+            self._notifier.close()
+            self._source.close()
+
+
+def _report(directory: str, gpu: str | None, language: str) -> None:
+    from stepwatch.answers import ExplainRequest
+    from stepwatch.answers.from_logs import explain
+    from stepwatch.presenters import View, render
+
+    try:
+        report = explain(ExplainRequest(logs=(directory,), gpu=gpu))
+        click.echo(str(render(report, "terminal", language, View(colour=None))), err=True)
+    except StepwatchError as error:  # the training is what counts: its output may be of no known format
+        click.echo(f"stepwatch: {say(error.what, language)}", err=True)
+    kept = Message("Log and samples are in {path:word}; for the whole report: {command:list}")
+    facts = {"path": directory, "command": f"stepwatch explain {shlex.quote(directory)} --full"}
+    click.echo(f"stepwatch: {say(kept._replace(params=facts), language)}", err=True)
+
+
+def _write_environment(directory: str, words: Sequence[str]) -> None:
+    """What the run was, for whoever reads its directory later; never a secret."""
+    card: dict[str, Any] | None = None
+    with contextlib.suppress(StepwatchError):
+        from stepwatch.gpus.driver import this_card
+
+        found = this_card()
+        card = {"name": found.name, "count": found.count, "driver": found.driver_version}
+    facts = {
+        "command": without_secrets(words),
+        "started_s": round(time.time(), 3),
+        "stepwatch": version("stepwatch"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processors": os.cpu_count(),
+        "card": card,
+        "commit": _commit(),
+    }
+    with open(os.path.join(directory, ENVIRONMENT_FILE), "w", encoding="utf-8") as file:
+        json.dump(facts, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """The command line with what follows a name like a secret's replaced."""
+    shown, hide = [], False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if hide and not word.startswith("-"):
+            shown.append("***")
+        elif equals and _SECRET.search(name):
+            shown.append(f"{name}=***")
+        else:
+            shown.append(word)
+        hide = not equals and word.startswith("-") and _SECRET.search(word) is not None
+    return shown
+
+
+def _commit() -> str | None:
+    """Of the directory that the training is started in, where it is one of git's."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,92 @@
+"""The machine beside a training, a line of figures a second.
+
+It only looks: nothing is imported into the training and nothing in it is asked. What cannot be seen here (no card, no
+rights, another system) is left empty, and `unseen` names it. Each line is one write to the system, so that whoever is
+killed leaves all but the last line.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from stepwatch.sampler.cards import Cards, Driver
+from stepwatch.sampler.machine import Machine
+from stepwatch.samples import CARD, MACHINE, SCHEMA
+
+INTERVAL_S = 1.0
+
+
+class Sampler:
+    """Samples of this machine and of one process with its children, appended to a file."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        pid: int | None = None,
+        interval_s: float = INTERVAL_S,
+        driver: Driver | None = None,
+        clock: Callable[[], float] = time.time,
+        trouble: Callable[[OSError], None] = lambda error: None,
+    ) -> None:
+        self._machine, self._cards = Machine(pid), Cards(driver)
+        self._interval_s, self._clock, self._trouble = interval_s, clock, trouble
+        self._failing = False
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
+        columns = [
+            "time_s",
+            *MACHINE,
+            *(f"gpu{card}_{name}" for card in range(len(self._cards.names)) for name in CARD),
+        ]
+        self._write("\t".join((f"# {SCHEMA}", *self._cards.names)) + "\n" + ",".join(columns) + "\n")
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Figures of the machine that this system does not give, known after the second sample; `cards` without one."""
+        return (*(() if self._cards.names else ("cards",)), *self._machine.unseen)
+
+    def sample(self) -> None:
+        """One line, now. Never raises: a full disk is reported once, and the next line is tried again."""
+        at_s, figures = self._clock(), self._machine.read()
+        cells = [f"{at_s:.3f}", *_cells(figures, MACHINE)]
+        for card in self._cards.read(self._machine.pids):
+            cells += _cells(card, CARD)
+        self._write(",".join(cells) + "\n")
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """A sample at each tick of a monotonic clock, until somebody ends it."""
+        due = time.monotonic()
+        while not self._ended.is_set() and not until():
+            self.sample()
+            due = max(due + self._interval_s, time.monotonic())
+            self._ended.wait(due - time.monotonic())
+
+    def start(self) -> None:
+        """In a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name="stepwatch-sampler", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+        self._cards.close()
+        os.close(self._file)
+
+    def _write(self, line: str) -> None:
+        try:
+            os.write(self._file, line.encode())
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                self._failing = True
+                self._trouble(error)
+
+
+def _cells(figures: Mapping[str, float], columns: Mapping[str, str]) -> Iterator[str]:
+    return (f"{figures[name]:.6g}" if name in figures else "" for name in columns)

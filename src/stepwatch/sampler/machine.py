@@ -1,0 +1,194 @@
+"""What psutil says of this machine and of the processes of a training."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+from stepwatch.samples import MACHINE
+
+FAMILY_S = 5.0
+"""Children are looked for this often: the search goes through all processes of the machine."""
+
+
+class Machine:
+    """Figures since the last reading; those that this system does not give are absent."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._family = Family(pid) if pid is not None else None
+        self._seen: set[str] = set()
+        self._before: dict[str, float] = {}
+        self._at_s = time.monotonic()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of the training."""
+        return frozenset() if self._family is None else self._family.pids
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        of_training = tuple(MACHINE)[tuple(MACHINE).index("processes") :]
+        wanted = MACHINE if self._family is not None else MACHINE.keys() - set(of_training)
+        return tuple(name for name in MACHINE if name in wanted and name not in self._seen)
+
+    def read(self) -> dict[str, float]:
+        now_s = time.monotonic()
+        elapsed_s, self._at_s = now_s - self._at_s, now_s
+        figures: dict[str, float] = {"processors": float(os.cpu_count() or 1)}
+        counters: dict[str, float] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # psutil's own, of a container without swap figures
+            for question in (_processors, _memory, _disks, _network):
+                with contextlib.suppress(Exception):  # each may fail by itself, in containers, without rights
+                    levels, counts = question()
+                    figures |= levels
+                    counters |= counts
+            if self._family is not None:
+                levels, counts = self._family.read(now_s)
+                figures |= levels
+                counters |= counts
+        if self._before and elapsed_s > 0:
+            gone = {
+                name: max(value - self._before[name], 0.0) for name, value in counters.items() if name in self._before
+            }
+            figures |= _rates(gone, elapsed_s)
+        self._before = counters
+        self._seen |= figures.keys()
+        return {name: figures[name] for name in MACHINE if name in figures}
+
+
+def _rates(gone: dict[str, float], elapsed_s: float) -> dict[str, float]:
+    """What was counted, as shares of the time or per second."""
+    whole_s = sum(gone.get(name, 0.0) for name in ("busy_s", "idle_s", "iowait_s"))
+    rates = {name: value / elapsed_s for name, value in gone.items() if name in MACHINE}
+    if whole_s > 0:
+        rates["cpu"] = gone["busy_s"] / whole_s
+        if "iowait_s" in gone:
+            rates["iowait"] = gone["iowait_s"] / whole_s
+    disks = [value for name, value in gone.items() if name.startswith("disk:")]
+    if disks:
+        rates["disk_busy"] = min(max(disks) / elapsed_s, 1.0)
+    each = [value for name, value in gone.items() if name.startswith("process:")]
+    if each:
+        rates["training_cpu"], rates["busiest_cpu"] = sum(each) / elapsed_s, max(each) / elapsed_s
+    return rates
+
+
+_Answer = tuple[dict[str, float], dict[str, float]]  # levels as they are, counters that only grow
+
+
+def _processors() -> _Answer:
+    times = psutil.cpu_times()
+    iowait_s = getattr(times, "iowait", None)
+    idle_s = times.idle
+    # Linux counts guests in user already, and time that was stolen from a virtual machine is no work of ours.
+    busy_s = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+    counters = {"busy_s": busy_s, "idle_s": idle_s} | ({} if iowait_s is None else {"iowait_s": iowait_s})
+    return {"load": psutil.getloadavg()[0]}, counters
+
+
+def _memory() -> _Answer:
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    levels = {
+        "memory_used_bytes": float(memory.total - memory.available),
+        "memory_total_bytes": float(memory.total),
+        "swap_used_bytes": float(swap.used),
+    }
+    return levels, {"swap_bytes_per_s": float(swap.sin + swap.sout)}
+
+
+def _disks() -> _Answer:
+    whole, each = psutil.disk_io_counters(), psutil.disk_io_counters(perdisk=True)
+    counters = {}
+    if whole is not None:
+        counters = {
+            "disk_read_bytes_per_s": float(whole.read_bytes),
+            "disk_write_bytes_per_s": float(whole.write_bytes),
+        }
+    for name, disk in each.items():
+        if hasattr(disk, "busy_time"):
+            counters[f"disk:{name}"] = disk.busy_time * 1e-3  # from milliseconds
+    return {}, counters
+
+
+def _network() -> _Answer:
+    links = psutil.net_io_counters(pernic=True)
+    total = sum(link.bytes_sent + link.bytes_recv for name, link in links.items() if not name.startswith("lo"))
+    return {}, {"network_bytes_per_s": float(total)}
+
+
+class Family:
+    """A process and its children, those that ended counted as far as they were seen."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._members: dict[int, psutil.Process] = {}
+        self._looked_s = float("-inf")
+        self._done: dict[str, float] = {}
+        self._last: dict[int, dict[str, float]] = {}
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset(self._members)
+
+    def read(self, now_s: float) -> _Answer:
+        if now_s - self._looked_s >= FAMILY_S:
+            self._looked_s = now_s
+            self._look()
+        levels = dict.fromkeys(("processes", "training_memory_bytes", "threads", "blocked", "stopped"), 0.0)
+        counters: dict[str, float] = {}
+        last: dict[int, dict[str, float]] = {}
+        for pid, process in list(self._members.items()):
+            try:
+                with process.oneshot():
+                    status = process.status()
+                    if status == psutil.STATUS_ZOMBIE:
+                        raise psutil.NoSuchProcess(pid)
+                    times = process.cpu_times()
+                    last[pid] = {"cpu_s": times.user + times.system, **dict(_input_output(process)), **_faults(pid)}
+                    levels["training_memory_bytes"] += process.memory_info().rss
+                    levels["threads"] += process.num_threads()
+                    levels["blocked"] += status == psutil.STATUS_DISK_SLEEP
+                    levels["stopped"] += status == psutil.STATUS_STOPPED
+                    levels["processes"] += 1
+            except psutil.Error:
+                del self._members[pid]
+        for pid in self._last.keys() - last.keys():
+            for name, value in self._last[pid].items():
+                self._done[name] = self._done.get(name, 0.0) + value
+        self._last = last
+        for name in ("read_bytes_per_s", "write_bytes_per_s", "major_faults_per_s"):
+            if any(name in figures for figures in last.values()):
+                counters[name] = self._done.get(name, 0.0) + sum(figures.get(name, 0.0) for figures in last.values())
+        counters |= {f"process:{pid}": figures["cpu_s"] for pid, figures in last.items()}
+        for name in ("blocked", "stopped"):
+            levels[name] /= max(levels["processes"], 1.0)
+        return levels, counters
+
+    def _look(self) -> None:
+        with contextlib.suppress(psutil.Error):
+            first = self._members.get(self._pid) or psutil.Process(self._pid)
+            for process in (first, *first.children(recursive=True)):
+                self._members.setdefault(process.pid, process)
+
+
+def _input_output(process: Any) -> Iterator[tuple[str, float]]:
+    with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError, OSError):
+        counted = process.io_counters()
+        yield "read_bytes_per_s", float(counted.read_bytes)
+        yield "write_bytes_per_s", float(counted.write_bytes)
+
+
+def _faults(pid: int) -> dict[str, float]:
+    """psutil does not count them; the twelfth figure of Linux' own line does."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return {"major_faults_per_s": float(file.read().rpartition(b")")[2].split()[9])}
+    except (OSError, IndexError, ValueError):
+        return {}

@@ -1,0 +1,82 @@
+"""What the machine did meanwhile: figures on one clock, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from stepwatch.run import Floats, Ints
+
+SCHEMA = "stepwatch.samples/1"
+LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.csv"
+"""In a directory that `stepwatch run` has made."""
+
+MACHINE: Mapping[str, str] = {
+    "cpu": "share of all processors that are busy",
+    "iowait": "share of all processors that wait for a disk",
+    "load": "processes that run or wait to, mean of a minute",
+    "memory_used_bytes": "memory in use, without what can be dropped at once",
+    "memory_total_bytes": "memory of the machine",
+    "swap_used_bytes": "memory that was moved to disk",
+    "swap_bytes_per_s": "memory moved to disk and back",
+    "disk_read_bytes_per_s": "read from all disks",
+    "disk_write_bytes_per_s": "written to all disks",
+    "disk_busy": "share of the time in which the busiest disk worked",
+    "network_bytes_per_s": "sent and received, without the loopback",
+    "processors": "processors of the machine",
+    "processes": "processes of the training",
+    "training_cpu": "processors that the training keeps busy",
+    "busiest_cpu": "processors that the busiest of its processes keeps busy",
+    "training_memory_bytes": "memory of the training, shared pages counted in each process",
+    "threads": "threads of the training",
+    "read_bytes_per_s": "read from disk by the training",
+    "write_bytes_per_s": "written to disk by the training",
+    "major_faults_per_s": "pages of the training that had to come from disk",
+    "blocked": "share of its processes that wait for a disk and cannot be interrupted",
+    "stopped": "share of its processes that somebody has stopped",
+}
+"""The columns of the machine and of the training's processes; shares are 0 to 1, unknown is empty."""
+
+CARD: Mapping[str, str] = {
+    "utilisation": "share of the time in which a kernel ran",
+    "memory_used_bytes": "memory in use",
+    "memory_total_bytes": "memory of the card",
+    "sm_clock_hz": "clock of its processors",
+    "max_sm_clock_hz": "the highest that it may have",
+    "power_w": "power drawn",
+    "power_limit_w": "power allowed",
+    "temperature_c": "temperature",
+    "hot": "1 where the driver lowers the clock because of heat",
+    "capped": "1 where the driver lowers the clock because of the power limit",
+    "pcie_bytes_per_s": "sent to and received from the host",
+    "other_memory_bytes": "memory in use by processes that are not of the training",
+    "other_processes": "processes on the card that are not of the training",
+}
+"""The columns of one card."""
+
+
+class Card(NamedTuple):
+    """One graphics card, a value for each sample; unknown is nan, a column that was never seen is absent."""
+
+    number: int
+    name: str
+    columns: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Figures of the machine at rising times."""
+
+    at_s: Floats
+    """Seconds since 1970; since the first sample where the file has no clock."""
+    machine: Mapping[str, Floats] = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    has_clock: bool = True
+    arrivals: tuple[Floats, Ints] | None = None
+    """When lines of the log came, and how many there were by then; only of a run that we started."""
+    source: str = ""
+
+    def __len__(self) -> int:
+        return len(self.at_s)

@@ -1,0 +1,330 @@
+"""Files of samples: our own, `nvidia-smi --query-gpu … --format=csv`, `nvidia-smi dmon`, `dcgmi dmon`, `gpustat --json`
+and what Prometheus exports of DCGM.
+
+Each becomes rows (time, card, figures), in the order of the file. Rows of different cards that follow each other are
+one sample: a card that comes again begins the next.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepwatch.errors import InputError
+from stepwatch.messages import Message
+from stepwatch.run import Floats, Ints
+from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples
+from stepwatch.sources import Source, from_file, printable
+from stepwatch.sources.follow import Lines
+
+_MIB, _MHZ, _PERCENT = 1024.0**2, 1e6, 0.01
+
+_NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours, and what to multiply by
+    **{name: (name, 1.0) for name in CARD},
+    **dict.fromkeys(("utilization.gpu", "gpu_utilization", "gpu_util", "sm", "gputl"), ("utilisation", _PERCENT)),
+    **dict.fromkeys(("utilization", "utilisation.gpu", "gpu.util", "dcgm_fi_dev_gpu_util"), ("utilisation", _PERCENT)),
+    **dict.fromkeys(("memory.used", "memory_used", "fb", "fbusd", "dcgm_fi_dev_fb_used"), ("memory_used_bytes", _MIB)),
+    **dict.fromkeys(("memory.total", "memory_total", "fbttl", "dcgm_fi_dev_fb_total"), ("memory_total_bytes", _MIB)),
+    **dict.fromkeys(("memory.free", "dcgm_fi_dev_fb_free"), ("memory_free_bytes", _MIB)),
+    **dict.fromkeys(("clocks.sm", "clocks.current.sm", "clocks.gr", "pclk", "smclk"), ("sm_clock_hz", _MHZ)),
+    **dict.fromkeys(("clocks.current.graphics", "sm_clock", "dcgm_fi_dev_sm_clock"), ("sm_clock_hz", _MHZ)),
+    **dict.fromkeys(("clocks.max.sm", "clocks.max.graphics"), ("max_sm_clock_hz", _MHZ)),
+    **dict.fromkeys(("power.draw", "power_draw", "pwr", "power", "dcgm_fi_dev_power_usage"), ("power_w", 1.0)),
+    **dict.fromkeys(("power.draw.instant", "power.draw.average"), ("power_w", 1.0)),
+    **dict.fromkeys(("enforced.power.limit", "power.limit", "power_limit"), ("power_limit_w", 1.0)),
+    **dict.fromkeys(("temperature.gpu", "temperature", "gtemp", "temp", "tmptr"), ("temperature_c", 1.0)),
+    "dcgm_fi_dev_gpu_temp": ("temperature_c", 1.0),
+    **dict.fromkeys(("tviol",), ("hot", 1.0)),
+    **dict.fromkeys(("pviol",), ("capped", _PERCENT)),
+    **dict.fromkeys(("rxpci", "txpci"), ("pcie_bytes_per_s", 1e6)),
+}  # fmt: skip
+_REASONS = ("clocks_throttle_reasons.", "clocks_event_reasons.")
+_HEAT, _POWER = 0x08 | 0x20 | 0x40, 0x04 | 0x80  # nvmlClocksEventReason: HW and thermal slowdown; power cap and brake
+_KEYS = ("index", "gpu", "gpu_index", "uuid", "gpu_uuid", "pci.bus_id", "id", "idx")
+_UNITS = {"GIB": 1024.0, "GB": 1024.0, "KIB": 1 / 1024.0, "GHZ": 1000.0, "KW": 1000.0, "MW": 1e-3}
+_VALUE = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([%A-Za-z/]*)\s*$", re.IGNORECASE)
+
+
+class _Row(NamedTuple):
+    at_s: float | None
+    card: str | None
+    """What tells it from the others; None for the machine itself."""
+    name: str
+    figures: Mapping[str, float]
+
+
+def read_samples(path: str | os.PathLike[str]) -> Samples:
+    """Of a file, or of the directory of a run; raises InputError where it holds none."""
+    path = os.fspath(path)
+    if not os.path.isdir(path):
+        return samples_of(from_file(path))
+    samples = samples_of(from_file(os.path.join(path, SAMPLES_FILE)))
+    return replace(samples, arrivals=_arrivals(path))
+
+
+def _arrivals(path: str) -> tuple[Floats, Ints] | None:
+    """From how many bytes had come to how many lines: a line is what readers count as one."""
+    try:
+        with open(os.path.join(path, ARRIVALS_FILE)) as file:
+            pairs = [(_number(time), _number(size)) for time, _, size in (line.strip().partition(",") for line in file)]
+        with open(os.path.join(path, LOG_FILE), "rb") as log:
+            text, counts, lines = Lines(), [], 0
+            for _, size in pairs:
+                lines += text.feed(log.read(max(int(size or 0) - log.tell(), 0))).count(b"\n")
+                counts.append(lines)
+    except OSError:
+        return None
+    known = [place for place, (time, size) in enumerate(pairs) if time is not None and size is not None]
+    return (np.array([pairs[place][0] for place in known]), np.array(counts)[known]) if known else None
+
+
+def samples_of(source: Source) -> Samples:
+    text = source.text.decode("utf-8", "replace")
+    lines = text.splitlines()
+    start = text.lstrip()[:1]
+    if start in "{[" and start:
+        rows: Iterable[_Row] = _json_rows(text)
+    elif text.startswith(f"# {SCHEMA}"):
+        rows = _own_rows(lines)
+    elif any(line.startswith(("DCGM_", "# HELP DCGM_", "# TYPE DCGM_")) for line in lines[:200]):
+        rows = _exposition_rows(lines)
+    elif any(line.lstrip().startswith("#") for line in lines[:20]):
+        rows = _dmon_rows(lines)
+    else:
+        rows = _csv_rows(lines)
+    samples = _pivot(list(rows), source.name)
+    if not len(samples) or not (samples.cards or samples.machine):
+        raise InputError(
+            Message("“{name:word}” holds no samples of a machine", {"name": printable(source.name)}),
+            Message(
+                "known: `stepwatch monitor`, nvidia-smi (--format=csv, dmon), dcgmi dmon, gpustat --json, Prometheus"
+            ),
+            about="samples",
+        )
+    return samples
+
+
+# --- the forms --------------------------------------------------------------------------------------------------
+
+
+def _own_rows(lines: list[str]) -> Iterator[_Row]:
+    """One line for each sample; the first line names the cards."""
+    names = lines[0].split("\t")[1:]
+    reader = csv.DictReader(lines[1:])
+    for record in reader:
+        at_s = _number(record.get("time_s"))
+        if at_s is None or None in record.values():  # cut off in the middle
+            continue
+        yield _Row(
+            at_s, None, "", {name: value for name in MACHINE if (value := _number(record.get(name))) is not None}
+        )
+        for index, card in enumerate(names):
+            figures = {name: _number(record.get(f"gpu{index}_{name}")) for name in CARD}
+            yield _Row(at_s, str(index), card, {name: value for name, value in figures.items() if value is not None})
+
+
+def _csv_rows(lines: list[str]) -> Iterator[_Row]:
+    """A header may come again, and tables of a plain nvidia-smi may stand between."""
+    header: list[str] = []
+    units: list[str] = []
+    for fields in csv.reader((line.replace("\0", "") for line in lines), skipinitialspace=True):
+        cells = [cell.strip() for cell in fields]
+        names = [re.sub(r"\s*\[.*", "", cell).lower() for cell in cells]
+        if sum(name in _NAMES or name in _KEYS or name == "timestamp" for name in names) > 1:
+            header, units = names, [cell[cell.find("[") + 1 :].rstrip("]") if "[" in cell else "" for cell in cells]
+        elif header and len(cells) == len(header):
+            record = dict(zip(header, cells, strict=True))
+            figures = _figures(zip(header, cells, units, strict=True))
+            if figures:
+                key = next((record[name] for name in _KEYS if name in record), "0")
+                at_s = next(
+                    (_clock(record[name]) for name in ("timestamp", "time", "time_s", "date") if name in record), None
+                )
+                yield _Row(at_s, key, record.get("name", ""), figures)
+
+
+def _dmon_rows(lines: list[str]) -> Iterator[_Row]:
+    """`nvidia-smi dmon` and `dcgmi dmon`: names in a comment, dashes for unknown."""
+    header: list[str] = []
+    for line in lines:
+        cells = line.lstrip("# \t").split()
+        if line.lstrip().startswith("#"):
+            names = [cell.lower() for cell in cells]
+            header = names if sum(name in _NAMES for name in names) > 1 else header
+            continue
+        if cells[:1] == ["GPU"]:  # of dcgmi: the entity is two words
+            cells = cells[1:]
+        if not header or len(cells) != len(header):
+            continue
+        record = dict(zip(header, cells, strict=True))
+        figures = _figures((name, value, "") for name, value in record.items())
+        at_s = (
+            _clock(f"{record['date']} {record.get('time', '')}") if "date" in record else _clock(record.get("time", ""))
+        )
+        if figures:
+            key = next((record[name] for name in ("gpu", "idx", "entity") if name in record), "0")
+            yield _Row(at_s, key, "", figures)
+
+
+def _json_rows(text: str) -> Iterator[_Row]:
+    """gpustat's snapshots one behind the other, or Prometheus' answer to a range query."""
+    decoder, at = json.JSONDecoder(), 0
+    while (begin := re.compile(r"[\[{]").search(text, at)) is not None:
+        try:
+            value, at = decoder.raw_decode(text, begin.start())
+        except ValueError:
+            return  # the last one may be cut off
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, dict):
+                yield from _gpustat_rows(entry)
+                yield from _range_rows(entry)
+
+
+def _gpustat_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
+    at_s = _clock(str(entry.get("query_time", "")))
+    cards = entry.get("gpus")
+    for card in cards if isinstance(cards, list) else ():
+        if isinstance(card, dict):
+            figures = _figures(
+                (str(name), str(value), "") for name, value in card.items() if not isinstance(value, list)
+            )
+            yield _Row(at_s, str(card.get("index", card.get("uuid", 0))), str(card.get("name", "")), figures)
+
+
+def _range_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
+    data = entry.get("data")
+    result = data.get("result") if isinstance(data, dict) else None
+    figures: dict[tuple[float, str], dict[str, float]] = {}
+    names: dict[str, str] = {}
+    for series in result if isinstance(result, list) else ():
+        metric = series.get("metric") if isinstance(series, dict) else None
+        if not isinstance(metric, dict):
+            continue
+        key = str(metric.get("gpu", metric.get("UUID", "0")))
+        names[key] = str(metric.get("modelName", ""))
+        for pair in series.get("values", ()):
+            at_s = _number(str(pair[0])) if isinstance(pair, list) and len(pair) == 2 else None
+            if at_s is not None:
+                found = _figures([(str(metric.get("__name__", "")), str(pair[1]), "")])
+                figures.setdefault((at_s, key), {}).update(found)
+    for (at_s, key), found in sorted(figures.items()):
+        yield _Row(at_s, key, names[key], found)
+
+
+def _exposition_rows(lines: list[str]) -> Iterator[_Row]:
+    """What DCGM's exporter serves, scrape after scrape: `NAME{labels} value [milliseconds]`."""
+    series = re.compile(r"(DCGM_\w+)\{([^}]*)\}\s+(\S+)(?:\s+(\d{10,}))?")
+    for line in lines:
+        found = series.match(line)
+        if found is None:
+            continue
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', found[2]))
+        figures = _figures([(found[1], found[3], "")])
+        if figures:
+            at_s = int(found[4]) * 1e-3 if found[4] else None
+            yield _Row(at_s, labels.get("gpu", "0"), labels.get("modelName", ""), figures)
+
+
+# --- cells ------------------------------------------------------------------------------------------------------
+
+
+def _figures(cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
+    """In our names and units; what a tool does not know is absent."""
+    figures: dict[str, float] = {}
+    for name, text, unit in cells:
+        name = name.lower()
+        if name.startswith(_REASONS):
+            _add_reason(figures, name.partition(".")[2], text)
+            continue
+        ours, factor = _NAMES.get(name, ("", 0.0))
+        found = _VALUE.match(text)
+        if not ours or found is None:
+            continue
+        factor *= _UNITS.get((found[2] or unit).upper(), 1.0)
+        figures[ours] = figures.get(ours, 0.0) * (name == "txpci") + float(found[1]) * factor
+    free = figures.pop("memory_free_bytes", None)
+    if free is not None and "memory_used_bytes" in figures:
+        figures.setdefault("memory_total_bytes", figures["memory_used_bytes"] + free)
+    return {name: value for name, value in figures.items() if np.isfinite(value)}
+
+
+def _add_reason(figures: dict[str, float], name: str, text: str) -> None:
+    if name == "active" and re.fullmatch(r"0x[0-9A-Fa-f]{1,16}", text):
+        bits = int(text, 16)
+        figures["hot"], figures["capped"] = float(bool(bits & _HEAT)), float(bool(bits & _POWER))
+    elif text in ("Active", "Not Active"):
+        column = "hot" if "thermal" in name else "capped" if "power" in name else None
+        if column is not None:
+            figures[column] = max(figures.get(column, 0.0), float(text == "Active"))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None
+    return value if value is not None and np.isfinite(value) else None
+
+
+def _clock(text: str) -> float | None:
+    """A date without a zone is taken as UTC, as in logs: what is wrong by whole quarters of an hour is found later."""
+    value = _number(text.strip())
+    if value is not None:
+        return value * (1e-3 if value > 1e11 else 1.0)  # from milliseconds
+    try:
+        found = datetime.fromisoformat(re.sub(r"^(\d{4})[/]?(\d\d)[/]?(\d\d)", r"\1-\2-\3", text.strip()))
+    except ValueError:
+        return None
+    return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
+
+
+# --- columns ----------------------------------------------------------------------------------------------------
+
+
+def _pivot(rows: list[_Row], source: str) -> Samples:
+    """Rows to columns; a file without any clock counts its samples as seconds."""
+    sweeps: list[list[_Row]] = []
+    seen: set[tuple[str | None, str]] = set()
+    for row in rows:
+        keys = {(row.card, name) for name in row.figures} or {(row.card, "")}
+        if not sweeps or seen & keys:
+            sweeps.append([])
+            seen = set()
+        sweeps[-1].append(row)
+        seen |= keys
+    at_s = np.array([next((row.at_s for row in sweep if row.at_s is not None), np.nan) for sweep in sweeps])
+    has_clock = bool(len(at_s)) and bool(np.isfinite(at_s).all())
+    if not has_clock:
+        at_s = np.arange(len(sweeps), dtype=float)
+    machine: dict[str, Any] = {}
+    cards: dict[str, tuple[str, dict[str, Any]]] = {}
+    for position, sweep in enumerate(sweeps):
+        for row in sweep:
+            columns = machine if row.card is None else cards.setdefault(row.card, (row.name, {}))[1]
+            for figure, value in row.figures.items():
+                if figure not in columns:
+                    columns[figure] = np.full(len(sweeps), np.nan)
+                columns[figure][position] = value
+    order = np.argsort(at_s, kind="stable")
+    return Samples(
+        at_s=at_s[order],
+        machine={name: column[order] for name, column in machine.items()},
+        cards=tuple(
+            Card(
+                int(key) if key.isdigit() else index,
+                name,
+                {column: values[order] for column, values in columns.items()},
+            )
+            for index, (key, (name, columns)) in enumerate(cards.items())
+        ),
+        has_clock=has_clock and float(at_s.min()) > 1e8,  # 1973: anything below is a time since the start
+        source=source,
+    )

@@ -1,0 +1,90 @@
+"""What is handed out: the wheel and the archive of the sources hold what they must, and the pinned packages are all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from tools import ROOT, SOURCE
+
+BUILD = """
+import os, sys
+from setuptools import build_meta
+os.chdir(sys.argv[1])
+print(getattr(build_meta, "build_" + sys.argv[2])(sys.argv[3]))
+"""
+
+
+def built(place: Path, kind: str, into: Path) -> Path:
+    into.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(place), kind, str(into)], capture_output=True, text=True, check=True
+    )
+    return into / done.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("sources") / "stepwatch"
+    place.mkdir()
+    left_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(SOURCE.parent, place / "src", ignore=left_out)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, place / name)
+    return built(place, "sdist", place.parent / "dist")
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made of the archive, as whoever installs from it does."""
+    place = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place, filter="data")
+    (unpacked,) = place.iterdir()
+    return built(unpacked, "wheel", place / "dist")
+
+
+def test_the_wheel_holds_every_file_but_the_sources_of_the_catalogues(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if name.startswith("stepwatch/")}
+        licences = [name for name in archive.namelist() if "/licenses/" in name]
+    files = (path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    wanted = {path.relative_to(SOURCE.parent).as_posix() for path in files if path.suffix != ".po"}
+    assert held == wanted
+    assert [os.path.basename(name) for name in licences] == ["LICENSE"]
+
+
+def test_what_was_installed_from_the_archive_answers_in_every_language(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    said = {}
+    for language in ("en", "fr", "de", "es"):
+        command = [sys.executable, "-P", "-m", "stepwatch", str(ROOT / "examples" / "short.log"), "--lang", language]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True, cwd=tmp_path)
+        said[language] = done.stdout
+    assert len(set(said.values())) == len(said)
+
+
+def test_the_packages_here_fit_together() -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_package_of_a_plain_install_is_pinned_with_hashes() -> None:
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    hashes = r"(?:    --hash=sha256:[0-9a-f]{64}.*\n)+"
+    pinned = set(re.findall(rf"^([a-z0-9-]+)==[^ ]+(?: ;[^\\]*)? \\\n{hashes}", text, re.M))
+    assert len(pinned) == len(set(re.findall(r"^([a-z0-9-]+)==", text, re.M)))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[<>=~]", each)[0].lower() for each in project["dependencies"]}
+    assert wanted <= pinned
+    assert "://" not in text

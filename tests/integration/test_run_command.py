@@ -1,0 +1,192 @@
+"""`stepwatch run` and `monitor` with real processes, terminals and signals."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stepwatch import explain
+
+TRAINING = """
+import sys, time
+print("number of parameters: 10.65M")
+for number in range(30):
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.05: pass
+    print(f"iter {number}: loss 4.0000, time {(time.perf_counter() - begin) * 1000:.2f}ms, mfu 1.00%", flush=True)
+print("a word on the other stream", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+def run(*words: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "stepwatch", "run", *words]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_output_and_exit_code_are_those_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING.replace("{(time.perf_counter() - begin) * 1000:.2f}", "50.00"))
+    bare = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    passed = run("--quiet", "-o", "kept", "--", sys.executable, "train.py", cwd=tmp_path)
+    assert (passed.stdout, passed.stderr, passed.returncode) == (bare.stdout, bare.stderr, 7)
+    kept = (tmp_path / "kept" / "train.log").read_bytes()
+    assert kept == bare.stdout + bare.stderr
+
+
+def test_the_directory_of_a_run_is_explained_with_its_samples(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = run("--interval", "0.2", "-o", "kept", "--", sys.executable, "train.py", "--api_key=hidden", cwd=tmp_path)
+    (explained,) = explain(str(tmp_path / "kept")).runs
+    assert len(explained.analysis.run.iterations) == 30
+    assert explained.analysis.machine is not None
+    assert explained.analysis.machine.clock == "arrivals"
+    assert (explained.analysis.machine.row >= 0).sum() >= 3
+    assert b"Step" in done.stderr
+    environment = json.loads((tmp_path / "kept" / "environment.json").read_text())
+    assert environment["command"] == [sys.executable, "train.py", "--api_key=***"]
+    assert "hidden" not in (tmp_path / "kept" / "environment.json").read_text()
+
+
+def test_on_a_terminal_the_command_has_one_too_and_ctrl_c_reaches_it(tmp_path: Path) -> None:
+    program = "import os, sys, time\nprint(os.isatty(0), os.isatty(1), flush=True)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(5)\n"
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(tmp_path)
+        words = [sys.executable, "-m", "stepwatch", "run", "--quiet", "-o", "kept", "--", sys.executable, "-c", program]
+        os.execv(sys.executable, words)
+    seen = b""
+    sent = False
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(terminal, 4096):
+            seen += data
+            if b"True True" in seen and not sent:
+                sent = True
+                os.write(terminal, b"\x03")
+    assert b"interrupted" in seen
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_handed_on_to_the_command(tmp_path: Path, number: int) -> None:
+    program = f"import signal, sys, time\nsignal.signal({int(number)}, lambda *_: sys.exit(9))\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    words = [sys.executable, "-m", "stepwatch", "run", "--quiet", "-o", "kept", "--", sys.executable, "-c", program]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.3)  # until the sampler has begun
+        process.send_signal(number)
+        assert process.wait(30) == 9
+
+
+def test_a_command_killed_by_a_signal_is_reported_as_a_shell_does(tmp_path: Path) -> None:
+    done = run("--quiet", "-o", "kept", "--", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)", cwd=tmp_path)
+    assert done.returncode == 137
+
+
+def test_killing_stepwatch_leaves_the_training_and_its_log_alone(tmp_path: Path) -> None:
+    program = "import time\nfor number in range(20):\n    print('line', number, flush=True)\n    time.sleep(0.1)\nopen('done', 'w').close()\n"
+    words = [
+        sys.executable,
+        "-m",
+        "stepwatch",
+        "run",
+        "--quiet",
+        "--interval",
+        "0.2",
+        "-o",
+        "kept",
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while b"line 8" not in process.stdout.readline():
+            pass
+        process.kill()
+        rest = process.stdout.read()
+    assert b"line 19" in rest
+    assert (tmp_path / "done").exists()
+    assert (tmp_path / "kept" / "train.log").read_bytes().count(b"\n") == 20
+    assert len((tmp_path / "kept" / "samples.csv").read_text().splitlines()) > 3
+
+
+def test_a_reader_who_leaves_does_not_end_the_training(tmp_path: Path) -> None:
+    program = "import time\nfor number in range(20):\n    print('line', number, flush=True)\n    time.sleep(0.05)\nopen('done', 'w').close()\n"
+    words = [sys.executable, "-m", "stepwatch", "run", "--quiet", "-o", "kept", "--", sys.executable, "-c", program]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+    assert (tmp_path / "done").exists()
+    assert (tmp_path / "kept" / "train.log").read_bytes().count(b"\n") == 20
+
+
+def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
+    done = run("-o", "kept", "--", "no-such-program", cwd=tmp_path)
+    assert done.returncode == 127
+    assert b"no-such-program" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("-o", "file", "--", "true", cwd=tmp_path)
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_crash_is_sent_as_a_message_without_a_line_of_the_log(tmp_path: Path) -> None:
+    received: list[dict[str, str]] = []
+
+    class Hook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    (tmp_path / "train.py").write_text(TRAINING.replace("sys.exit(7)", "raise RuntimeError('my private path')"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/hook"
+        run("--quiet", "--notify", address, "-o", "kept", "--", sys.executable, "train.py", cwd=tmp_path)
+        server.shutdown()
+    (message,) = received
+    assert message["event"] == "crashed"
+    assert "29" in message["text"]
+    assert "private" not in json.dumps(message)
+
+
+def test_monitor_samples_a_process_until_it_ends(tmp_path: Path) -> None:
+    samples = tmp_path / "samples.csv"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        words = [sys.executable, "-m", "stepwatch", "monitor", "-o", str(samples), "--interval", "0.2"]
+        with subprocess.Popen([*words, "--pid", str(process.pid)], stderr=subprocess.PIPE) as monitor:
+            while not samples.exists() or len(samples.read_text().splitlines()) < 6:
+                assert monitor.poll() is None
+                time.sleep(0.1)
+            process.kill()
+            process.wait()
+            assert monitor.wait(30) == 0
+
+
+def test_monitor_of_no_process(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "stepwatch", "monitor", "-o", "samples.csv", "--pid", "4194303"]
+    done = subprocess.run(words, cwd=tmp_path, timeout=30, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"4194303" in done.stderr

@@ -1,0 +1,55 @@
+"""A short round of `make fuzz` on our own examples, and that its faults are made small and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tools.fuzz import campaign
+from tools.fuzz.campaign import Campaign, fewest, named
+from tools.fuzz.roads import QUESTIONS, BrokenLaw, case_of, check, check_json, put_to_the_test
+
+from stepwatch.units import Interval
+
+SEED = 20
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_damaged_inputs_are_answered_or_refused(part: int) -> None:
+    for number in range(40 * part, 40 * part + 40):
+        put_to_the_test(case_of(SEED, number, None))
+
+
+def test_a_case_is_made_from_its_seed_and_number_alone() -> None:
+    assert case_of(SEED, 3, None) == case_of(SEED, 3, None)
+    assert case_of(SEED, 3, None) != case_of(SEED + 1, 3, None)
+    assert {case_of(SEED, number, None).question for number in range(200)} == set(QUESTIONS)
+
+
+def test_broken_laws_are_found() -> None:
+    with pytest.raises(BrokenLaw, match="below zero"):
+        check((Interval(-1.0, 0.0, 1.0),))
+    with pytest.raises(BrokenLaw, match="wall_s"):
+        check_json({"runs": [{"wall_s": -1.0}]})
+    with pytest.raises(BrokenLaw, match="order"):
+        check_json({"step_s": {"low": 2.0, "mid": 1.0, "high": 3.0}})
+
+
+def test_of_many_lines_those_are_left_that_show_the_fault() -> None:
+    assert fewest([*range(100)], lambda lines: {13, 77} <= set(lines)) == [13, 77]
+
+
+def test_a_fault_is_named_by_its_place_in_the_project() -> None:
+    with pytest.raises(ValueError, match="not an interval") as raised:
+        Interval(2.0, 1.0, 0.0)
+    assert named(raised.value).startswith("ValueError in stepwatch/units.py")
+
+
+def test_a_campaign_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "ROUND", 2)
+    told: list[str] = []
+    Campaign(SEED, None, tmp_path).run(3, 300.0, told.append)
+    again = Campaign(SEED, None, tmp_path)
+    assert (again.done, again.faults, told) == (3, {}, [])
+    assert json.loads((tmp_path / f"seed-{SEED}.json").read_text())["done"] == 3

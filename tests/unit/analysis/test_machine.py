@@ -1,0 +1,171 @@
+"""Planted causes are named, and nothing is said of a machine that does what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.machine import Clock
+from stepwatch.readers import read
+from stepwatch.run import Floats
+from stepwatch.samples import Card, Samples
+from stepwatch.sources import from_text
+
+GB, START_S, STEP_S = 1e9, 1_770_000_000.0, 2.0
+
+QUIET: Mapping[str, float] = {
+    "cpu": 0.3, "iowait": 0.0, "load": 2, "memory_used_bytes": 8 * GB, "memory_total_bytes": 64 * GB,
+    "swap_used_bytes": 0, "swap_bytes_per_s": 0, "disk_read_bytes_per_s": 1e6, "disk_write_bytes_per_s": 1e6,
+    "disk_busy": 0.03, "network_bytes_per_s": 1e4, "processors": 16, "processes": 5, "training_cpu": 4,
+    "busiest_cpu": 1.2, "training_memory_bytes": 6 * GB, "threads": 80, "read_bytes_per_s": 1e6,
+    "write_bytes_per_s": 0, "major_faults_per_s": 0, "blocked": 0, "stopped": 0,
+}  # fmt: skip
+BUSY_CARD: Mapping[str, float] = {
+    "utilisation": 0.97, "memory_used_bytes": 10 * GB, "memory_total_bytes": 12 * GB, "sm_clock_hz": 2.4e9,
+    "max_sm_clock_hz": 2.5e9, "power_w": 180, "power_limit_w": 200, "temperature_c": 65, "hot": 0, "capped": 0,
+    "pcie_bytes_per_s": 1e8, "other_memory_bytes": 0, "other_processes": 0,
+}  # fmt: skip
+
+
+def a_log(count: int = 60, *, stamped: bool = True, slow: Mapping[int, float] | None = None) -> str:
+    """Iterations of two seconds, some of them slower, each with the time at which it was printed."""
+    at_s, lines = START_S, []
+    for number in range(count):
+        took_s = (slow or {}).get(number, STEP_S)
+        at_s += took_s
+        stamp = np.datetime_as_string(np.datetime64(int(at_s * 1000), "ms")).replace("T", " ").replace(".", ",")
+        lines.append(
+            f"{f'[{stamp}] ' if stamped else ''}iter {number}: loss 4.0000, time {took_s * 1000:.2f}ms, mfu 30.00%\n"
+        )
+    return "".join(lines)
+
+
+def samples(
+    seconds: int,
+    machine: Mapping[str, float | Floats] | None = None,
+    cards: tuple[Mapping[str, float | Floats], ...] = ({},),
+    *,
+    start_s: float = START_S,
+) -> Samples:
+    def columns(usual: Mapping[str, float], other: Mapping[str, float | Floats]) -> dict[str, Floats]:
+        return {
+            name: np.broadcast_to(np.asarray(other.get(name, value), float), (seconds,)).copy()
+            for name, value in usual.items()
+        }
+
+    made = tuple(Card(number, "Card A", columns(BUSY_CARD, card)) for number, card in enumerate(cards))
+    return Samples(
+        at_s=start_s + np.arange(seconds, dtype=float) + 0.5, machine=columns(QUIET, machine or {}), cards=made
+    )
+
+
+def explained(log: str, made: Samples) -> Analysis:
+    (run,) = read(from_text(log))
+    return analyse(run, samples=made)
+
+
+def codes(analysis: Analysis) -> set[str]:
+    assert analysis.machine is not None
+    return {cause.code for cause in analysis.machine.causes}
+
+
+def test_a_quiet_machine_explains_nothing_and_says_so() -> None:
+    analysis = explained(a_log(), samples(120))
+    assert codes(analysis) == set()
+    assert "nothing_in_samples" in {finding.code for finding in analysis.findings}
+
+
+RISING = np.linspace(6 * GB, 20 * GB, 120)
+PLANTED: dict[str, tuple[Mapping[str, float | Floats], Mapping[str, float | Floats]]] = {
+    "waits_for_disk": ({"disk_busy": 0.97, "blocked": 0.4, "disk_read_bytes_per_s": 2e8, "read_bytes_per_s": 1.9e8}, {"utilisation": 0.4}),
+    "waits_for_workers": ({"cpu": 0.97, "training_cpu": 15.0}, {"utilisation": 0.5}),
+    "waits_for_python": ({"training_cpu": 1.1, "busiest_cpu": 1.0}, {"utilisation": 0.45}),
+    "waits_for_data": ({"training_cpu": 0.6, "busiest_cpu": 0.3}, {"utilisation": 0.4}),
+    "busy_processors": ({"cpu": 0.99, "training_cpu": 3.0}, {}),
+    "busy_disk": ({"disk_busy": 0.95, "disk_write_bytes_per_s": 3e8}, {}),
+    "swapping": ({"swap_bytes_per_s": 5e7, "major_faults_per_s": 900, "swap_used_bytes": 4 * GB}, {}),
+    "memory_leak": ({"training_memory_bytes": RISING, "memory_used_bytes": RISING + 2 * GB}, {}),
+    "hot_card": ({}, {"hot": np.repeat([0.0, 1.0], 60), "sm_clock_hz": np.repeat([2.4e9, 1.8e9], 60), "temperature_c": np.repeat([70.0, 90.0], 60)}),
+    "power_cap": ({}, {"capped": 1.0, "sm_clock_hz": 1.9e9}),
+    "spilled_memory": ({}, {"memory_used_bytes": 11.9 * GB, "pcie_bytes_per_s": 8e9}),
+    "shared_card": ({}, {"other_processes": 1, "other_memory_bytes": 3 * GB}),
+    "stopped_process": ({"stopped": np.repeat([0.0, 1.0, 0.0], 40)}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", PLANTED)
+def test_a_planted_cause_is_named_and_no_other(cause: str) -> None:
+    machine, card = PLANTED[cause]
+    assert codes(explained(a_log(), samples(120, machine, (card,)))) == {cause}
+
+
+def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:
+    assert codes(explained(a_log(), samples(120, {"training_cpu": 0.2, "busiest_cpu": 0.2}, ()))) == {"waits_for_data"}
+    assert codes(explained(a_log(), samples(120, {"training_cpu": 8.0}, ()))) == set()
+
+
+def test_the_one_hot_card_of_eight_is_named() -> None:
+    cards = tuple({"temperature_c": 36.0 + number % 5} for number in range(7))
+    analysis = explained(a_log(), samples(120, {}, (*cards[:3], {"temperature_c": 60.0}, *cards[3:])))
+    assert analysis.machine is not None
+    (cause,) = analysis.machine.causes
+    assert (cause.code, cause.message.params["card"], cause.message.params["level"]) == ("card_apart", 3, 60.0)
+
+
+def test_an_idle_second_card_is_not_averaged_in() -> None:
+    assert codes(explained(a_log(), samples(120, {}, ({}, {"utilisation": 0.0, "power_w": 12})))) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "words"),
+    [
+        ("disk_busy", 0.99, "disk was busy"),
+        ("swap_bytes_per_s", 9e7, "memory and disk"),
+        ("stopped", 1.0, "stopped by a signal"),
+        ("cpu", 0.95, "other programs"),
+    ],
+)
+def test_a_slow_iteration_is_explained_by_what_differed_in_it(name: str, level: float, words: str) -> None:
+    column = np.full(140, QUIET[name])
+    column[62:80] = level  # iteration 31 takes the seconds 62 to 84
+    analysis = explained(a_log(slow={31: 22.0}), samples(140, {name: column}))
+    (finding,) = (finding for finding in analysis.findings if finding.code == "slow_by_machine")
+    assert finding.message.params["at"] == 31
+    assert words in finding.message.key
+
+
+def test_stamps_of_another_zone_are_laid_over_the_samples() -> None:
+    analysis = explained(a_log(), samples(120, {"cpu": 0.99, "training_cpu": 3.0}, start_s=START_S - 5.5 * 3600))
+    assert analysis.machine is not None
+    assert analysis.machine.clock is Clock.STAMPS
+    assert (analysis.machine.row >= 0).sum() > 100
+
+
+def test_without_stamps_the_place_is_found_by_work_and_rest() -> None:
+    used = np.concatenate([np.full(50, 0.02), np.full(120, 0.97), np.full(30, 0.01)])
+    made = replace(samples(200, {}, ({"utilisation": used},)), has_clock=False)
+    analysis = explained(a_log(stamped=False), made)
+    assert analysis.machine is not None
+    assert analysis.machine.clock is Clock.MATCHED
+    first = int(np.flatnonzero(analysis.machine.row >= 0)[0])
+    assert abs(first - 50) <= 2
+
+
+def test_samples_that_fit_nowhere_are_not_laid_beside_the_log() -> None:
+    analysis = explained(a_log(stamped=False), replace(samples(300), has_clock=False))
+    assert analysis.machine is not None
+    assert analysis.machine.clock is Clock.NONE
+    assert "samples_apart" in {finding.code for finding in analysis.findings}
+
+
+def test_energy_is_the_area_under_the_power() -> None:
+    power = np.linspace(100, 300, 120)
+    analysis = explained(a_log(), samples(120, {}, ({"power_w": power}, {"power_w": 20.0})))
+    assert analysis.machine is not None
+    assert analysis.machine.energy_j is not None
+    assert analysis.machine.energy_j.mid == pytest.approx(200 * 119 + 20 * 119, rel=0.02)
+    assert analysis.machine.energy_j.low < analysis.machine.energy_j.mid < analysis.machine.energy_j.high

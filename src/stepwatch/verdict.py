@@ -16,7 +16,7 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.messages import Message
-from stepwatch.run import FaultKind
+from stepwatch.run import FaultKind, Timing
 from stepwatch.settings import Origin
 from stepwatch.units import DAY_S, HOUR_S, Interval
 
@@ -527,7 +527,7 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         )
     elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
-    elif not a.shows_parts:
+    elif a.run.timing is Timing.SPANS_RUN:
         text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")

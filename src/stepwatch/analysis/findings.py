@@ -553,7 +553,7 @@ def bar_alone(a: Analysis) -> Iterator[Finding]:
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
-        if a.run.evaluations and not a.shows_parts:
+        if a.run.evaluations and "eval" in a.run.holds:
             text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):

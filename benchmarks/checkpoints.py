@@ -32,8 +32,8 @@ TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand
 # Forks a process for each line it reads, since torch takes seconds to load. The fork saves as fast as it can and tells
 # each number once its save has been handed over. Each line is one write, and one process writes at a time: print()
 # writes in pieces where PYTHONUNBUFFERED is set, and a number between the pieces of "process 123" sent the kill to
-# process 1, which ignores it. It must not have a second thread either, such as the one that OpenBLAS starts with numpy: a
-# fork takes over a lock that such a thread holds, and waits for it for ever.
+# process 1, which ignores it. It must not have a second thread either, such as the one that OpenBLAS starts with numpy:
+# a fork takes over a lock that such a thread holds, and waits for it for ever.
 SAVING = """
 import os, sys, torch
 from pathlib import Path

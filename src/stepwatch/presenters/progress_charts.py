@@ -98,7 +98,8 @@ def machine(a: Analysis, language: str) -> Plot | None:
     axis = {"tickCount": 5, "labelExpr": "format(datum.value, '.0%')", "title": None}
     y: Spec = {"field": "share", "type": "quantitative", "scale": {"domain": [0, _ROOM]}, "axis": axis}
     scale = {"domain": present, "range": colours}
-    colour = {"field": "k", "type": "nominal", "scale": scale, "legend": vega.legend(titles, symbolType="square", symbolOpacity=1), "title": None}
+    legend = vega.legend(titles, symbolType="square", symbolOpacity=1)
+    colour = {"field": "k", "type": "nominal", "scale": scale, "legend": legend, "title": None}
     drawn = {"x": x, "y": y, "color": colour}
     said = "isValid(datum.{0}) ? format(datum.{0}, '.0%') : datum.{0}"  # of the point's own line alone
     shares = [(title, said.format(name)) for name, title in titles.items()]

@@ -166,7 +166,8 @@ def finish(first_line: int, records: Records) -> None:
     bars = _bars_of(_with_totals(kept))
     training = _training_of(bars, spoken)
     if training is not None:
-        planned += [last for title in {row[0] for row in kept if _masked(row[0]) == training.title} if (last := _named(title))]
+        titles = {row[0] for row in kept if _masked(row[0]) == training.title}
+        planned += [last for title in titles if (last := _named(title))]
         outer = [each.last for each in bars if _is_outer(each, training)]
         validations = [each for each in bars if _is_validation(each, training)]
         validations += [each for each in bars if _OTHER.search(each.title) and _leads_to(each, validations, training)]
@@ -261,7 +262,7 @@ def _bars_of(kept: list[_Kept]) -> list[_Bars]:
 
 
 def _is_spoken_of(bars: _Bars, spoken: Floats) -> bool:
-    """Whether a loss or an epoch stands above most of these bars, or below them: as of a training, and of no loading."""
+    """Whether a loss or an epoch stands above or below most of these bars, as of a training, and of no loading."""
     places = np.unique(np.searchsorted([lap[-1].line for lap in bars.laps], spoken)).tolist()
     count = len(bars.laps)
     return count > 1 and max(sum(place < count for place in places), sum(place > 0 for place in places)) > count / 2

@@ -12,7 +12,8 @@ LONGEST_TEXT = 300
 _KINDS = (
     (
         FaultKind.INTERRUPTED,
-        r"^KeyboardInterrupt\b|(?<![\"'])\bDetected KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)|\bgot signal: 2\b|\(SIGINT\)",
+        r"^KeyboardInterrupt\b|(?<![\"'])\bDetected KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)"
+        r"|\bgot signal: 2\b|\(SIGINT\)",
     ),
     (
         FaultKind.OUT_OF_MEMORY,

@@ -57,6 +57,13 @@ CARD: Mapping[str, str] = {
 """The columns of one card."""
 
 
+def slowed_by(reasons: int) -> tuple[bool, bool]:
+    """Whether heat and whether power lowers a clock, from the bits of NVIDIA's nvmlClocksEventReason."""
+    heat = 0x08 | 0x20 | 0x40  # slowdown by hardware, by software for heat, by hardware for heat
+    power = 0x04 | 0x80  # power cap and power brake
+    return bool(reasons & heat), bool(reasons & power)
+
+
 class Card(NamedTuple):
     """One graphics card, a value for each sample; unknown is nan, a column that was never seen is absent."""
 

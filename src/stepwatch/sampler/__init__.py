@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from stepwatch.sampler.cards import Cards, Driver
-from stepwatch.sampler.machine import Machine
+from stepwatch.sampler.host import Machine
 from stepwatch.samples import CARD, MACHINE, SCHEMA
 
 INTERVAL_S = 1.0

@@ -78,7 +78,8 @@ def find_forecast(
     if last >= end or (run.closed and last + 1 >= end):  # a loop over range(end) does not run the last one
         return Forecast(done=True, total_s=past, remaining_s=Interval.exactly(0.0), last_iteration=last, max_iters=end)
     remaining, evals, saves = _span(run, phases, costs, step, end)
-    if _evaluations_may_come(run, phases, costs):
+    seen = run.evaluations or phases.first_evaluates or phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
+    if run.traits.may_evaluate and not seen and costs.eval_s is None:  # it mostly does, or the log says that it will
         reasons = (*reasons, Reason.EVALUATIONS)
         remaining = Interval(remaining.low, remaining.mid, remaining.high + UNSEEN_EVALUATIONS * remaining.mid)
     if run.patience is not None and max(run.patience, last) < end:
@@ -147,13 +148,6 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     share = _share_that_saves(run, phases)
     saving = share if prices.checkpoint_s is not None else Interval.exactly(0.0)
     return simulate(loop._replace(evaluations=evals, share=saving), prices).total_s, evals, evals * share.mid
-
-
-def _evaluations_may_come(run: Run, phases: Phases, costs: Costs) -> bool:
-    """The trainer mostly evaluates, or says that it will, and nothing shows yet what that takes."""
-    if run.evaluations or phases.first_evaluates or phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
-        return False
-    return run.traits.may_evaluate and costs.eval_s is None
 
 
 def _prices_ahead(costs: Costs, step: Interval) -> Prices:

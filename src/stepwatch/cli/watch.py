@@ -113,7 +113,9 @@ class Watching:
     ) -> None:
         self._source = open_log(log, tee=_pass_on if tee else None, once=once)
         self._known, self._display, self._alerts = known, display, alerts
-        self._interval_s, self._name, self._clock, self._log = interval_s, shown(log), clock or _steady_clock(), log
+        begin = time.time() - time.monotonic()  # the time of day now, and from there on a clock that nobody sets
+        self._clock = clock or (lambda: begin + time.monotonic())
+        self._interval_s, self._name, self._log = interval_s, shown(log), log
         self._begun = False
         self._live = Live(self._source.name, known.analyse)
 
@@ -189,12 +191,6 @@ class Watching:
     def _feed_rest(self) -> None:
         rest = self._source.rest()
         self._live.feed(rest, self._clock())
-
-
-def _steady_clock() -> Callable[[], float]:
-    """The time of day when it was made, and from there on a clock that nobody sets."""
-    begin = time.time() - time.monotonic()
-    return lambda: begin + time.monotonic()
 
 
 @contextmanager

@@ -332,7 +332,10 @@ class TrainingLoop:
         if done >= 5:  # iterations until the first MFU, as in nanoGPT
             self.mfu = self._mfu(seconds)
         self.log.iteration(number, loss, seconds, self.mfu)
-        self.log.eta(number, self._eta(number), due=self.evaluates_at(number))
+        last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
+        evaluations = last // every - number // every
+        checkpoints = last // saves - number // saves if saves else evaluations
+        self.log.eta(number, self.pace.eta(last - number, evaluations, checkpoints), due=self.evaluates_at(number))
         if not math.isfinite(loss) or self.health.is_spoilt():
             self.not_finite(number)
 
@@ -343,13 +346,6 @@ class TrainingLoop:
             return UNKNOWN_MFU
         now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
         return now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
-
-    def _eta(self, number: int) -> tuple[float, float, float] | None:
-        last, every = self.config.max_iters, self.config.eval_interval
-        evaluations = last // every - number // every
-        interval = self.config.checkpoint_interval
-        checkpoints = last // interval - number // interval if interval else evaluations
-        return self.pace.eta(last - number, evaluations, checkpoints)
 
     def close(self) -> None:
         """Whatever happened: the save under way is finished, and told."""

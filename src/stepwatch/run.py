@@ -101,7 +101,7 @@ class Traits:
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
     shows_events: bool = False
-    """Every evaluation and every checkpoint has a line of its own: where there is none, there was none."""
+    """An evaluation or a checkpoint has a line of its own or is in no time: without a line a time holds none."""
     counts_epochs: bool = False
     """A number is that of an epoch: the log does not show its batches."""
     may_evaluate: bool = False

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from babel.messages.catalog import Message
-from tools import ROOT, SOURCE
+from tests.house.trees import FILES, nodes_of
+from tools import ROOT
 from tools.catalogues import (
     LOCALES,
     TRANSLATED,
@@ -46,8 +47,8 @@ def test_sentences_are_found_with_their_plurals(tmp_path: Path) -> None:
 
 def test_every_message_begins_with_a_literal() -> None:
     """Otherwise no catalogue could hold it. Texts to choose from are Messages, not strings."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in FILES:
+        for node in nodes_of(path):
             match node:
                 case ast.Call(func=ast.Name(id="Message") | ast.Attribute(attr="Message"), args=arguments):
                     texts = [arguments[place] for place in (0, 2) if place < len(arguments)]
@@ -57,8 +58,8 @@ def test_every_message_begins_with_a_literal() -> None:
 
 def test_a_sentence_has_a_plural_everywhere_or_nowhere() -> None:
     plurals = {key_of(message) for message in sentences() if message.pluralizable}
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in FILES:
+        for node in nodes_of(path):
             match node:
                 case ast.Call(func=ast.Name(id="Message"), args=[ast.Constant(value=key), *rest]) if key in plurals:
                     assert len(rest) > 1, f"{path.relative_to(ROOT)}:{node.lineno}: {key!r} without its plural"

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from tools import ROOT, SOURCE
+from tests.house.trees import FILES, tree_of
+from tools import ROOT
 
 import stepwatch
 
@@ -105,8 +106,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_public_names_are_sorted_and_named_once() -> None:
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for path in FILES:
+        for node in tree_of(path).body:
             if isinstance(node, ast.Assign) and any(
                 isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
             ):

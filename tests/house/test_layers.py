@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.house.trees import FILES, nodes_of
 from tools import SOURCE
 
 GROUND = {"patterns", "messages", "errors", "units", "quoting", "bounds", "platforms"}
@@ -61,10 +62,21 @@ MAY_IMPORT: dict[str, set[str]] = {
         "watch",
     },
     "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
-    "cli": {"answers", "gpus", "i18n", "options", "presenters", "sampler", "samples", "settings", "trainer", "watch", "web"},
+    "cli": {
+        "answers",
+        "gpus",
+        "i18n",
+        "options",
+        "presenters",
+        "sampler",
+        "samples",
+        "settings",
+        "trainer",
+        "watch",
+        "web",
+    },
 }
 FACADE = {"__init__", "__main__"}
-FILES = sorted(SOURCE.rglob("*.py"))
 
 
 def room_of(path: Path) -> str:
@@ -73,7 +85,7 @@ def room_of(path: Path) -> str:
 
 def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
     """The rooms that a file imports, wherever in it and for whatever purpose."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}:{node.lineno}: relative import"
             names = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
-from tests.house.test_layers import FILES, room_of
+from tests.house.test_layers import room_of
+from tests.house.trees import FILES, nodes_of
 
 from stepwatch.readers import READERS
 
@@ -15,9 +16,9 @@ WITHOUT_NAMES = {"analysis", "advice", "watch", "presenters", "web", "cli", "ans
 NAMES = set(READERS) - {"stepwatch"}  # which is also the name of this program
 
 
-def _asks(tree: ast.AST) -> Iterator[int]:
+def _asks(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Lines where the format of a run is compared, looked for in something, or looked up."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Compare):
             parts: list[ast.expr] = [node.left, *node.comparators]
         elif isinstance(node, ast.Subscript):
@@ -32,19 +33,19 @@ def _asks(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
-def _names(tree: ast.AST) -> Iterator[int]:
+def _names(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Lines where a string is the name of a format."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and node.value in NAMES:
             yield node.lineno
 
 
 def test_nobody_asks_which_format_a_run_has() -> None:
     for path in (path for path in FILES if room_of(path) not in MAY_ASK):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert list(_asks(tree)) == [], path
+        nodes = nodes_of(path)
+        assert list(_asks(nodes)) == [], path
         if room_of(path) in WITHOUT_NAMES:
-            assert list(_names(tree)) == [], path
+            assert list(_names(nodes)) == [], path
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,9 @@ def test_nobody_asks_which_format_a_run_has() -> None:
     ],
 )  # fmt: skip
 def test_the_law_sees_a_question(wrong: str) -> None:
-    assert list(_asks(ast.parse(wrong))) == [1]
+    assert list(_asks(ast.walk(ast.parse(wrong)))) == [1]
 
 
 def test_the_law_sees_a_name() -> None:
-    assert list(_names(ast.parse("NAMES = ('keras',)"))) == [1]
-    assert not list(_asks(ast.parse("shown = run.format")))
+    assert list(_names(ast.walk(ast.parse("NAMES = ('keras',)")))) == [1]
+    assert not list(_asks(ast.walk(ast.parse("shown = run.format"))))

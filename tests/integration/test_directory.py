@@ -41,7 +41,7 @@ def test_a_directory_is_shown_as_a_table_of_its_runs(runs: str) -> None:
 
 
 def test_one_of_them_is_explained_when_asked_for(runs: str) -> None:
-    assert "takes 99.9 ms" in run("explain", runs, "--run", "1").stdout
+    assert "takes 99.8 ms" in run("explain", runs, "--run", "1").stdout
     assert "takes 199" in run("explain", runs, "--run", "2").stdout
     assert run("explain", runs, "--run", "3").exit_code == 2
 

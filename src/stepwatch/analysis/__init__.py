@@ -82,7 +82,8 @@ class Analysis:
             return len(saves)
         logged = int(phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
         last = phases.trailing is not None and any(save.at == phases.trailing for save in saves)
-        return logged + phases.unlogged_saves + last + phases.first_saves
+        done = logged + phases.unlogged_saves + last + phases.first_saves
+        return done or (len(saves) if self.run.timing in AVERAGES else 0)
 
 
 def analyse(

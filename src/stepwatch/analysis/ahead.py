@@ -88,8 +88,8 @@ def future_step(
         reasons.append(Reason.SCHEDULE)
         high += level.mid * LARGEST_GROWTH * min(2 * share_left, 1.0)
     elif len(regimes.regimes) > 1:
-        # What has changed may change back: for all of the rest, or to a level that was short against the present one for
-        # no more of it than before.
+        # What has changed may change back: for all of the rest, or to a level that was short against the present one
+        # for no more of it than before.
         present, rows = regimes.regimes[-1], sum(regime.rows for regime in regimes.regimes)
         levels = [
             regime.step_s if regime.rows >= SHORT_LEVEL * present.rows

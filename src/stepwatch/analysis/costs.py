@@ -122,7 +122,7 @@ class _Speeds(NamedTuple):
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:
-        return self.of_row == len(self.step_s) - 1
+        return np.asarray(self.of_row == len(self.step_s) - 1)
 
     @classmethod
     def of(cls, run: Run, phases: Phases, regimes: Regimes) -> _Speeds:

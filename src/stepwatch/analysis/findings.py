@@ -289,8 +289,8 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
         return
     if a.regimes.announced:
         last, before = regimes[-1], regimes[-2]
-        facts |= {"before": before.step_s, "now": last.step_s, "at": last.from_iteration, "quote": last.announced}
-        text = Message("The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended.", facts)
+        said = {"before": before.step_s, "now": last.step_s, "at": last.from_iteration, "quote": last.announced}
+        text = Message("The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended.", said)
         yield Finding("schedule", INFO, text)
         return
     text = Message("The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.", facts)
@@ -559,7 +559,7 @@ def bar_alone(a: Analysis) -> Iterator[Finding]:
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
-        if a.run.evaluations and not a.shows_parts:
+        if a.run.evaluations and "eval" in a.run.holds:
             text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):

@@ -23,8 +23,8 @@ def significant(value: float, digits: int, language: str) -> str:
     """At most `digits` significant digits, none after the point beyond what they need."""
     if value == 0 or not math.isfinite(value):
         return decimal(value, 0, language)
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)) + 1e-12))
-    return decimal(value, min(decimals, 6), language)
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of what is shown: 9.996 is 10.0, not 10.00
+    return decimal(value, min(max(0, digits - 1 - exponent), 6), language)
 
 
 def integer(value: float, language: str) -> str:
@@ -57,11 +57,12 @@ def percent(value: float, language: str) -> str:
 
 
 def duration(seconds: float, language: str) -> str:
-    """Three significant digits below a minute, two units above."""
+    """Three significant digits below a minute, four from 100 ms to 1 s; two units above."""
     if not math.isfinite(seconds):
         return "–"
     if abs(seconds) < 0.9995:
-        return with_unit(significant(seconds * 1e3, 3 if seconds < 0.1 else 4, language), "ms", language)
+        ms = seconds * 1e3
+        return with_unit(significant(ms, 3, language) if abs(ms) < 99.95 else decimal(ms, 1, language), "ms", language)
     if abs(seconds) < 59.95:
         return with_unit(significant(seconds, 3, language), "s", language)
     for big, small, names in (

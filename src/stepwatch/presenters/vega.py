@@ -205,7 +205,7 @@ def duration(value: str, language: str) -> str:
         return f"{first} + ({whole} % {count} ? ' ' + {rest} : '')"
 
     cases = (
-        ("< 0.9995", unit(f"format({value} * 1000, {value} < 0.1 ? ',.3r' : ',.4r')", "ms")),
+        ("< 0.9995", unit(f"format({value} * 1000, {value} < 0.09995 ? ',.3r' : ',.1f')", "ms")),
         ("< 59.95", unit(f"format({value}, ',.3r')", "s")),
         ("< 3570", two(1.0, 60, "min", "s")),
         ("< 84600", two(MINUTE_S, 60, "h", "min")),

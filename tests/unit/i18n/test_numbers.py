@@ -29,8 +29,9 @@ def test_separators_are_those_of_the_locale(language: str, value: float, decimal
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (0.16869, "168.7 ms"), (0.00005, "0.0500 ms"), (5.7269, "5.73 s"), (59.96, "1 min"), (61, "1 min 1 s"),
-        (3599.6, "1 h"), (8040, "2 h 14 min"), (100_000, "1 d 4 h"), (0, "0 ms"), (9e9, "104,167 d"),
+        (0.16869, "168.7 ms"), (0.0999, "99.9 ms"), (0.09999, "100.0 ms"), (0.1, "100.0 ms"),
+        (0.00005, "0.0500 ms"), (5.7269, "5.73 s"), (0.9995, "1.00 s"), (9.996, "10.0 s"), (59.96, "1 min"),
+        (61, "1 min 1 s"), (3599.6, "1 h"), (8040, "2 h 14 min"), (100_000, "1 d 4 h"), (0, "0 ms"), (9e9, "104,167 d"),
     ],
 )  # fmt: skip
 def test_durations_have_three_digits_or_two_units(seconds: float, said: str) -> None:

@@ -354,7 +354,8 @@ def test_each_chart_has_a_title_a_drawing_and_a_table() -> None:
     assert [item["data-chart"] for item in found.all("div", class_="drawing")]
     assert len(figures) == len(body.specs) == len(found.all("figcaption"))
     assert {item["data-chart"] for item in found.all("div", class_="drawing")} == set(body.specs)
-    assert len([each for each in found.all("details") if "open" in each]) >= len(figures)  # without a script the table stands for the drawing
+    # Without a script the table stands for the drawing.
+    assert len([each for each in found.all("details") if "open" in each]) >= len(figures)
     assert len(found.all("caption")) == len(found.all("table")) >= len(figures)
     assert all(item["scope"] == "col" for item in found.all("th"))
 

@@ -112,7 +112,8 @@ def test_vega_lite_takes_every_chart_of_a_plan(settings: dict[str, int]) -> None
 
 
 def test_a_run_that_goes_on_fills_all_charts() -> None:
-    assert tuple(chart.name for chart in charts_of(an_analysis(a_log(CUT)), "en")) == CHARTS
+    assert tuple(chart.name for chart in charts_of(an_analysis(a_log(CUT)), "en")) == CHARTS[:-1]
+    assert CHARTS[-1] == "machine"  # needs samples
 
 
 def test_a_finished_run_has_no_forecast_and_a_run_without_slow_iterations_no_anatomy() -> None:
@@ -316,8 +317,8 @@ def test_the_plan_bars_are_the_plans() -> None:
 
 # --- how it is said ---------------------------------------------------------------------------------------------
 
-DURATIONS = [0.00123, 0.0168, 0.0987, 0.1685, 0.98, 1.0, 5.31, 12.62, 59.4, 61, 195, 3540, 3600, 3725, 22_260, 86_400,
-             90_000, 1_000_000, 9_000_000, 123_456_789]  # fmt: skip
+DURATIONS = [0.00123, 0.0168, 0.0987, 0.09999, 0.1685, 0.98, 0.9996, 1.0, 5.31, 9.996, 12.62, 59.4, 61, 195,
+             3540, 3600, 3725, 22_260, 86_400, 90_000, 1_000_000, 9_000_000, 123_456_789]  # fmt: skip
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -95,10 +95,12 @@ class _Detectron2(LineFormat):
             start, began = begins[of[begin] - 1, 1:] if headed else (np.nan, np.nan)
             apart = number[begin + 1] - number[begin] if end > begin + 1 else number[begin]
             if begin and not headed:  # it went on from a checkpoint, and began one interval before its first line
-                planned = (each for each in reversed(records.events) if isinstance(each, Fact) and each.name == _PLANNED)
-                told = {_PLANNED: next((each.value for each in planned if each.line < line[begin]), None), "process": begin}
+                first = int(line[begin])
+                facts = (each for each in reversed(records.events) if isinstance(each, Fact) and each.line < first)
+                planned = next((each.value for each in facts if each.name == _PLANNED), None)
+                carried = {_PLANNED: planned, "process": begin}
                 records.events += [
-                    Fact(int(line[begin]), name, value, header=True) for name, value in told.items() if value is not None
+                    Fact(first, name, value, header=True) for name, value in carried.items() if value is not None
                 ]
                 start = number[begin] - apart
             rows = slice(begin, end)

@@ -197,7 +197,8 @@ def test_a_pause_is_not_the_price_of_the_save_that_it_fell_on() -> None:
         lines.append(clock(now) + line[len("[03/02 10:00:00") :])
         if index in at.values():
             saved = next(n for n, place in at.items() if place == index)
-            lines.append(f"{clock(now)}] fvcore.common.checkpoint INFO: Saving checkpoint to out/model_{saved - 1:07}.pth")
+            name = f"out/model_{saved - 1:07}.pth"
+            lines.append(f"{clock(now)}] fvcore.common.checkpoint INFO: Saving checkpoint to {name}")
             late += 2 if saved != 1000 else 4000
     a = analyse(the_run("\n".join(lines) + "\n"))
     assert a.costs.checkpoint_s is not None

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 
 from stepwatch.samples import ARRIVALS_FILE, LOG_FILE
 
+assert sys.platform != "win32"  # `run` refuses before it imports this; mypy checks it for the others
+
 PIECE_BYTES = 1 << 16
 ARRIVALS_S = 0.05  # between two notes of when output came
 
@@ -123,9 +125,7 @@ def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subpro
                     log.write(data)
                     try:
                         _write_all(screens[key.fd], data)
-                    except (
-                        OSError
-                    ):  # the terminal is closed, or nobody reads the pipe: the training goes on all the same
+                    except OSError:  # nobody sees the output any more: the training goes on all the same
                         screens[key.fd] = os.open(os.devnull, os.O_WRONLY)
                 elif keys_to is not None:
                     os.write(keys_to, data)

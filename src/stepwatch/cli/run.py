@@ -64,7 +64,7 @@ def command(
     `stepwatch explain` reads. The report at the end goes to standard error.
     """
     with speaking(lang) as language:
-        if not hasattr(os, "fork"):
+        if sys.platform == "win32":
             raise UsageError(
                 Message("`stepwatch run` needs Linux or macOS"),
                 Message(
@@ -105,6 +105,7 @@ def command(
 
 def _wait(passer: int, follower: _Follower | None) -> int:
     """The exit code of the command. Whoever asks us to end asks the command."""
+    assert sys.platform != "win32"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command itself
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, _: os.kill(passer, number))

@@ -112,8 +112,9 @@ def _disks() -> _Answer:
             "disk_write_bytes_per_s": float(whole.write_bytes),
         }
     for name, disk in each.items():
-        if hasattr(disk, "busy_time"):
-            counters[f"disk:{name}"] = disk.busy_time * 1e-3  # from milliseconds
+        busy_ms = getattr(disk, "busy_time", None)  # Linux and FreeBSD count it
+        if busy_ms is not None:
+            counters[f"disk:{name}"] = busy_ms * 1e-3
     return {}, counters
 
 

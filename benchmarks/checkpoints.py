@@ -30,8 +30,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "bias": False}
 TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand.\n" * 60
 # Forks a process for each line it reads, since torch takes seconds to load. The fork saves as fast as it can and tells
-# each number once its save has been handed over. It must not have a second thread, such as the one that OpenBLAS starts
-# with numpy: a fork takes over a lock that such a thread holds and waits for it for ever, before its first line.
+# each number once its save has been handed over. Each line is one write, and one process writes at a time: print()
+# writes in pieces where PYTHONUNBUFFERED is set, and a number between the pieces of "process 123" sent the kill to
+# process 1, which ignores it. It must not have a second thread either, such as the one that OpenBLAS starts with numpy:
+# a fork takes over a lock that such a thread holds, and waits for it for ever.
 SAVING = """
 import os, sys, torch
 from pathlib import Path
@@ -50,13 +52,14 @@ def save(begin):
 torch.set_num_threads(1)
 if os.path.isdir("/proc/self/task"):
     assert len(os.listdir("/proc/self/task")) == 1
+print("ready", flush=True)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
+        os.write(1, b"process %d\\n" % os.getpid())
         save(int(line))
-    print("process", child, flush=True)
     os.waitpid(child, 0)
-    print("dead", flush=True)
+    os.write(1, b"dead\\n")
 """
 
 
@@ -78,6 +81,8 @@ def killings(directory: Path, *, times: int, seed: int) -> Killings:
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=os.environ | ONE_THREAD, start_new_session=True
     ) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()  # ready: a busy machine loads torch for a minute
         for number in range(times):
             # Ends all of them, and so every wait for a line of theirs; the disk may hold up a process for a while.
             deadline = Timer(LONGEST_S, os.killpg, (launcher.pid, signal.SIGKILL))
@@ -98,7 +103,7 @@ def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
     assert launcher.stdout is not None
     launcher.stdin.write(f"{begin}\n")
     process, told = 0, list[int]()
-    while not (process and told):  # in either order
+    while not (process and told):
         line = launcher.stdout.readline()
         if not line:
             raise TimeoutError(f"no save within {LONGEST_S} s of the start of a process")

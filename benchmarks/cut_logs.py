@@ -422,8 +422,9 @@ def measure(place: Path, wanted: Sequence[str] = ()) -> Result:
 def table(result: Result) -> str:
     """The result as markdown."""
     out = [
-        f"Corpus of {result.corpus}. The figures of whole logs are right where they are those that the corpus notes: "
-        f"iterations, a step within {CLOSE:.0%}, a total within {CLOSE:.0%}. Forecasts are of logs cut at 10, 20 and "
+        f"Corpus of {result.corpus}. The figures of whole logs are right where one of the runs in the file has those "
+        f"that the corpus notes: iterations, a step within {CLOSE:.0%} (or the mean of an iteration with all that lies "
+        f"between: some notes are that), a total within {CLOSE:.0%}. Forecasts are of logs cut at 10, 20 and "
         f"30 % of their lines; wanted are {WANTED_COVERED:.0%} covered by the 90 % interval and a median error of at "
         f"most {WANTED_ERROR:.0%}.", "",
         "| trainer | logs | iterations right | step right | total right | forecasts | covered at 10 % | 20 % | 30 % "
@@ -443,9 +444,9 @@ def table(result: Result) -> str:
     out += [
         "",
         f"The truth of {own} of the {runs} runs is the log's own clock or the sum of its printed times, found here by "
-        "patterns that share nothing with stepwatch; of the others it is what stepwatch says of the whole log. What "
-        "the forecasts allow for (schedules, evaluations that are to come) was set with these logs in view; the "
-        "forecasts of nanoGPT above were not used for it.",
+        "patterns that share nothing with stepwatch; of the others it is what stepwatch says of the whole log. All "
+        "figures here are in sample: what the forecasts allow for (schedules, drifts, evaluations that are to come) "
+        "was set with these logs in view, and with those of nanoGPT above.",
         "",
         f"Not covered: {misses or 'none'}.",
         "",

@@ -124,6 +124,19 @@ def _in_events(data: bytes) -> list[int] | None:
     return next((steps for steps in found.values() if steps), [])
 
 
+def _in_results(data: bytes) -> list[int] | None:
+    """Epochs of a results.csv; only one with the column of the clock has times."""
+    head, *rows = data.decode("utf-8", "replace").splitlines()
+    if "epoch" not in head:
+        return None
+    return [int(row.split(",")[0]) for row in rows if row.strip()] if "time" in head else []
+
+
+def _holding(*words: bytes) -> Callable[[bytes], list[int] | None]:
+    """For files whose iterations no pattern of a line counts: whether it is one."""
+    return lambda data: [] if any(word in data for word in words) else None
+
+
 # The first row whose glob fits a file, and that finds iterations in it, tells what it is.
 _BAR = r" *\d+%\|[^|]*\| ([1-9]\d*)/(\d+) \["
 _EVALUATED = r"""\{.*['"]eval_(?:\w+_)?(?:loss|runtime)['"]: """
@@ -141,7 +154,7 @@ KINDS = (
         evaluations=r"^Step \d+ \| Validation bpb",  # `Validation loss` is of chat_sft, which prints no times
     ),
     Kind(
-        name="modded-nanogpt", files=("modded-nanogpt/*",), redrawn=True, running=True,
+        name="modded-nanogpt", files=("modded-nanogpt/*", "unseen/mod_*"), redrawn=True, running=True,
         iterations=(r"^step: *([1-9]\d*)/\d+ .*train_time:[\d.]+m?s",),
         evaluations=r"^step: *\d+/\d+ (?:\| )?val_loss:",
     ),
@@ -159,7 +172,7 @@ KINDS = (
         evaluations=r"^\S* ?validation (?:loss at|results on)", checkpoints=r"saving checkpoint at iteration",
     ),
     Kind(
-        name="torchtitan", files=("torchtitan/*",), iterations=(r"INFO - step: *\d+ +loss:.*[tw]ps:",),
+        name="torchtitan", files=("torchtitan/*", "unseen/tt_*"), iterations=(r"INFO - step: *\d+ +loss:.*[tw]ps:",),
         evaluations=r"INFO - validate step:", checkpoints=r"INFO - Saving the checkpoint",
     ),
     Kind(
@@ -218,6 +231,37 @@ KINDS = (
         name="fairseq", files=("unseen/fs_*",), iterations=(r'train_inner.*num_updates',), clocked=False,
         evaluations=r'"valid_num_updates"', checkpoints=r"Saved checkpoint ",
     ),
+    Kind(
+        name="parameter-golf", files=("parameter-golf/*", "unseen/pg_*"), clocked=False,
+        iterations=(r"^(?:step: *)?([1-9]\d*)/\d+ train_loss:.*train_time: *[\d.]+m",),
+        evaluations=r"^(?:step: *)?\d+/\d+ val_loss: *[\d.]+ val_bpb",
+    ),
+    Kind(
+        name="detectron2", files=("detectron2/*.txt",), iterations=(r"\beta: .* iter: \d+ .* time: [\d.]+",),
+        checkpoints=r"Saving checkpoint to ",
+    ),
+    Kind(
+        name="detectron2-json", files=("detectron2/*.json", "unseen/d2_*"), clocked=False,
+        iterations=(r'^\{.*"iteration": \d+.*"time": [\d.]+',),
+    ),
+    # The two of mmengine hold their log twice.
+    Kind(name="mmengine", files=("mm/*.log",), counted=_holding(b"mmengine", b"mmdet"), by_number=True),
+    Kind(name="mmengine-json", files=("mm/*.json",), counted=_holding(b'"data_time"'), by_number=True),
+    Kind(name="ultralytics-csv", files=("yolo/*.csv",), counted=_in_results, by_number=True),
+    Kind(name="ultralytics", files=("yolo/*.log",), counted=_holding(b"mAP50", b"mAP@.5"), by_number=True),
+    Kind(name="tqdm-loop", files=("tqdm-loop/*", "unseen/wb_*"), counted=_holding(b"it/s", b"s/it"), by_number=True),
+    Kind(
+        name="hf-notebook", files=("hf-notebook/*.ipynb", "unseen/nb_satish*"), counted=_holding(b"<progress"),
+        by_number=True,
+    ),
+    Kind(
+        name="hf-trainer", files=("hf-notebook/*.log", "rl/*.log", "unseen/hf_c*", "unseen/lf_*"), by_number=True,
+        counted=_holding(b"train_runtime", b"elapsed_time"),
+    ),
+    Kind(name="verl", files=("rl/02*",), counted=_holding(b"timing_s/step"), by_number=True),
+    Kind(name="hf-state", files=("unseen/state_*",), counted=_in_state, by_number=True),
+    Kind(name="wandb-file", files=("wandb-binary/*",), counted=_holding(b":W&B"), by_number=True),
+    Kind(name="tensorboard", files=("unseen/tb_*",), counted=_holding(b"brain.Event"), by_number=True, clocked=False),
     Kind(name="tensorboard", files=("tensorboard/*",), counted=_in_events, by_number=True, clocked=False),
     Kind(name="wandb", files=("wandb/*.json",), counted=_in_summary, by_number=True),
 )  # fmt: skip
@@ -347,8 +391,9 @@ def _score_of_other(path: Path) -> Score:
     except InputError:
         rows = 0
     return Score(
-        kind=NO_FORMAT, name=f"{path.parent.name}/{path.name}", lines=0, read=0, evaluations=(0, 0), checkpoints=(0, 0),
-        taken_for=name, cuts=0, cuts_right=0, wrong_cuts=(), mistaken=(), difference=None, unexpected=rows,
+        kind=NO_FORMAT, name=f"{path.parent.name}/{path.name.split('_')[0]}", lines=0, read=0, evaluations=(0, 0),
+        checkpoints=(0, 0), taken_for=name, cuts=0, cuts_right=0, wrong_cuts=(), mistaken=(), difference=None,
+        unexpected=rows,
     )  # fmt: skip
 
 
@@ -363,12 +408,12 @@ def score_of(sample: Sample) -> Score:
     column = found.number if sample.kind.by_number else found.line
     rows = set(column[np.isfinite(found.time_s)].tolist())
     cuts = [(begin, detect(cut)) for begin, cut in _cuts(sample)]
-    others = [other for other in READERS.values() if other.name != reader.name]
+    others = [other for other in READERS.values() if other.name != reader.name and not other.claims_any_bar]
     return Score(
         kind=reader.name, name=sample.path.name.split("_")[0], lines=len(sample.iterations),
         read=sum(iteration in rows for iteration in sample.iterations),
-        evaluations=(_distinct(records, Evaluation), sample.evaluations),
-        checkpoints=(_distinct(records, Checkpoint), sample.checkpoints),
+        evaluations=(_distinct(records, Evaluation), sample.evaluations) if sample.kind.evaluations else (0, 0),
+        checkpoints=(_distinct(records, Checkpoint), sample.checkpoints) if sample.kind.checkpoints else (0, 0),
         taken_for=detect(sample.source), cuts=len(cuts), cuts_right=sum(name == reader.name for _, name in cuts),
         wrong_cuts=tuple(f"{begin}: {name}" for begin, name in cuts if name != reader.name),
         mistaken=tuple(other.name for other in others if other.sniff(sample.source.text) > 0),

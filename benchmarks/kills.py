@@ -44,13 +44,14 @@ from stepwatch.cli import main
 import torch, stepwatch.trainer.loop
 torch.set_num_threads(1)
 assert len(os.listdir("/proc/self/task")) == 1
+print("ready", flush=True)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
+        os.write(1, b"process %d\\n" % os.getpid())
         main(line.split())
-    print("process", child, flush=True)
     os.waitpid(child, 0)
-    print("dead", flush=True)
+    os.write(1, b"\\ndead\\n")  # the last line may be torn
 """
 TINY = (
     "--device=cpu", "--n_layer=1", "--n_head=2", "--n_embd=32", "--block_size=16", "--batch_size=4",
@@ -79,6 +80,8 @@ def trainer(times: int) -> str:
             [sys.executable, "-c", TRAINING], stdin=pipe, stdout=pipe, text=True, bufsize=1,
             env=os.environ | ONE_THREAD, start_new_session=True,
         ) as launcher:  # fmt: skip
+            assert launcher.stdout is not None
+            launcher.stdout.readline()  # ready
             for _ in range(times):
                 deadline = Timer(LONGEST_S, os.killpg, (launcher.pid, signal.SIGKILL))
                 deadline.start()
@@ -186,7 +189,8 @@ def workers(times: int, seconds: float) -> tuple[str, str]:
         more = 0
         while time.monotonic() < until:
             more += _kill_one(server_id, moments)
-            time.sleep(moments.expovariate(4.0))
+            time.sleep(moments.expovariate(1.0))
+            asked = [each if not each.done() else pool.submit(_status, address) for each in asked]
         afterwards = list(pool.map(lambda _: _status(address), range(50)))
         second = f"{more} kills; afterwards {afterwards.count(200)} of 50 answered"
     return first, second

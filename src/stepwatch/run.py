@@ -29,6 +29,14 @@ class Timing(StrEnum):
     SPANS_RUN = "run"  # the log tells the time of the whole run, or of its epochs, only: the mean of all their steps
 
 
+class Start(StrEnum):
+    """What the time of a run's first row begins with."""
+
+    TRAINING = "training"
+    PROCESS = "process"  # or its log: what came before the training is in it
+    UNKNOWN = "unknown"  # that time is only assumed, to be as of the others
+
+
 class UnreadLines(StrEnum):
     """What the lines are that a reader keeps as not understood."""
 
@@ -93,7 +101,7 @@ class Traits:
     rounds_times: bool = False
     """Times have whole seconds, or whole milliseconds below one."""
     shows_events: bool = False
-    """Every evaluation and every checkpoint has a line of its own: where there is none, there was none."""
+    """An evaluation or a checkpoint has a line of its own or is in no time: without a line a time holds none."""
     counts_epochs: bool = False
     """A number is that of an epoch: the log does not show its batches."""
     may_evaluate: bool = False
@@ -303,6 +311,7 @@ class Run:
     rank: int | None = None
     bar_alone: bool = False
     """Nothing but a progress bar shows that this is a training."""
+    start: Start = Start.TRAINING
     first_covers: int | None = None
     """Iterations that the first time is about, where times are means and the log shows that its process began."""
     ranks: tuple[Rank, ...] = ()

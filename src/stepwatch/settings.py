@@ -251,7 +251,7 @@ def _number(value: Value) -> int | float:
 
 
 def as_kind(name: str, value: Value) -> Value | None:
-    """The value in the kind of this setting, or None where it does not fit or no training can have it."""
+    """The value in the kind that this setting has, or None where it does not fit, or no training can have it."""
     kind = KINDS[name]
     if kind is str:
         # Only what may be repeated as it is: no control characters, no half characters.
@@ -380,7 +380,8 @@ def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:
     if not skipped:
         return Settings.of(Origin.CONFIG, values), ()
     told = Message(
-        "These settings of the config are not plain values, or none that a run can have, and were left out: {names:word}.",
+        "These settings of the config are not plain values, or none that a run can have, and were left out: "
+        "{names:word}.",
         {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])])},
     )
     return Settings.of(Origin.CONFIG, values), (told,)

@@ -11,12 +11,12 @@ import numpy as np
 
 from stepwatch.advice.memory import shortage_of, smaller_batch
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.findings import cause_of_end
+from stepwatch.analysis.findings import WARNING, cause_of_end
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.messages import Message
-from stepwatch.run import FaultKind
+from stepwatch.run import FaultKind, Timing
 from stepwatch.settings import Origin
 from stepwatch.units import DAY_S, HOUR_S, Interval
 
@@ -362,6 +362,14 @@ def _waiting(evidence: Evidence) -> Iterator[Verdict]:
         yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=("data_wait",)), advice)
 
 
+def _held_back(evidence: Evidence) -> Iterator[Verdict]:
+    """By its machine, where that was sampled."""
+    use = evidence.analysis.machine
+    for cause in use.causes if use is not None else ():
+        if cause.slows and cause.severity == WARNING:
+            yield Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
+
+
 def _slow(evidence: Evidence) -> Iterator[Verdict]:
     for code in evidence.noticed("slower_than_expected", "low_mfu"):
         advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
@@ -519,7 +527,7 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         )
     elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
-    elif not a.shows_parts:
+    elif a.run.timing is Timing.SPANS_RUN:
         text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
@@ -529,6 +537,6 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
 
 
 _RULES = (
-    _crashed, _diverged, _stopped, _too_little, _asleep, _stalling, _waiting, _slow, _slowing, _unsteady, _overhead,
-    _doubtful, _healthy,
+    _crashed, _diverged, _stopped, _too_little, _asleep, _stalling, _waiting, _held_back, _slow, _slowing, _unsteady,
+    _overhead, _doubtful, _healthy,
 )  # fmt: skip

@@ -251,7 +251,7 @@ def test_a_stop_in_a_fresh_run_leaves_what_an_older_one_saved(train: Train, plac
     process = started()
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert "SIGINT: stopping after this step" in error
+    assert "SIGINT: stopping, and saving" in error
     assert load(place / "out" / "ckpt.pt")["iter_num"] == 20
     (beside,) = (place / "out").glob("ckpt_stopped_*.pt")
     at = load(beside)["iter_num"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from tests.builders import Record, Saves, Truth, a_log, a_run, random_truth
 
 from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
+from stepwatch.errors import NoIterations
 from stepwatch.i18n import say
 from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
 from stepwatch.verdict import Status, Verdict
@@ -521,3 +523,38 @@ def test_plain_lines_tell_progress_and_events() -> None:
     assert "left" in line
     live.look(60.0)
     assert "No line for 1 min" in event_line(live.events[0], "en")
+
+
+# --- nothing stops it -------------------------------------------------------------------------------------------
+
+
+def test_the_twelfth_restart_is_reported_as_the_first_was() -> None:
+    live = a_live()
+    live.begin_watching(0.0)
+    for process in range(12):
+        text = a_log(Truth(seed=process, max_iters=60, log_interval=1, eval_interval=30))
+        live.feed(text.encode(), float(process))
+        live.look(float(process), thoroughly=True)
+    assert [event.kind for event in live.news()].count(RESTART) == 11
+
+
+def test_a_log_without_times_is_refused_at_its_end_and_not_before() -> None:
+    live = a_live()
+    line = b"{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': %d}\n"
+    live.feed(b"".join(line % epoch for epoch in range(9)), 0.0)
+    live.begin_watching(0.0)
+    assert live.look(1.0, thoroughly=True).analysis is None
+    with pytest.raises(NoIterations, match="nothing in it shows their time"):
+        live.runs()
+
+
+def test_chatter_is_looked_through_but_once() -> None:
+    """What came before was looked at when it came: as much again takes as long again, not longer each time."""
+    spent = []
+    live = a_live()
+    for place in range(40):
+        began = time.process_time()
+        live.feed(b"downloading shard 17 of 300\n" * 400, float(place))
+        live.look(float(place))
+        spent.append(time.process_time() - began)
+    assert sum(spent[-10:]) < 5 * max(sum(spent[5:15]), 0.05)

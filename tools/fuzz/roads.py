@@ -196,7 +196,7 @@ def _check_analysis(a: Any) -> None:
     goodput, split, times = a.goodput, a.split, a.run.iterations.time_s
     if not len(times):
         return
-    parts = [split.step_s, split.eval_s, split.checkpoint_s, split.compile_s, split.unexplained_s]
+    parts = list(split)
     if any(part.min(initial=0.0) < 0 for part in parts):
         raise BrokenLaw("a part of an iteration is below zero")
     if a.run.span is None and not np.allclose(sum(parts), times, rtol=1e-6, atol=1e-9):

@@ -82,7 +82,8 @@ class Analysis:
             return len(saves)
         logged = int(phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
         last = phases.trailing is not None and any(save.at == phases.trailing for save in saves)
-        return logged + phases.unlogged_saves + last + phases.first_saves
+        done = logged + phases.unlogged_saves + last + phases.first_saves
+        return done or (len(saves) if self.run.timing in AVERAGES else 0)
 
 
 def analyse(
@@ -95,9 +96,10 @@ def analyse(
     expected = find_expected(run, gpu)
     if len(run.iterations):
         phases = find_phases(run)
-        costs = with_outside(run, phases, with_expected_step(run, phases, find_costs(run, phases), expected, gpu))
-        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
         regimes = find_regimes(run, phases)
+        costs = find_costs(run, phases, regimes)
+        costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
+        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
         split = waiting.taken_off(run, phases, costs, split_rows(run, phases, costs))
         rules = (*findings.RULES, *waiting.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)

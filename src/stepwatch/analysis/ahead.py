@@ -20,6 +20,7 @@ RECENT_ROWS = 200
 LEAST_DRIFT_ROWS, LEAST_DRIFT = 16, 0.02
 # The longest that the steps of a published schedule become (modded-nanogpt, 2025: batch and window grow).
 LARGEST_GROWTH = 0.5
+SHORT_LEVEL = 0.25
 
 
 class Reason(StrEnum):
@@ -87,9 +88,14 @@ def future_step(
         reasons.append(Reason.SCHEDULE)
         high += level.mid * LARGEST_GROWTH * min(2 * share_left, 1.0)
     elif len(regimes.regimes) > 1:
-        # What has changed may change back.
-        least = 0.05 * sum(regime.rows for regime in regimes.regimes)
-        levels = [regime.step_s for regime in regimes.regimes if regime.rows >= least]
+        # What has changed may change back: for all of the rest, or to a level that was short against the present one
+        # for no more of it than before.
+        present, rows = regimes.regimes[-1], sum(regime.rows for regime in regimes.regimes)
+        levels = [
+            regime.step_s if regime.rows >= SHORT_LEVEL * present.rows
+            else present.step_s + (regime.step_s - present.step_s) * regime.rows / rows
+            for regime in regimes.regimes
+        ]  # fmt: skip
         low, high = min([low, *levels]), max([high, *levels])
         reasons.append(Reason.LEVELS)
     return Step(Interval(factor * max(low, 0.0), factor * level.mid, factor * high), tuple(reasons))

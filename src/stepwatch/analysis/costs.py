@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
+from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
+from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
     median,
     running_median,
@@ -111,6 +114,32 @@ class _Typical:
         return Interval.around(self.mid, self.half_width)
 
 
+class _Speeds(NamedTuple):
+    """Stretches so far apart that no figure holds for all of them; a run at about one speed is a single one."""
+
+    of_row: npt.NDArray[np.int64]
+    step_s: Floats
+
+    @property
+    def present(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.of_row == len(self.step_s) - 1)
+
+    @classmethod
+    def of(cls, run: Run, phases: Phases, regimes: Regimes) -> _Speeds:
+        """From jumps: where the halves of two stretches that meet are as near as all others, it is a drift."""
+        normal, numbers = phases.normal, run.iterations.number
+        times = np.maximum(run.iterations.time_s, PRINTED_STEP_S / 2)
+        begins = np.searchsorted(numbers[normal], [regime.from_iteration for regime in regimes.regimes]).tolist()
+        jumps = []
+        for begin, cut, end in zip(begins, begins[1:], [*begins[2:], int(normal.sum())], strict=False):
+            before, after = times[normal][(begin + cut) // 2 : cut], times[normal][cut : (cut + end + 1) // 2]
+            if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO) and not run.traits.schedules:
+                jumps.append(int(numbers[normal][cut]))
+        of_row = np.searchsorted(jumps, numbers, side="right")
+        levels = [median(times[normal & (of_row == speed)]) for speed in range(len(jumps) + 1)]
+        return cls(of_row, np.array(levels))
+
+
 @dataclass(frozen=True, slots=True)
 class _Level:
     """The speed over its mean at all evaluations: what slows steps slows evaluations alike."""
@@ -125,7 +154,8 @@ class _Level:
         return np.asarray(np.interp(rows, self.places, self.values))
 
     @classmethod
-    def of(cls, run: Run, phases: Phases) -> _Level:
+    def of(cls, run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> _Level:
+        """Over its mean at all evaluations; where a run has two speeds, over that of the present one."""
         normal = phases.normal
         if phases.baseline is None or not normal.any():
             return cls(np.zeros(1, np.int64), np.ones(1), 1.0, 0.0)
@@ -149,7 +179,7 @@ class _Level:
             levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
         if phases.first_evaluates:
             levels, weights = np.append(levels, start), np.append(weights, 1.0)
-        mean = float(np.average(levels, weights=weights))
+        mean = float(np.average(levels, weights=weights)) if now.all() else median(local[now[normal]])
         return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
@@ -178,13 +208,16 @@ class _Beliefs:
         )
 
 
-def find_costs(run: Run, phases: Phases) -> Costs:
-    step, mean_ratio = _step(run, phases)
+def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
+    speeds = _Speeds.of(run, phases, regimes)
+    step, mean_ratio = _step(run, phases, speeds)
     beliefs = _Beliefs.of(run, step.seconds.mid)
-    level = _Level.of(run, phases)
+    level = _Level.of(run, phases, speeds.present)
 
     # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
     rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    if speeds.present[np.append(rows, both)].any():  # what makes two speeds does not slow steps and evaluations alike
+        rows, both = rows[speeds.present[rows]], both[speeds.present[both]]
     alone = phases.excess_s(run, rows, mean_ratio) / level.at(rows)
     saving = phases.excess_s(run, both, mean_ratio)
     saving = saving - median(alone) * (level.at(both) - 1) if len(alone) else saving / level.at(both)
@@ -260,7 +293,7 @@ def find_costs(run: Run, phases: Phases) -> Costs:
 # --- the step ---------------------------------------------------------------------------------------------------
 
 
-def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
+def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     """What half of the normal iterations take at most; with it the mean over the median around their baseline."""
     normal, baseline = phases.normal, phases.baseline
     if baseline is None or not normal.any():
@@ -274,6 +307,8 @@ def _step(run: Run, phases: Phases) -> tuple[_Cost, float]:
     # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
     few = float(covers.sum()) ** 2 < 0.5 * len(covers) * float((covers.astype(np.float64) ** 2).sum())
     mid = mean if run.traits.schedules or few else weighted_median(times, covers)
+    if len(speeds.step_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
+        mean, times = mid * mean_ratio, times * mid / speeds.step_s[speeds.of_row[normal]]
     if len(times) > 4:
         # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
         error = 1.1 * standard_error(times)

@@ -23,6 +23,7 @@ from stepwatch.run import (
     Floats,
     Ints,
     Run,
+    Start,
     Timing,
     UnreadLines,
     most_telling,
@@ -78,6 +79,8 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
             text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.", facts)
         elif evaluates:
             text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count towards the speed.", facts)
+        elif a.run.start is Start.PROCESS:
+            text = Message("Iterations {begin:n} to {at:n} took {time:time} together since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. They do not count towards the speed.", facts)
     elif mixed:
         text = Message("Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot separate. It does not count towards the speed.", facts)
     elif not compiles and "eval" in a.run.holds:
@@ -88,6 +91,8 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
         text = Message("Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count towards the speed.", facts)
     elif evaluates:
         text = Message("Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count towards the speed.", facts)
+    elif a.run.start is Start.PROCESS:
+        text = Message("Iteration {at:n} took {time:time} since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. It does not count towards the speed.", facts)
     else:
         text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count towards the speed.", facts)
     yield Finding("first_iteration", INFO, text)
@@ -548,7 +553,7 @@ def bar_alone(a: Analysis) -> Iterator[Finding]:
 def averaged_times(a: Analysis) -> Iterator[Finding]:
     if a.run.timing is Timing.SPANS_RUN:
         text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
-        if a.run.evaluations and not a.shows_parts:
+        if a.run.evaluations and "eval" in a.run.holds:
             text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
     elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):

@@ -72,10 +72,12 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     cost_save = (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0) / covers
     both = phase == Phase.EVAL_CHECKPOINT
     share = np.where(both, cost_eval / np.maximum(cost_eval + cost_save, 1e-12), 1.0)
-    # A stall may fall on an evaluation: what goes far beyond both costs is left unexplained.
+    # A stall may fall on an evaluation: what goes far beyond both costs is left unexplained. They are those of a normal
+    # step; what slows the steps slows evaluations.
     alone = costs.eval_s.high if costs.eval_s else np.inf
     pair = costs.pair_s.high if costs.pair_s else alone + (costs.checkpoint_s.high if costs.checkpoint_s else 0.0)
-    most = STALL_RATIO * np.where(both, pair, alone) / covers
+    slower = np.maximum(base / max(costs.step_s.mid, 1e-12), 1.0)
+    most = STALL_RATIO * slower * np.where(both, pair, alone) / covers
     known = np.where((phase == Phase.EVAL) | both, np.minimum(rest, most), 0.0)
     first = phase == Phase.FIRST
     inside = np.where(first & phases.first_evaluates, np.minimum(rest, cost_eval), 0.0)

@@ -50,6 +50,8 @@ class Cause(NamedTuple):
     code: str
     severity: str
     message: Message
+    slows: bool = True
+    """All of the run, now; not a single moment of it, nor what is to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,20 @@ class MachineUse:
         """Means inside normal steps, of the figures that are known there."""
         means = {name: _mean(column[self.steps]) for name, column in columns.items()}
         return {name: mean for name, mean in means.items() if mean is not None}
+
+    def course(self, most: int) -> list[tuple[int, dict[str, float]]]:
+        """Along the run, at most so many stretches: its last row, and which share of each part of the machine was busy."""
+        columns = {name: self.samples.machine[name] for name in ("cpu", "disk_busy") if name in self.samples.machine}
+        cards = _working(self.samples)
+        if cards:
+            columns["cards"] = np.nanmean([card.columns["utilisation"] for card in cards], axis=0)
+        inside = np.flatnonzero(self.row >= 0)
+        found = []
+        for part in np.array_split(inside, min(most, max(len(inside), 1))):
+            means = {name: mean for name, column in columns.items() if (mean := _mean(column[part])) is not None}
+            if means:
+                found.append((int(self.row[part[-1]]), means))
+        return found
 
 
 def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
@@ -329,7 +345,7 @@ def _memory(view: _View) -> Iterator[Cause]:
         left_s = max(total - float(free[known[-1]]), 0.0) / slope
         facts = {"rate": slope * HOUR_S, "left": left_s}
         text = Message("The memory of the training grows by {rate:size} an hour: at this rate the machine's memory is full in {left:time}. Something keeps what it should let go.", facts)
-        yield Cause("memory_leak", WARNING, text)
+        yield Cause("memory_leak", WARNING, text, slows=False)
 
 
 def _stopped(view: _View) -> Iterator[Cause]:
@@ -338,7 +354,7 @@ def _stopped(view: _View) -> Iterator[Cause]:
         at_s = view.samples.at_s[view.span]
         facts = {"time": float(still.sum() * np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0}
         text = Message("The training was stopped by a signal (Ctrl-Z, SIGSTOP) for {time:time}.", facts)
-        yield Cause("stopped_process", WARNING, text)
+        yield Cause("stopped_process", WARNING, text, slows=False)
 
 
 def _apart(view: _View) -> Iterator[Cause]:

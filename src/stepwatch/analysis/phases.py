@@ -13,7 +13,7 @@ from stepwatch.analysis.baseline import Baseline, baseline_of
 from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, Period, find_period, find_periods
 from stepwatch.analysis.statistics import median
 from stepwatch.analysis.unlogged import Unlogged, between_rows
-from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Timing
+from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing
 from stepwatch.settings import Origin
 
 STALL_RATIO = LARGE_RATIO
@@ -182,7 +182,7 @@ def _before_first(numbers: Ints, interval: int) -> int:
 def _first_row(run: Run) -> int | None:
     """The first iteration of the process; a log that starts in mid-run has none."""
     iterations = run.iterations
-    if not len(iterations) or run.timing is Timing.SPANS_RUN:
+    if not len(iterations) or run.timing is Timing.SPANS_RUN or run.start is Start.UNKNOWN:
         return None
     number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
     if run.span is not None:

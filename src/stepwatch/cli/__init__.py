@@ -141,7 +141,8 @@ class _Commands(click.Group):
         except Exception as error:
             if debugging:
                 raise
-            _drop_output()
+            if isinstance(error, OSError):
+                _drop_output()
             complain((_last_words(error),), _language_among(list(kwargs.get("args") or sys.argv[1:])))
             sys.exit(1)
 

@@ -20,11 +20,11 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from stepwatch.samples import ARRIVALS_FILE, LOG_FILE
 
-assert sys.platform != "win32"  # `run` refuses before it imports this; mypy checks it for the others
+assert sys.platform != "win32"  # nothing here is known there
 
 PIECE_BYTES = 1 << 16
 ARRIVALS_S = 0.05  # between two notes of when output came
@@ -51,6 +51,20 @@ def start(command: Sequence[str], directory: str) -> tuple[int, int]:
         os.write(2, f"stepwatch: {error}\n".encode())
     finally:
         os._exit(code)
+
+
+def wait(passer: int, look: Callable[[bool], None] | None = None) -> int:
+    """The exit code of the command. Whoever asks us to end asks the command; `look` is called until it has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command itself
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda number, _: os.kill(passer, number))
+    while look is not None:
+        ended, status = os.waitpid(passer, os.WNOHANG)
+        look(bool(ended))
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+    _, status = os.waitpid(passer, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def _pass(command: Sequence[str], directory: str, tell: int) -> int:
@@ -125,7 +139,9 @@ def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subpro
                     log.write(data)
                     try:
                         _write_all(screens[key.fd], data)
-                    except OSError:  # nobody sees the output any more: the training goes on all the same
+                    except (
+                        OSError
+                    ):  # the terminal is closed, or nobody reads the pipe: the training goes on all the same
                         screens[key.fd] = os.open(os.devnull, os.O_WRONLY)
                 elif keys_to is not None:
                     os.write(keys_to, data)

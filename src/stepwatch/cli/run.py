@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -95,27 +94,12 @@ def command(
             with contextlib.suppress(OSError):
                 sampler = Sampler(os.path.join(directory, SAMPLES_FILE), pid=pid, interval_s=interval, trouble=trouble)
                 sampler.start()
-        code = _wait(passer, None if notifier is None else _Follower(directory, gpu, notifier))
+        code = passing.wait(passer, None if notifier is None else _Follower(directory, gpu, notifier).look)
         if sampler is not None:
             sampler.close()
         if pid and not quiet:
             _report(directory, gpu, language)
     sys.exit(code)
-
-
-def _wait(passer: int, follower: _Follower | None) -> int:
-    """The exit code of the command. Whoever asks us to end asks the command."""
-    assert sys.platform != "win32"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command itself
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, lambda number, _: os.kill(passer, number))
-    while follower is not None:
-        ended, status = os.waitpid(passer, os.WNOHANG)
-        follower.look(bool(ended))
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-    _, status = os.waitpid(passer, 0)
-    return os.waitstatus_to_exitcode(status)
 
 
 class _Follower:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHARTS", "COMPARISON_CHARTS", "PLAN_CHARTS", "Typed", "View", "document_of", "page_body", "render"]
 
-CHARTS = ("times", "anatomy", "throughput", "forecast", "parts")
+CHARTS = ("times", "anatomy", "throughput", "forecast", "parts", "machine")
 """What can be drawn of a run, by the names that `--chart` takes."""
 PLAN_CHARTS = ("parts", "memory")
 COMPARISON_CHARTS = ("step", "parts")

@@ -73,6 +73,49 @@ def throughput(a: Analysis, language: str) -> Plot | None:
     return vega.plot("throughput", Message("Speed over the run"), about, spec, table, language)
 
 
+_MACHINE = {
+    "cards": (Message("Graphics cards"), vega.BLUE),
+    "cpu": (Message("Processors"), vega.ORANGE),
+    "disk_busy": (Message("Disk"), vega.GREEN),
+}
+
+
+def machine(a: Analysis, language: str) -> Plot | None:
+    """Which share of the time cards, processors and disk were busy, along the run."""
+    course = a.machine.course(_MOST_STRETCHES) if a.machine is not None else []
+    if len(course) < 2:
+        return None
+    number = a.run.iterations.number
+    points = [
+        {"i": int(number[row]), "k": name, "share": rounded(share), name: rounded(share)}
+        for row, means in course
+        for name, share in means.items()
+    ]
+    present = [name for name in _MACHINE if any(point["k"] == name for point in points)]
+    titles = {name: say(_MACHINE[name][0], language) for name in present}
+    colours = [_MACHINE[name][1] for name in present]
+    x = {"field": "i", **vega.iteration_axis(int(number[course[0][0]]), int(number[course[-1][0]]), language)}
+    axis = {"tickCount": 5, "labelExpr": "format(datum.value, '.0%')", "title": None}
+    y: Spec = {"field": "share", "type": "quantitative", "scale": {"domain": [0, _ROOM]}, "axis": axis}
+    scale = {"domain": present, "range": colours}
+    legend = vega.legend(titles, symbolType="square", symbolOpacity=1)
+    colour = {"field": "k", "type": "nominal", "scale": scale, "legend": legend, "title": None}
+    drawn = {"x": x, "y": y, "color": colour}
+    said = "isValid(datum.{0}) ? format(datum.{0}, '.0%') : datum.{0}"  # of the point's own line alone
+    shares = [(title, said.format(name)) for name, title in titles.items()]
+    hover = vega.tooltip(vega.iteration_title(language), shares)
+    layers = [{"mark": _LINE, "encoding": drawn}, {"mark": {**_TOUCHED, "tooltip": hover}, "encoding": drawn}]
+    spec = vega.spec_of(language, {"machine": points}, height=200, layer=layers)
+    rows = []
+    for row, means in course[:: max(len(course) // 12, 1)]:  # rows of the table
+        busy = (Message("{share:pct}", {"share": means[name]}) if name in means else None for name in present)
+        rows.append((count(int(number[row])), *busy))
+    head = (Message("Iteration"), *(_MACHINE[name][0] for name in present))
+    about = (Message("The share of the time in which each was busy, as the samples of the machine have it."),)
+    table = Table(head, "r" * len(head), cells(rows))
+    return vega.plot("machine", Message("How busy the machine was"), about, spec, table, language)
+
+
 def forecast(a: Analysis, language: str) -> Plot | None:
     """The time that has passed at each iteration, and how it will go on; None where nothing is ahead or can be told."""
     f = a.forecast

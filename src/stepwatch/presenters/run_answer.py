@@ -152,6 +152,7 @@ def _run(
         doc.Section("changes", Message("What to change"), (nothing,) if applies and not changes else (), changes),
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
+        doc.Section("machine", Message("What the machine did"), (chart("machine"),) if a.machine is not None else ()),
         doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
         doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
         doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),

@@ -13,7 +13,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.bar_charts import changes
 from stepwatch.presenters.document import Cell, Table, cells, count, time
-from stepwatch.presenters.progress_charts import forecast, throughput
+from stepwatch.presenters.progress_charts import forecast, machine, throughput
 from stepwatch.presenters.run_sentences import (
     PART_NAMES,
     SMALLEST_SHOWN,
@@ -54,7 +54,7 @@ def plot(name: str, run: RunReport, sharing: int, language: str) -> Plot | None:
         return times(run.analysis, language, MOST_POINTS // sharing, run.excerpts)
     if name == "changes":
         return changes(run.advice, language)
-    drawn = {"anatomy": anatomy, "throughput": throughput, "parts": parts, "forecast": forecast}
+    drawn = {"anatomy": anatomy, "throughput": throughput, "parts": parts, "forecast": forecast, "machine": machine}
     return drawn[name](run.analysis, language)
 
 

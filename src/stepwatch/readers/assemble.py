@@ -29,6 +29,7 @@ from stepwatch.run import (
     Ints,
     Iterations,
     Run,
+    Start,
     Timing,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
@@ -258,6 +259,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         told_s=named.get("told_s"),
         bar_alone="bar_alone" in named,
         first_covers=named.get("first_covers"),
+        start=named.get("start", Start.TRAINING),
         has_header=any(fact.header for fact in facts),
         resumed="resume" in named or named.get("init_from") == "resume",
         distributed="distributed" in named or ranks > 1,

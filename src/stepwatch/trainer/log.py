@@ -39,7 +39,7 @@ class Log:
             print(line, file=sys.stderr, flush=True)
 
     def acknowledge(self, signal: str) -> None:
-        self.hint(f"{signal}: stopping after this step, with a checkpoint; once more ends at once, without one")
+        self.hint(f"{signal}: stopping, and saving what was trained; once more ends at once, without saving")
 
     # --- the beginning ------------------------------------------------------------------------------------------
 

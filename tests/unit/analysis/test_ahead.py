@@ -74,6 +74,16 @@ def test_what_has_changed_may_change_back() -> None:
     assert left(found).high == pytest.approx(2 * left(steady).mid, rel=0.02)
 
 
+@pytest.mark.parametrize("level_ms", [900.0, 20.0])
+def test_a_level_that_was_short_comes_back_for_its_share_only(level_ms: float) -> None:
+    found, steady = forecast(*[level_ms] * 30, *[100.0] * 170), forecast(*[100.0] * 200)
+    share = 30 / 200
+    back = left(steady).mid * (1 + share * (level_ms / 100 - 1))
+    edge = left(found).high if level_ms > 100 else left(found).low
+    assert edge == pytest.approx(back, rel=0.05)
+    assert left(found).mid == pytest.approx(left(steady).mid, rel=0.01)
+
+
 def test_steps_of_a_schedule_may_become_half_as_long_again() -> None:
     found, steady = forecast(*STEADY, traits=Traits(schedules=True)), forecast(*STEADY, traits=Traits())
     assert found.reasons == (Reason.SCHEDULE,)

@@ -207,6 +207,43 @@ def _digits(interval: Interval) -> list[float]:
     return [float(f"{end:.7g}") for end in (interval.low, interval.mid, interval.high)]
 
 
+def two_speeds(slow_rows: int, fast_rows: int, *, saves: tuple[int, ...], seed: int = 1) -> Analysis:
+    """Steps of 9 s, then of 0.6 s; evaluations of 280 s, then of 32 s: not slowed alike. A save takes 3 s."""
+    rng = np.random.default_rng(seed)
+    text = []
+    for row in range(1, slow_rows + fast_rows + 1):
+        n, slow = 10 * row, row <= slow_rows
+        step, evaluation = (9.0, 280.0) if slow else (0.6, 32.0)
+        took = step * (1 + rng.normal(0, 0.003))
+        if n % 250 == 0:
+            text.append(f"step {n}: train loss 3.0, val loss 3.1\n")
+            took += evaluation * (1 + rng.normal(0, 0.003))
+            if n in saves:
+                text.append("saving checkpoint to out\n")
+                took += 3.0
+        text.append(f"iter {n}: loss 3.0, time {1000 * took:.2f}ms, mfu 9.00%\n")
+    return analyse(a_run("".join(text)))
+
+
+@pytest.mark.parametrize("saves", [(), (250, 750, 1500), tuple(range(250, 2501, 250))])
+def test_costs_of_a_run_at_two_speeds_are_of_the_present_one(saves: tuple[int, ...]) -> None:
+    a = two_speeds(250, 1700, saves=saves)
+    assert a.costs.step_s.low > 0.59
+    assert a.costs.step_s.high < 0.61
+    assert a.costs.eval_s is not None
+    assert a.costs.eval_s.low < 32 < a.costs.eval_s.high
+    assert a.costs.eval_s.half_width < 1
+    truth = 10 * 280 + 68 * 32.0
+    assert a.goodput.parts_s["eval"] + a.goodput.parts_s["unexplained"] == pytest.approx(truth, rel=0.02)
+    assert a.goodput.parts_s["unexplained"] < 1
+    if saves:
+        assert a.costs.checkpoint_s is not None
+        assert a.costs.checkpoint_s.low <= 3 <= a.costs.checkpoint_s.high
+    assert a.forecast.per_thousand_s is not None
+    assert a.forecast.per_thousand_s.mid == pytest.approx(600 + 4 * 32, rel=0.03)
+    assert a.forecast.per_thousand_s.low > 650
+
+
 @pytest.mark.parametrize("name", LOGS)
 def test_the_figures_of_a_planted_log_stay(name: str) -> None:
     known = json.loads(TABLE.read_text(encoding="utf-8"))[name]

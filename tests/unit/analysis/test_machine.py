@@ -14,6 +14,7 @@ from stepwatch.readers import read
 from stepwatch.run import Floats
 from stepwatch.samples import Card, Samples
 from stepwatch.sources import from_text
+from stepwatch.verdict import Status, judge
 
 GB, START_S, STEP_S = 1e9, 1_770_000_000.0, 2.0
 
@@ -101,6 +102,16 @@ PLANTED: dict[str, tuple[Mapping[str, float | Floats], Mapping[str, float | Floa
 def test_a_planted_cause_is_named_and_no_other(cause: str) -> None:
     machine, card = PLANTED[cause]
     assert codes(explained(a_log(), samples(120, machine, (card,)))) == {cause}
+
+
+@pytest.mark.parametrize("cause", PLANTED)
+def test_what_holds_a_run_back_is_said_first(cause: str) -> None:
+    machine, card = PLANTED[cause]
+    analysis = explained(a_log(), samples(120, machine, (card,)))
+    verdict = judge(analysis)
+    slows = cause not in ("memory_leak", "stopped_process", "power_cap")
+    assert (verdict.status is Status.SLOW) == slows
+    assert (verdict.because == (cause,)) == slows
 
 
 def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:

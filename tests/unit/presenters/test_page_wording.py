@@ -21,7 +21,7 @@ COMMAND_WORDS = re.compile(
 )
 # What nobody meets on the page: other rooms, options that it does not have, a section that it leaves out.
 ELSEWHERE = {"cli", "trainer", "recorder", "next_command.py", "card_answer.py", "watch.py", "security.py"}
-NOT_OFFERED = ("--fail-over", "--like and --log-format", "--log-format names")
+NOT_OFFERED = ("--fail-over", "--like and --log-format", "--log-format names", "--price-per-hour", "gpustat --json")
 
 
 def test_every_sentence_that_names_an_option_has_another_for_the_page() -> None:

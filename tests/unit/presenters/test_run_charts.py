@@ -112,7 +112,8 @@ def test_vega_lite_takes_every_chart_of_a_plan(settings: dict[str, int]) -> None
 
 
 def test_a_run_that_goes_on_fills_all_charts() -> None:
-    assert tuple(chart.name for chart in charts_of(an_analysis(a_log(CUT)), "en")) == CHARTS
+    assert tuple(chart.name for chart in charts_of(an_analysis(a_log(CUT)), "en")) == CHARTS[:-1]
+    assert CHARTS[-1] == "machine"  # needs samples
 
 
 def test_a_finished_run_has_no_forecast_and_a_run_without_slow_iterations_no_anatomy() -> None:

@@ -219,3 +219,15 @@ def test_whoever_reads_on_may_go_away() -> None:
         os.write(writing, b"one\n")
         assert pipe.poll(5).ended
     os.close(writing)
+
+
+def test_a_read_that_fails_in_passing_loses_nothing(
+    log: Path, growing: GrowingFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(log, b"one\n")
+    assert read_on(growing) == b"one\n"
+    append(log, b"two\n")
+    with monkeypatch.context() as away:
+        away.setattr("os.stat", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        assert growing.poll(0.0).text == b""
+    assert read_on(growing) == b"two\n"

@@ -46,7 +46,8 @@ class Epochs(NamedTuple):
         lines, numbers, counts, totals = (column.astype(np.int64) for column in (line, epoch, done, total))
         steps = np.diff(counts, prepend=0)
         usual = int(np.median(np.abs(steps))) if len(steps) else 0
-        new = (np.diff(numbers, prepend=-1) != 0) | ((steps < -2 * usual) & (counts <= usual + 1))
+        new = (np.diff(numbers, prepend=0) != 0) | ((steps < -2 * usual) & (counts <= usual + 1))
+        new[:1] = True
         lap = np.cumsum(new)
         rows = first_draws(lap * (int(totals.max(initial=0)) + 2) + counts)
         begins = np.flatnonzero(np.diff(lap[rows], prepend=0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -38,6 +39,9 @@ _BAR = Line(
     r"[Train:]{pad}{int}%|{bar}|[ ]{number}/{last} \[{elapsed:clock}\<{word}  "
     "<{s_per_it:decimal}s/it;{it_per_s:decimal}it/s;?it/s>"
 )
+_BARE = Line(  # of a tqdm that does not know how wide the screen is
+    r"{pad}{int}% {number}/{last} \[{elapsed:clock}\<{word}  <{s_per_it:decimal}s/it;{it_per_s:decimal}it/s;?it/s>"
+)
 _TOKEN_COUNTS = {
     "num_input_tokens_seen": "seen", "num_tokens": "tokens", "total_tokens": "in_all", "tokens/total": "of_all_cards",
 }  # fmt: skip
@@ -58,10 +62,11 @@ _DICTIONARY = Line(
     *(_pair(key, f"{{{name}}}") for key, name in _TOKEN_COUNTS.items()),
     needs=("loss",),
 )
-# A dictionary of the Trainer's: a loss, an evaluation or the summary, always with its epoch.
+# A dictionary of the Trainer's: a loss, an evaluation or the summary, with its epoch.
 _ANY_DICTIONARY = Pattern(
     rb"""\{[^{}\n]{0,2000}?['"](?:loss|eval_loss|eval_runtime|train_runtime|current_steps)['"]: ?[^{}\n]{0,2000}?"""
     rb"""['"]epoch['"]: ?['"]?\d"""
+    rb"""|\{['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: """  # cut behind it
 )
 _AXOLOTL = Pattern(
     rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
@@ -98,6 +103,11 @@ class TrainerFormat(LineFormat):
             return float(hits)
         bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
         return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # a little before any other loop
+
+    @cached_property
+    def _marks_of_time(self) -> tuple[str, ...]:
+        """Not those of a bar without a drawing: any text has a percentage."""
+        return tuple(mark.decode() for line in (_BAR, _DICTIONARY) for mark in line.marks_of_time)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """A dictionary behind a bar, or behind another one, is read as a line of its own, a part of a line behind."""
@@ -263,7 +273,7 @@ FORMAT = TrainerFormat(
  68%|██████▊   | 681/1000 [13:37<06:23,  1.20s/it]
 {'eval_loss': 2.3807, 'eval_runtime': 9.412, 'eval_samples_per_second': 53.1, 'eval_steps_per_second': 6.7, \
 'epoch': 2.04}""",
-    iterations=(_BAR, _DICTIONARY),
+    iterations=(_BAR, _BARE, _DICTIONARY),
     checkpoints=(  # DeepSpeed tells it too, with a colon
         Line("{any}Saving model checkpoint< to;:> {any}checkpoint-{at}"),
     ),

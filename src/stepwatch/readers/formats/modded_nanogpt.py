@@ -30,6 +30,7 @@ VALIDATION = Line(
 STEP = Line(
     "step:{pad}{number}/{last}[ |] [train_loss:{loss}[ |] ]train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:{rest}"
 )
+_WARMING = 10  # the steps that the versions of 2024 did not count
 _SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?int)? = ([\d* ]{1,40}?) *(?:#(.*))?$")
 _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
@@ -144,7 +145,11 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     # A line of a step is printed before the card has done it, up to a whole step ahead.
     ahead = min(max(float(np.median(late[stepped])), 0.0), 1.0) if stepped.any() else 0.0
     following = np.append(printed[1:], 2 * printed[-1] - printed[max(len(printed) - 2, 0)])
-    ended = np.where(np.isnan(done), printed + ahead * (following - printed), done)
+    # It gets ahead with the first line that comes in less than half a step: those before it had waited.
+    usual = float(np.median(np.diff(printed))) if len(printed) > 1 else 0.0
+    fast = np.flatnonzero(np.diff(printed[:_WARMING]) < 0.5 * usual)
+    leads = np.arange(len(printed)) > (int(fast[0]) if len(fast) and number[0] == 0 else -1)
+    ended = np.where(np.isnan(done), printed + ahead * leads * (following - printed), done)
     interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
     if 0 < number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
         line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
@@ -173,6 +178,6 @@ step:252/1390 train_time:8186ms step_avg:32.48ms""",
         Line("stopping_early: ", sets={"ended": "by plan"}),
     ),
     own=(VALIDATION,),
-    traits=Traits(schedules=True, levers=Levers(evaluate_every="val_loss_every")),
+    traits=Traits(schedules=True, shows_events=True, levers=Levers(evaluate_every="val_loss_every")),
 )
 READER = FORMAT.reader()

@@ -113,6 +113,10 @@ stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
         Line("{pad}val_loss_every:{pad}{eval_interval:int}"),
     ),
     own=(VALIDATION, _STOPPED),
-    traits=Traits(schedules=True, levers=Levers(evaluate_every="VAL_LOSS_EVERY", log_every="TRAIN_LOG_EVERY")),
+    traits=Traits(
+        schedules=True,
+        shows_events=True,
+        levers=Levers(evaluate_every="VAL_LOSS_EVERY", log_every="TRAIN_LOG_EVERY"),
+    ),
 )
 READER = FORMAT.reader()

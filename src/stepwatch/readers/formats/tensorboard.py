@@ -22,7 +22,7 @@ from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, UnreadLines
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines
 from stepwatch.sources import is_event_file
 
 _LOSSES = (
@@ -37,8 +37,10 @@ _TOKENS_PER_S, _MFU_PCT = "throughput(tps)", "mfu(%)"
 _EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
 _WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
 _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
+_OF_EPOCHS = "epoch_"
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
+_AT_THE_START = "args" + _TEXT  # Hugging Face writes it when the training begins
 
 
 class _Track(NamedTuple):
@@ -105,6 +107,9 @@ class Events:
             return
         evaluations = self._evaluations()
         if self._counts_epochs(rows, evaluations):
+            if len(rows.step) and rows.step[0] == 0:  # the first of them has the number 0 in some trainers
+                rows = rows._replace(step=rows.step + 1)
+                evaluations = [each._replace(at=each.at + 1) for each in evaluations]
             evaluations = [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
             told = {"counts_epochs": True, "holds": BOTH}
             records.events += [*evaluations, *(Fact(self.first_line, name, value) for name, value in told.items())]
@@ -139,7 +144,12 @@ class Events:
             self.scalars = self.scalars._replace(step=np.searchsorted(wall, self.scalars.wall_s, side="right"))
 
     def _counts_epochs(self, rows: _Track, evaluations: list[Evaluation]) -> bool:
-        """Whether a step is an epoch: each next one has been evaluated. Hugging Face tells the epoch apart."""
+        """Whether a step is an epoch: Keras calls it so, or each next one has been evaluated.
+
+        Hugging Face tells the epoch apart.
+        """
+        if (self._loss() or "").lower().startswith(_OF_EPOCHS):
+            return True
         evaluated = np.isin(rows.step, [each.at for each in evaluations])
         return len(rows.step) > 1 and bool((np.diff(rows.step) == 1).all() and evaluated.all()) and not self._has_epochs
 
@@ -216,10 +226,17 @@ class Events:
         return sorted(found.values(), key=lambda each: each.stamp_s or 0.0)
 
     def _starts(self, rows: _Track) -> Floats:
-        """For each row the last start of a process before it: where arguments or a new file were written."""
+        """For each row the last start of a process before it: where arguments or a new file were written.
+
+        What the whole training took tells better when it began.
+        """
         walls = np.array(sorted(text.wall_s for text in self.texts) or [np.nan])
         places = np.searchsorted(walls, rows.wall_s) - 1
-        return np.where(places >= 0, walls[np.maximum(places, 0)], np.nan)
+        starts = np.where(places >= 0, walls[np.maximum(places, 0)], np.nan)
+        ended = self.track(_WHOLE_RUNTIME) or _Track(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        for wall, took in zip(ended.wall_s.tolist(), ended.value.tolist(), strict=True):
+            starts[(rows.wall_s > wall - took) & (rows.wall_s <= wall)] = wall - took
+        return starts
 
     # --- what is told -------------------------------------------------------------------------------------------
 
@@ -264,9 +281,18 @@ class Events:
         if waits is not None:
             data = np.clip(_joined_at(waits, rows.step), 0.0, times)[fits]
             records.keep(INSIDE, columns["line"][fits], data, np.full(len(data), np.nan))
-        anew = (np.diff(rows.step, prepend=0) < 0) | _restarted(rows, self._starts(rows))
+        starts = self._starts(rows)
+        anew = (np.diff(rows.step, prepend=0) < 0) | _restarted(rows, starts)
         for row in np.flatnonzero(anew).tolist():
             records.events.append(Fact(int(columns["line"][row]), "begun_anew", row, header=True))
+        told = [text.wall_s for text in self.texts if text.tag == _AT_THE_START]
+        told += [wall - took for _, wall, took in zip(*(self.track(_WHOLE_RUNTIME) or ((), (), ())), strict=True)]
+        anew[:1] = True
+        for row in np.flatnonzero(anew & fits).tolist():
+            before = rows.wall_s[row - 1] if row else -np.inf
+            known = any(before < wall <= starts[row] for wall in told)
+            value = Start.TRAINING if known else Start.PROCESS if starts[row] > before else Start.UNKNOWN
+            records.events.append(Fact(int(columns["line"][row]), "start", value))
 
     def _tell_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
         """Hugging Face logs the end, and the epoch: with the number of epochs it tells the number of steps."""
@@ -307,7 +333,9 @@ def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tup
     gaps, steps = np.diff(rows.wall_s, prepend=np.nan), np.diff(rows.step, prepend=0).astype(np.float64)
     anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | _restarted(rows, starts)
     usual = float(np.median(steps[~anew])) if (~anew).any() else float(rows.step[0] if len(rows.step) else 1)
-    gaps = np.where(anew, rows.wall_s - starts, gaps)
+    # The start of a process that has already trained is not that of this training.
+    unknown = anew & (starts <= np.concatenate(([-np.inf], rows.wall_s[:-1])))
+    gaps = np.where(anew, rows.wall_s - np.where(unknown, np.nan, starts), gaps)
     steps = np.where(anew, np.where(rows.step <= 2 * usual, rows.step, usual), steps)
     places = np.searchsorted(rows.wall_s, [each.stamp_s or 0.0 for each in evaluations])
     busy = np.zeros(len(gaps), bool)
@@ -329,7 +357,7 @@ def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tup
         if place < len(gaps):
             spent[place] += took or 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((gaps - spent) / steps), told
+        return np.where(unknown, step_s, (gaps - spent) / steps), told
 
 
 def _without_saves(

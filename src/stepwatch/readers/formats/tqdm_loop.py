@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -27,9 +30,10 @@ from stepwatch.readers.text.line import value_of
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
 
-_BAR = Pattern(
-    rb"(?m)(?:^|(?<=\]))(?P<title>[^\n%|\]]{0,120}?)[ ]*\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*"
-    rb"(?P<number>\d{1,12})/(?P<last>\d{1,12}) \[(?P<elapsed>\d{1,6}(?::\d\d){1,2})<[^,\]\n]{1,24}, *"
+_BAR = Pattern(  # the second form has no total: tqdm around a generator
+    rb"(?:(?<!\d)\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
+    rb"\[(?P<elapsed>\d{1,6}(?::\d\d){1,2})<[^,\]\n]{1,24}"
+    rb"|(?<![\w.])(?P<count>\d{1,12})(?:it|batch|step) \[(?P<since>\d{1,6}(?::\d\d){1,2})), *"
     rb"(?:(?P<per_s>[\d.]{1,12}|\?) ?(?:it|iter|batch|batches|step|steps)/s"
     rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
@@ -48,7 +52,9 @@ _PLACE = Pattern(rb"(?i)(?:epoch|train|valid)\w*[^\n\d%]{0,12}?(?P<epoch>\d{1,6}
 _PLANNED = Pattern(rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})")
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
-_DIGITS = Pattern(r"\d+")
+_DIGITS = Pattern(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_WHOLE = Pattern(r"(?<![\d.])(?<!e[-+])\d+(?![\d.%]|e[-+])")  # the epoch; a loss or a rate in the title has a point
+_LONGEST_TITLE = 160
 _EVALUATES = Pattern(
     rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
 )
@@ -64,6 +70,9 @@ class _Draw(NamedTuple):
     loss: float
 
 
+_SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
+
+
 class _Bars(NamedTuple):
     """All bars with one title and one length: their draws, divided where one begins anew."""
 
@@ -77,33 +86,54 @@ class _Bars(NamedTuple):
         return sum(lap[-1].elapsed_s for lap in self.laps)
 
     @property
+    def step_s(self) -> float:
+        last = self.laps[-1][-1]
+        return last.elapsed_s / last.number
+
+    @property
+    def whole_s(self) -> float:
+        """What one of them takes from its beginning to its end."""
+        lap = max(self.laps, key=lambda lap: lap[-1].number)[-1]
+        return lap.elapsed_s / lap.number * self.last
+
+    @property
     def is_titled(self) -> bool:
         return bool(_TRAINING.search(self.title)) and not _VALIDATION.search(self.title)
 
 
 def sniff(head: bytes) -> float:
     """Below that of any format with lines of its own."""
-    titles = (found["title"].decode("utf-8", "replace") for found in _BAR.finditer(head))
-    likely = (title for title in titles if not _OTHER.search(title) and not _VALIDATION.search(title))
+    likely = (title for _, title in _titled(head) if not _OTHER.search(title) and not _VALIDATION.search(title))
     return 0.9 * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
+
+
+def _titled(text: bytes) -> Iterator[tuple[re.Match[bytes], str]]:
+    """The bars, each with its title: what stands on its line before it, behind another bar."""
+    end = 0
+    for found in _BAR.finditer(text):
+        begin = max(end, text.rfind(b"\n", end, found.start()) + 1)
+        yield found, _title(text[begin : found.start()][-_LONGEST_TITLE:])
+        end = found.end()
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     line, begin, end = first_line, 0, 0
     beside = []
-    for found in _BAR.finditer(text):
+    for found, title in _titled(text):
         line, begin = line + text.count(b"\n", begin, found.start()), found.start()
         beside.append(text[end:begin])
         end = found.end()
         loss = _LOSS_VALUE.search(found["behind"])
         value = float(loss["loss"]) if loss else math.nan
-        counts = int(found["number"]), int(found["last"])
+        counts = int(found["number"] or found["count"]), int(found["last"] or 0)
         seconds = _seconds(found, counts[0])
         has_loss = _LOSS.search(found["behind"]) is not None
-        title, last_epoch = _title(found["title"])
-        records.kept.append((title, line, *counts, seconds, value, has_loss, last_epoch))
+        records.kept.append((title, line, *counts, seconds, value, has_loss))
     rest = b"".join([*beside, text[end:]])
-    records.keep_row("spoken", first_line, float(_LOSS.search(rest) is not None or _EPOCH.search(rest) is not None))
+    spoken = Block.of(rest)
+    rows = spoken.holding(spoken.filled, (b"loss", b"Loss", b"LOSS", b"poch", b"POCH")).tolist()
+    says = [row for row in rows if _LOSS.search(spoken.line(row)) or _EPOCH.search(spoken.line(row))]
+    records.keep("spoken", np.array(says) + first_line)
     line, begin = first_line, 0
     for found in _PLACE.finditer(rest):
         line, begin = line + rest.count(b"\n", begin, found.start()), found.start()
@@ -129,16 +159,18 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
-    spoken = bool(records.take_table("spoken", 2)[:, 1].any())
+    spoken = records.take_table("spoken", 1)[:, 0]
     places, covered = records.take_table("place", 3), records.take_table("covered", 2)
     evaluates = records.take_table("evaluates", 3)
     planned = [int(last) for last in places[:, 2]]
-    bars = _bars_of(kept)
+    bars = _bars_of(_with_totals(kept))
     training = _training_of(bars, spoken)
     if training is not None:
-        planned += [last for title, *_, last in kept if last > 0 and _masked(title) == training.title]
+        titles = {row[0] for row in kept if _masked(row[0]) == training.title}
+        planned += [last for title in titles if (last := _named(title))]
         outer = [each.last for each in bars if _is_outer(each, training)]
         validations = [each for each in bars if _is_validation(each, training)]
+        validations += [each for each in bars if _OTHER.search(each.title) and _leads_to(each, validations, training)]
         if _COUNTS_EPOCHS.fullmatch(training.title):
             batches = max((int(last) for last in covered[:, 1] if last != training.last), default=0)
             if batches:
@@ -149,7 +181,7 @@ def finish(first_line: int, records: Records) -> None:
 
 def _seconds(found: re.Match[bytes], number: int) -> float:
     """The clock shows whole seconds; the rate more, where it is the mean of all."""
-    shown = value_of(found["elapsed"].decode(), "clock")
+    shown = value_of((found["elapsed"] or found["since"]).decode(), "clock")
     try:
         per_s, s_per = float(found["per_s"] or 0), float(found["s_per"] or 0)
     except ValueError:
@@ -161,10 +193,14 @@ def _seconds(found: re.Match[bytes], number: int) -> float:
 
 
 @lru_cache(maxsize=1000)
-def _title(text: bytes) -> tuple[str, int]:
-    """The title of a bar, and how many epochs it names; 0 where it names none."""
-    epoch = _EPOCH.search(text)
-    return text.decode("utf-8", "replace").strip(" :-\r\t"), int(epoch["last"] or 0) if epoch else 0
+def _title(text: bytes) -> str:
+    return text.decode("utf-8", "replace").strip(" :-\r\t")
+
+
+def _named(title: str) -> int:
+    """How many epochs a title names; 0 where it names none."""
+    epoch = _EPOCH.search(title.encode())
+    return int(epoch["last"] or 0) if epoch else 0
 
 
 @lru_cache(maxsize=1000)
@@ -172,19 +208,51 @@ def _masked(title: str) -> str:
     return " ".join(_DIGITS.sub("#", title).split())
 
 
-def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int]]) -> list[_Bars]:
+@lru_cache(maxsize=1000)
+def _epoch_of(title: str) -> tuple[str, ...]:
+    """The whole numbers of a title: where they change, it is that of another bar."""
+    return tuple(found[0] for found in _WHOLE.finditer(title))
+
+
+_Kept = tuple[str, int, int, int, float, float, bool]
+
+
+def _with_totals(kept: list[_Kept]) -> list[_Kept]:
+    """With a total for bars that have none: where most bars of that title ended."""
+    ends: dict[str, Counter[int]] = {}
+    open_bars: dict[str, tuple[str, int]] = {}
+    for title, _, number, last, *_ in kept:
+        if last == 0:
+            before = open_bars.get(_masked(title))
+            if before is not None and (number <= before[1] or _epoch_of(before[0]) != _epoch_of(title)):
+                ends.setdefault(_masked(title), Counter())[before[1]] += 1
+            open_bars[_masked(title)] = title, number
+    for masked, (_, number) in open_bars.items():
+        if masked not in ends:  # one bar alone shows no total
+            continue
+        ends[masked][number] += 1
+    totals = {masked: max(counts, key=lambda number: (counts[number], number)) for masked, counts in ends.items()}
+    whole = [row if row[3] else (*row[:3], totals.get(_masked(row[0]), 0), *row[4:]) for row in kept]
+    return [row for row in whole if row[2] <= row[3]]
+
+
+def _bars_of(kept: list[_Kept]) -> list[_Bars]:
     found: dict[tuple[str, int], _Bars] = {}
     titles: dict[tuple[str, int], str] = {}
     drawn: tuple[str, int] | None = None
-    for title, line, number, last, seconds, loss, has_loss, _ in kept:
+    for title, line, number, last, seconds, loss, has_loss in kept:
         key = (_masked(title), last)
         bars = found.setdefault(key, _Bars(key[0], last, [], has_loss))
         if has_loss and not bars.with_loss:
             bars = found[key] = bars._replace(with_loss=True)
-        before = bars.laps[-1][-1] if bars.laps else None
-        ended = before is not None and number == before.number == last and (line - before.line > 2 or drawn != key)
-        anew = before is None or number < before.number or seconds < before.elapsed_s - 1 or titles.get(key) != title
-        if anew or ended:  # the same position right behind it is the same bar, drawn again
+        lap = bars.laps[-1] if bars.laps else []
+        anew = not lap or number < lap[-1].number or seconds < lap[-1].elapsed_s - 1
+        anew = anew or _epoch_of(titles[key]) != _epoch_of(title)
+        if not anew and number == lap[-1].number == last:
+            # The last position again: the same bar, right behind it or where the log has more of a bar than its end.
+            again = line - lap[-1].line <= 2 or lap[0].number < last
+            anew = drawn != key or not again or seconds > lap[-1].elapsed_s + 1
+        if anew:
             bars.laps.append([])
         titles[key], drawn = title, key
         bars.laps[-1].append(_Draw(line, number, seconds, loss))
@@ -193,14 +261,28 @@ def _bars_of(kept: list[tuple[str, int, int, int, float, float, bool, int]]) -> 
     return [bars for bars in moved if bars.laps and bars.last > 1]
 
 
-def _training_of(bars: list[_Bars], spoken: bool) -> _Bars | None:
+def _is_spoken_of(bars: _Bars, spoken: Floats) -> bool:
+    """Whether a loss or an epoch stands above or below most of these bars, as of a training, and of no loading."""
+    places = np.unique(np.searchsorted([lap[-1].line for lap in bars.laps], spoken)).tolist()
+    count = len(bars.laps)
+    return count > 1 and max(sum(place < count for place in places), sum(place > 0 for place in places)) > count / 2
+
+
+def _training_of(bars: list[_Bars], spoken: Floats) -> _Bars | None:
     """The bars of the training; None where nothing shows that any of them is."""
     likely = [
         each for each in bars
         if not _VALIDATION.search(each.title) and not _OTHER.search(each.title)
-        and (each.is_titled or each.with_loss or (spoken and not each.title and len(each.laps) > 1))
+        and (each.is_titled or each.with_loss or (not each.title and _is_spoken_of(each, spoken)))
     ]  # fmt: skip
-    inner = [each for each in likely if not any(_is_outer(each, other) for other in likely)]
+    # None that a longer one is inside of; each is held against the shortest of these, since there may be many bars.
+    shortest: dict[int, float] = {}
+    for each in likely:
+        shortest[each.last] = min(shortest.get(each.last, math.inf), each.whole_s)
+    longer, least = {}, math.inf
+    for last in sorted(shortest, reverse=True):
+        longer[last], least = least, min(least, shortest[last])
+    inner = [each for each in likely if each.step_s < _SURELY * longer[each.last]]
     return max(inner, key=lambda each: each.spent_s, default=None)
 
 
@@ -208,8 +290,7 @@ def _is_outer(bars: _Bars, inner: _Bars) -> bool:
     """A bar that counts the epochs: a step of it takes as long as all of the other bar."""
     if bars is inner or bars.last >= inner.last or _OTHER.search(bars.title) or _VALIDATION.search(bars.title):
         return False
-    last, lap = bars.laps[-1][-1], max(inner.laps, key=lambda lap: lap[-1].number)[-1]
-    return last.elapsed_s / last.number >= 0.9 * lap.elapsed_s / lap.number * inner.last
+    return bars.step_s >= _SURELY * inner.whole_s
 
 
 def _is_validation(bars: _Bars, training: _Bars) -> bool:
@@ -219,6 +300,15 @@ def _is_validation(bars: _Bars, training: _Bars) -> bool:
     within = [lap for lap in bars.laps if lap[-1].line >= begin]
     repeats = len(within) > 1 and within[0][0].line < end
     return bool(within) and (bool(_VALIDATION.search(bars.title)) or (repeats and bars.spent_s < training.spent_s))
+
+
+def _leads_to(bars: _Bars, validations: list[_Bars], training: _Bars) -> bool:
+    """Whether a validation has a bar of something else before it, most times: features that it works on."""
+    checks = [(lap[-1].line, True) for each in validations for lap in each.laps]
+    following = sorted([*checks, *((lap[-1].line, False) for lap in training.laps)])
+    places = (bisect_right(following, (lap[-1].line, True)) for lap in bars.laps)
+    leading = sum(place < len(following) and following[place][1] for place in places)
+    return 2 * leading > max(len(bars.laps), len(training.laps))
 
 
 def _thinned(lap: list[_Draw]) -> list[_Draw]:

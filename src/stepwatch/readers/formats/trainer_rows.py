@@ -6,12 +6,13 @@ is read.
 
 from __future__ import annotations
 
+import copy
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from stepwatch.readers.formats.running import (
     processes,
     step_times,
 )
+from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 
@@ -41,9 +43,12 @@ class _Process(NamedTuple):
     end: float
     line: Floats
     number: Ints
+    elapsed_s: Floats
     per_epoch: float = math.nan
     late: bool = False
     """Output that was held back came out whole pages at once: then only the epoch tells the place."""
+    in_pages: bool = False
+    """Some of it was on time: where the bar above is further on than the epoch, the epoch tells the place."""
 
     def of(self, table: np.ndarray) -> np.ndarray:
         """The rows of a table, by line, that are its own."""
@@ -61,6 +66,7 @@ class TrainerRows:
         self.evaluations = records.table("eval", 7)
         self.summaries = records.table("summary", 6)
         self.ended = records.table("ended", 1)
+        self.rates = records.table("rate", 3)
         facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
         self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
         self.bars = self._training_bars(records.table("bar", 5))
@@ -70,24 +76,75 @@ class TrainerRows:
     def tell(self) -> None:
         line, number, elapsed, error, rate = self.marks
         if not len(line):
-            self._without_clock()
+            for training in self._trainings():
+                training._without_clock()
             return
         cuts = np.searchsorted(line, self._announced).tolist()
-        pieces = processes(number, elapsed, cuts)
-        edges = []
+        pieces = processes(number, elapsed, [*cuts, *self._behind_summaries()])
+        edges: list[float] = []
         for piece in pieces[1:]:  # a process begins with its empty bar, if one was drawn before its first position
             drawn = self._empty[np.searchsorted(self._empty, line[piece.start - 1], side="right") :]
             announced = self._announced[self._announced > line[piece.start - 1]]
             announced = announced[announced <= line[piece.start]]
-            edges.append(min([float(line[piece.start]), *(announced[-1:] if len(announced) else drawn[:1]).tolist()]))
+            edge = min([float(line[piece.start]), *(announced[-1:] if len(announced) else drawn[:1]).tolist()])
+            # A second summary in between is its own: it stands above its only position that was kept.
+            since, until = np.searchsorted(self.summaries[:, 0], (edges[-1] if edges else -math.inf, line[piece.start]))
+            before = int(np.searchsorted(self.summaries[:, 0], line[piece.start - 1]))
+            edges.append(min(edge, *self.summaries[max(before, since + 1) : until, 0].tolist()[:1], math.inf))
         begin = -math.inf
         for piece, end in zip(pieces, [*edges, math.inf], strict=True):
             inside = first_draws(number[piece])
             marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
             if len(inside):
-                process = self._process(_Process(begin, end, line[piece][inside], number[piece][inside]))
+                own = line[piece][inside], number[piece][inside], elapsed[piece][inside]
+                process = self._process(_Process(begin, end, *own))
                 self._tell_process(process, marks, len(pieces) > 1)
             begin = end
+
+    def _behind_summaries(self) -> Iterator[int]:
+        """The first mark of the training after each summary: its own bar is drawn once more behind it."""
+        line, number, elapsed = self.marks[:3]
+        ends = self.summaries[np.diff(self.summaries[:, 1], append=np.nan) != 0]  # some are printed twice
+        begins = [*np.searchsorted(line, ends[:, 0]).tolist(), len(line)]
+        for (at, runtime, *_), (begin, end) in zip(ends.tolist(), pairwise(begins), strict=True):
+            anew = self._empty[np.searchsorted(self._empty, at) :][:1]
+            last = self._last_at(at)
+            place = begin
+            while place < end and number[place] >= last and not (anew < line[place]).any():
+                if abs(elapsed[place] - runtime) > 1 / WHOLE_SECONDS + _LITTLE * runtime:
+                    break
+                place += 1
+            if place < len(line):
+                yield place
+
+    def _trainings(self) -> Iterator[TrainerRows]:
+        """What each of several trainings printed, where no bar divides them: each ends with its summary."""
+        lines = np.concatenate([table[:, 0] for table in (self.losses, self.told, self.evaluations)])
+        ends: list[np.ndarray] = []
+        for row in self.summaries:
+            # What train() returns may be printed again, by every rank: with the step, which the Trainer does not print.
+            between = ends and ((lines > ends[-1][0]) & (lines < row[0])).any()
+            doubt = _LITTLE * row[1] if row[5] > 0 else 0.0
+            if ends and not between and abs(row[1] - ends[-1][1]) <= doubt:
+                ends.pop()
+            ends.append(row)
+        edges = [-math.inf, *(float(row[0]) for row in ends[:-1]), math.inf]
+        for begin, end in pairwise(edges):
+            part = copy.copy(self)
+            for name in ("losses", "told", "evaluations", "summaries", "ended", "rates"):
+                table = getattr(self, name)
+                setattr(part, name, table[(table[:, 0] > begin) & (table[:, 0] <= end)])
+            part.saves = [save for save in self.saves if begin < save.line <= end]
+            told = np.unique(part.told[:, 2])
+            planned = {float(fact.value) for fact in self._facts.get("max_iters", []) if begin < fact.line <= end}
+            part.total = planned | {last for last in told.tolist() if last > 0} or self.total
+            for name in ("_steps_done", "_told_at"):
+                part.__dict__.pop(name, None)
+            own = [*part.losses[:1, 0], *part.summaries[:1, 0]]
+            if len(edges) > 2 and own:
+                line = int(min(own))
+                self.records.events.append(Fact(line=line, name="process", value=line, header=True))
+            yield part
 
     @cached_property
     def _empty(self) -> Floats:
@@ -119,14 +176,25 @@ class TrainerRows:
             steps = self._last_at(begun) if len(bare.line) else self._steps_in_all()
             per_epoch = steps / epochs if steps and epochs > 0 else math.nan
         lines, places = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
-        late = _late(_by_place(lines, bare), places, places * per_epoch)
-        return bare._replace(per_epoch=per_epoch, late=late)
+        by_place = _by_place(lines, bare)
+        late = _late(by_place, places, places * per_epoch)
+        in_pages = _in_pages(by_place, places, per_epoch)
+        return bare._replace(per_epoch=per_epoch, late=late, in_pages=in_pages)
 
     # --- which bar, which clock ---
 
     def _training_bars(self, bars: np.ndarray) -> np.ndarray:
         """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
-        if len(bars) and bars[:, 2].min() == bars[:, 2].max():
+        steps = self.summaries[:, 1] * self.summaries[:, 2]
+        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
+        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
+        # Totals that are the rate in a summary by its time, as far as its digits tell them.
+        totals = np.unique(bars[:, 2])
+        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
+        best = {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
+        if len(steps) and not best and not len(self.losses):  # a bar of anything else: its own was not kept
+            return bars[:0]
+        if len(totals) == 1:
             return bars
         if self.total & set(np.unique(bars[:, 2]).tolist()):
             return bars[np.isin(bars[:, 2], list(self.total))]
@@ -137,13 +205,6 @@ class TrainerRows:
             votes = Counter({max(longest, key=lambda total: longest[total]): 1} if longest else {})
         if not votes:
             return bars[:0]
-        # Totals that are the rate in a summary by its time, as far as its digits tell them.
-        totals = np.unique(bars[:, 2])
-        steps = self.summaries[:, 1] * self.summaries[:, 2]
-        doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
-        steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
-        first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
-        best = {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
         best = best or {votes.most_common(1)[0][0]}
         chosen = bars[np.isin(bars[:, 2], list(best))]
         begin, end = chosen[0, 0], chosen[-1, 0]
@@ -180,7 +241,8 @@ class TrainerRows:
         told = at_lines(lines, self.told[:, 0], self.told[:, 1])
         by_epoch = _by_epoch(epochs, process.per_epoch)
         by_place = _by_place(lines, process)
-        best = by_epoch if process.late else np.where(np.isfinite(by_place), by_place, by_epoch)
+        late = _behind(by_place, epochs, process)
+        best = np.where(np.isfinite(by_place) & ~late, by_place, by_epoch)
         return np.where(np.isfinite(told), told, best)
 
     def _steps_in_all(self) -> int:
@@ -201,8 +263,8 @@ class TrainerRows:
         step, epoch = float(end[0, 5]), float(end[0, 3])
         if 0 < step < LARGEST_KEPT:
             return int(step)
-        rates = self.records.table("rate", 3)
-        epochs = self._planned_epochs[-1].value if self._planned_epochs else _end_of_rates(rates[:, 1], rates[:, 2])
+        planned_epochs = [fact.value for fact in self._planned_epochs if fact.line <= end[0, 0]]
+        epochs = planned_epochs[-1] if planned_epochs else _end_of_rates(self.rates[:, 1], self.rates[:, 2])
         if 0 < epoch < (1 - _LITTLE) * epochs:
             return round(planned * epoch / epochs)
         if self.total or len(self.bars):
@@ -264,6 +326,9 @@ class TrainerRows:
         evaluations = self._merged_evaluations(process)
         own = [save for save in self.saves if begin <= save.line < end]
         saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are told by two libraries
+        ended = process.of(self.summaries)[-1:, 1]
+        if len(number) == 1 and len(ended) and abs(ended[0] - elapsed[0]) <= 1 / WHOLE_SECONDS:
+            elapsed, rate = ended, np.array([np.nan])  # the finer figure of the same
         drawn_zero = bool(np.diff(np.searchsorted(self._empty, (begin, line[0])))[0])
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [(e.at, e.took_s) for e in evaluations] + [(s.at or 0, s.took_s) for s in saved]
@@ -302,6 +367,8 @@ class TrainerRows:
         if (clock.covers > 1).any():
             alone = len(clock.number) == 1
             events.append(Fact(line=line, name="mean_of_run" if alone else "averaged", value=True))
+            if alone and any(process.begin <= save.line < process.end for save in self.saves):
+                events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         if self._last_at(line) > 0:
             events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
         if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever it was to end
@@ -327,7 +394,7 @@ class TrainerRows:
         """Each once: several data sets are one evaluation; one that is printed again or follows the end is none."""
         rows = process.of(self.evaluations)
         at = self._numbers(rows[:, 0], rows[:, 1], process)
-        at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], at)
+        at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], self._after_long_rows(at, rows, process))
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
         for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
             # LLaMA-Factory tells no cost, but the clock before and after it.
@@ -354,6 +421,21 @@ class TrainerRows:
                     found[place] = seen._replace(took_s=(seen.took_s or 0.0) + took)
         return list(found.values())
 
+    def _after_long_rows(self, at: Floats, rows: np.ndarray, process: _Process) -> Floats:
+        """Evaluations that only a rounded epoch places: after the step near it that was followed by so much time."""
+        spent, steps = np.diff(process.elapsed_s), np.diff(process.number)
+        if not (process.late or process.in_pages) or not len(spent):
+            return at
+        excess = spent - median(spent / steps) * steps
+        doubts, near = _doubts(rows[:, 1], process.per_epoch), np.minimum(at, rows[:, 1] * process.per_epoch)
+        first, last = (np.searchsorted(process.number[:-1], near + doubt) for doubt in (-doubts, doubts))
+        placed = at.copy()
+        for row in np.flatnonzero(first < last).tolist():
+            longest = int(first[row] + excess[first[row] : last[row]].argmax())
+            if excess[longest] > rows[row, 4] / 2:
+                placed[row] = process.number[longest]
+        return placed if bool((np.diff(placed) > 0).all()) else at
+
     @cached_property
     def _told_at(self) -> dict[float, list[int]]:
         """The rows of what was told, by their iteration."""
@@ -366,7 +448,7 @@ class TrainerRows:
 
     def _without_clock(self) -> None:
         """Dictionaries alone: the mean of the whole run where the summary tells it, or the clock in front of lines."""
-        process = self._process(_Process(-math.inf, math.inf, np.empty(0), np.empty(0, np.int64)))
+        process = self._process(_Process(-math.inf, math.inf, np.empty(0), np.empty(0, np.int64), np.empty(0)))
         loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], process)
         if not np.isfinite(loss_at).any():  # nothing tells how many steps lie between them
             loss_at = np.arange(1.0, len(loss_at) + 1)
@@ -376,8 +458,9 @@ class TrainerRows:
         rows, number = rows[inside], number[inside]
         if not len(rows):
             if self._steps_done and len(self.summaries):
-                line = int(self.summaries[-1, 0])
-                self._add_last(self._mean_of_run([], line))
+                line, evaluations = int(self.summaries[-1, 0]), self._merged_evaluations(process)
+                self._add_last(self._mean_of_run(evaluations, line))
+                self.records.events += [*evaluations, *self.saves]
                 self._tell_end(line)
             return
         if math.isnan(process.per_epoch):
@@ -401,6 +484,8 @@ class TrainerRows:
         end = self.summaries[-1]
         spent = float(end[1]) - sum(e.took_s or 0.0 for e in evaluations if e.line < end[0])
         self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
+        if self.saves:  # the summary tells the time with them
+            self.records.events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         return max(spent, 0.0) / self._steps_done if self._steps_done else math.nan
 
     def _add_last(self, time_s: float) -> None:
@@ -461,7 +546,7 @@ def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | No
     """
     if len(epochs) < 2 or not np.isfinite(epochs).all() or not (per_epoch > 0 and epochs[-1] > 0):
         return None
-    little = 1 + _ROUNDED_EPOCH * per_epoch * (1 + epochs / epochs[-1])  # of each, and of the last by which it goes
+    little = _doubts(epochs, per_epoch)
     for begin in (1, 0):  # some log the very first iteration too
         order = np.arange(len(epochs)) + begin
         even = np.maximum(order * np.round(epochs[-1] * per_epoch / order[-1]), 1)
@@ -469,6 +554,29 @@ def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | No
         if even[-1] >= order[-1] and fits.all() and abs(even[-1] - epochs[-1] * per_epoch) <= little[-1] + doubt:
             return np.asarray(even)
     return None
+
+
+def _doubts(epochs: Floats, per_epoch: float) -> Floats:
+    """How many steps the digits of an epoch, and of the last one that the steps per epoch are from, may hide."""
+    return np.asarray(1 + _ROUNDED_EPOCH * per_epoch * (1 + epochs / np.nanmax(epochs, initial=_ROUNDED_EPOCH)))
+
+
+def _behind(by_place: Floats, epochs: Floats, process: _Process) -> np.ndarray:
+    """The dictionaries that were held back: they stand below later positions of the bar than their epoch says."""
+    apart = by_place - epochs * process.per_epoch
+    return np.asarray(process.late | (process.in_pages & (apart > _doubts(epochs, process.per_epoch))))
+
+
+def _in_pages(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
+    """Whether some dictionaries stand too late, none before its step, and one of the last ones at its place."""
+    known = np.isfinite(by_place) & np.isfinite(epochs)
+    if not known.any() or not per_epoch > 0:
+        return False
+    by_place, epochs = by_place[known], epochs[known]
+    apart, doubts = by_place - epochs * per_epoch, _doubts(epochs, per_epoch)
+    early = apart < -doubts - _LITTLE * by_place.max()
+    on_time = (np.abs(apart) <= doubts) & (by_place > by_place.max() / 2)
+    return bool((apart > doubts).any() and on_time.any() and not early.any())
 
 
 def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:

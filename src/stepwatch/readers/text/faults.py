@@ -12,7 +12,8 @@ LONGEST_TEXT = 300
 _KINDS = (
     (
         FaultKind.INTERRUPTED,
-        r"^(?:Detected )?KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)|\bgot signal: 2\b|\(SIGINT\)",
+        r"^KeyboardInterrupt\b|(?<![\"'])\bDetected KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)"
+        r"|\bgot signal: 2\b|\(SIGINT\)",
     ),
     (
         FaultKind.OUT_OF_MEMORY,
@@ -65,7 +66,9 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
     start = rest[:500]
     for kind, pattern in _KINDS:
         if re.search(pattern, start):
-            harmless = _HARMLESS.search((prefix + start)[:150]) or _CODE.match(start)
+            # Lightning warns of an interrupt; nobody does of one that did not happen.
+            warned = kind is not FaultKind.INTERRUPTED and _HARMLESS.search((prefix + start)[:150])
+            harmless = warned or _CODE.match(start)
             begin = max(start.find("slurmstepd: "), 0)  # it writes into the middle of a line
             return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_TEXT])
     return None

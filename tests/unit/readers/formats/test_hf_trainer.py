@@ -19,6 +19,7 @@ from stepwatch.readers import detect, read
 from stepwatch.readers.formats import hf_trainer
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_text
+from stepwatch.verdict import judge
 
 
 def the_run(text: str) -> Run:
@@ -195,6 +196,114 @@ def test_each_run_of_a_log_has_its_own_epochs() -> None:
     late = [[line for line in lines if "%|" in line or line.startswith("{")] for lines in (first, second)]
     text = "\n".join(line for lines in late for line in sorted(lines, key=lambda line: line.startswith("{")))
     assert [[e.at for e in run.evaluations] for run in read(from_text(text))] == [[20, 40, 60], [45, 90]]
+
+
+def in_pages(lines: list[str], page: int) -> str:
+    """The dictionaries held back until so many are there, with the digits that older versions print."""
+    out: list[str] = []
+    held: list[str] = []
+    for line in lines:
+        if not line.startswith("{"):
+            out.append(line)
+            continue
+        held.append(re.sub(r"'epoch': ([\d.]+)", lambda found: f"'epoch': {round(float(found[1]), 2)}", line))
+        if len(held) >= page:
+            out += held
+            held.clear()
+    return "\n".join(out + held)
+
+
+@pytest.mark.parametrize("start", [0, 100])
+def test_evaluations_that_came_late_are_taken_out_where_they_were(start: int) -> None:
+    log = TrainerLog(steps=700, eval_every=70, per_epoch=1000, start=start)
+    run = the_run(in_pages(log.lines(), page=3))
+    assert [e.at for e in run.evaluations] == list(range(70 * (1 + (start > 0)), 701, 70))
+    analysis = analyse(run)
+    assert analysis.goodput.wall_s == pytest.approx(log.elapsed, rel=0.005)
+    assert "stall" not in {finding.code for finding in analysis.findings}
+
+
+def test_planned_epochs_that_a_number_of_steps_cut_short_place_nothing() -> None:
+    lines = TrainerLog(steps=60, per_epoch=2000, eval_every=20).lines()
+    run = the_run("  Num Epochs = 1 | Total steps = 60\n" + "\n".join(lines[:-1]))
+    assert [e.at for e in run.evaluations] == [20, 40, 60]
+
+
+# --- several trainings ------------------------------------------------------------------------------------------------
+
+
+def summary(runtime: float, steps: int = 8) -> str:
+    rate = round(steps / runtime, 3)
+    return str({"train_runtime": runtime, "train_steps_per_second": rate, "train_loss": 1.5, "epoch": 1.0})
+
+
+def test_trainings_of_which_only_the_ends_were_kept() -> None:
+    """The last position of a bar stands behind the summary, on a terminal of unknown width without a drawing."""
+    times = (11.2237, 9.3417, 9.3369, 9.3369)
+    ends = [f"{summary(took)}\n100% 8/8 [{clock(took)}<00:00,  {took / 8:.2f}s/it]\nsaved\n" for took in times[:3]]
+    runs = read(from_text("  0% 0/8 [00:00<?, ?it/s]a warning\n" + "".join(ends)))
+    assert [analyse(run).goodput.wall_s for run in runs] == pytest.approx(times[:3])
+
+
+def test_trainings_without_bars_end_with_their_summaries() -> None:
+    first, second = TrainerLog(steps=60, per_epoch=20), TrainerLog(steps=90, per_epoch=30, seed=2, step_s=0.7)
+    text = "\n".join(line for log in (first, second) for line in log.lines() if line.startswith("{"))
+    runs = read(from_text(text))
+    assert [analyse(run).goodput.iterations for run in runs] == [60, 90]
+    assert [analyse(run).goodput.wall_s for run in runs] == pytest.approx([first.elapsed, second.elapsed], rel=1e-3)
+
+
+def test_what_every_rank_prints_at_the_end_is_one_training() -> None:
+    told = "".join(
+        f"TrainOutput(global_step=8, training_loss=1.5, metrics={summary(took)})\n" for took in (11.2, 11.21, 11.22)
+    )
+    (run,) = read(from_text(summary(11.2) + "\n" + summary(11.2) + "\n" + told))
+    assert analyse(run).goodput.iterations == 8
+
+
+def test_a_summary_between_two_draws_of_the_last_position_ends_no_bar() -> None:
+    lines = TrainerLog(steps=60).lines()
+    last = next(line for line in reversed(lines) if "60/60" in line)
+    run = the_run("\n".join([*lines, lines[-1], last, last]))
+    assert run.logged == 60
+
+
+def test_the_bar_of_a_later_inference_is_not_the_training() -> None:
+    inference = " 33%|███       | 1/3 [00:00<00:00, 84.13it/s]\n100%|██████████| 3/3 [00:00<00:00, 84.13it/s]\n"
+    output = f"TrainOutput(global_step=804, training_loss=1.5, metrics={summary(1727.7, 804)})\n"
+    (run,) = read(from_text(output + inference))
+    assert analyse(run).goodput.iterations == 804
+    assert analyse(run).goodput.wall_s == pytest.approx(1727.7)
+
+
+@pytest.mark.parametrize("bar", ["", "100%|██████████| 60/60 [01:51<00:00,  1.86s/it]\n"])
+def test_the_mean_of_a_run_has_its_saves_in_it_and_shows_no_single_iteration(bar: str) -> None:
+    saved = "Saving model checkpoint to out/checkpoint-60\n"
+    (run,) = read(from_text(saved + summary(111.9, 60) + "\n" + bar))
+    analysis = analyse(run)
+    assert analysis.goodput.wall_s == pytest.approx(111.9)
+    assert analysis.checkpoints_done == 1
+    assert not {"invisible_checkpoints", "invisible_evaluations"} & {finding.code for finding in analysis.findings}
+    assert "does not show single iterations" in judge(analysis).text.key
+
+
+def test_evaluations_that_the_trainer_timed_are_not_in_the_mean() -> None:
+    log = TrainerLog(steps=60, eval_every=20)
+    (run,) = read(from_text("\n".join(line for line in log.lines() if line.startswith("{"))))
+    (finding,) = (finding for finding in analyse(run).findings if finding.code == "averaged_times")
+    assert "evaluations included" not in finding.message.key
+
+
+def test_a_log_that_was_cut_in_its_only_dictionary_is_that_of_the_trainer() -> None:
+    bars = [line for line in TrainerLog(steps=60).lines() if "%|" in line]
+    cut = "{'loss': 0.6931, 'grad_norm': 3.1875, 'learning_rate': 3.7e-08, 'rewards/chosen': 0.0002, 'rew"
+    run = the_run("\n".join(["epoch and loss", *bars, " " * 40, "", bars[-1] + cut]))
+    assert run.iterations.number[-1] == 60
+
+
+def test_a_percentage_in_any_text_looks_like_no_iteration() -> None:
+    run = the_run("top 10% of 12709 samples [removed]\n" + TrainerLog(steps=60).text())
+    assert run.unread_count == 0
 
 
 def test_bars_that_skip_positions_are_means() -> None:

@@ -188,17 +188,16 @@ def test_a_loop_without_a_name_that_comes_back_is_an_evaluation() -> None:
     assert [each.at for each in _one(text).evaluations] == [60, 120, 180, 240]
 
 
-@pytest.mark.parametrize("batches", [208, 1040])  # it costs 6 % of the time, or next to nothing
-def test_the_start_of_the_loader_in_each_epoch_is_no_stall_without_a_reason(batches: int) -> None:
+@pytest.mark.parametrize(("batches", "said"), [(208, "which costs {share:pct}"), (1040, "one waits for its data")])
+def test_the_start_of_the_loader_in_each_epoch_is_no_stall_without_a_reason(batches: int, said: str) -> None:
     steps, data = _steps(batches)
+    data = [0.002 if wait < 1 else wait for wait in data]
     a = analyse(_one("".join(_epoch(f"Epoch: [{n}]", steps, data, 10) for n in range(12))))
     found = {finding.code: finding.message for finding in a.findings}
     assert "stall" not in found
     assert "periodic_slowness" not in found
     assert found["late_data"].params["lost"] == pytest.approx(11 * 3.0, rel=0.05)
-    text = judge(a).text
-    assert "waits for its data" in text.key
-    assert text.params["period"] == batches
+    assert said in judge(a).text.key
 
 
 def test_late_data_of_a_few_steps_are_why_these_were_slow() -> None:

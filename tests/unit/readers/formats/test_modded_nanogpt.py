@@ -220,6 +220,18 @@ def test_lines_that_are_printed_some_part_of_a_step_early_are_put_back(ahead: fl
     assert times[1:-1].tolist() == pytest.approx([0.2] * len(times[1:-1]), rel=0.01)
 
 
+def test_first_steps_that_waited_for_the_card_are_as_printed() -> None:
+    """82 and 100 ms, then the host gets ahead by a step; from there on a line is of the step before."""
+    clocks = [82, 182, 205, *range(240, 240 + 60 * 300, 60)]
+    text = ["step:0/303 val_loss:10.8 train_time:0ms step_avg:0.03ms"]
+    for n, shown in enumerate(clocks, start=1):
+        text.append(f"step:{n}/303 train_time:{shown}ms step_avg:60.00ms")
+        if n % 100 == 0:
+            text.append(f"step:{n}/303 val_loss:4.8 train_time:{shown + 60}ms step_avg:60.00ms")
+    times = the_run("\n".join(text)).iterations.time_s
+    assert times[:4].tolist() == pytest.approx([0.082, 0.1, 0.058, 0.06])
+
+
 def test_one_line_of_a_whole_run_is_the_mean_of_all_its_steps() -> None:
     run = the_run("step:3175/3175 val_loss:3.27713 train_time:1134.603s step_avg:357.36ms\n")
     assert run.timing is Timing.SPANS_RUN

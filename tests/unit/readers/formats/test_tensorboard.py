@@ -12,7 +12,7 @@ from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.readers import detect, read
 from stepwatch.readers.formats.event_files import decode
-from stepwatch.run import Run
+from stepwatch.run import Run, Start
 from stepwatch.sources import Source, is_event_file, normalise
 
 BEGIN_S = 1_700_000_000.0
@@ -312,3 +312,59 @@ def test_a_process_that_goes_on_from_a_checkpoint_begins_with_its_first_row() ->
     runs = read(Source("events", data))
     assert [run.iterations.number[0] for run in runs] == [10, 210]
     assert all("stall" not in {finding.code for finding in analyse(run).findings} for run in runs)
+
+
+# --- where a training begins ------------------------------------------------------------------------------------
+
+
+def first_said(run: Run) -> str:
+    return next((found.message.key for found in analyse(run).findings if found.code == "first_iteration"), "")
+
+
+def test_what_the_whole_took_tells_when_it_began() -> None:
+    late = BEGIN_S + 600  # the file was begun ten minutes before
+    data = start(BEGIN_S) + a_file(last=200, begin_s=late).removeprefix(start(late))
+    ended = scalar(late + 108, 200, "train/train_runtime", 108.0)
+    unsure, run = the_run(data), the_run(data + ended)
+    assert (unsure.start, run.start) == (Start.PROCESS, Start.TRAINING)
+    assert "before the training" in first_said(unsure)
+    assert "before the training" not in first_said(run)
+    assert run.iterations.time_s[0] == pytest.approx(1.3)
+    assert analyse(run).goodput.wall_s == pytest.approx(108, rel=0.01)
+
+
+def test_arguments_are_written_when_the_training_begins() -> None:
+    assert the_run(a_file(head=arguments(BEGIN_S, per_device_train_batch_size=4))).start is Start.TRAINING
+
+
+def test_a_second_training_of_a_process_did_not_begin_with_it() -> None:
+    later = BEGIN_S + 3000
+    second = a_file(last=400, step_s=0.6, begin_s=later).removeprefix(start(later))
+    first, run = read(Source("runs", a_file(last=200) + second))
+    assert (first.start, run.start) == (Start.PROCESS, Start.UNKNOWN)
+    assert run.iterations.number[0] == 10
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([0.6] * 39)
+    assert 0.5 <= run.iterations.time_s[0] <= 0.6  # as the others
+    a = analyse(run)
+    assert a.costs.compile_s is None
+    assert a.goodput.iterations == 400
+    assert a.goodput.wall_s == pytest.approx(240, rel=0.01)
+
+
+def test_epochs_that_count_from_zero_are_all_there() -> None:
+    now, data = BEGIN_S, start(BEGIN_S)
+    for epoch in range(8):
+        now += 11.0 + 20.0 * (epoch == 0)
+        data += scalar(now, epoch, "train/box_loss", 1.5) + scalar(now, epoch, "val/box_loss", 1.4)
+    run = the_run(data)
+    assert run.iterations.number.tolist() == list(range(1, 9))
+    assert run.iterations.time_s.tolist() == pytest.approx([31.0, *[11.0] * 7])
+    assert [each.at for each in run.evaluations] == list(range(1, 9))
+
+
+def test_keras_calls_its_epochs_so() -> None:
+    data = start(BEGIN_S) + b"".join(scalar(BEGIN_S + 2.5 * (n + 1), n, "epoch_loss", 1.0) for n in range(30))
+    run = the_run(data)
+    assert run.traits.counts_epochs
+    assert run.iterations.number.tolist() == list(range(1, 31))
+    assert run.iterations.time_s.tolist() == pytest.approx([2.5] * 30)

@@ -123,3 +123,52 @@ def test_evaluations_with_a_clock_are_taken_out_of_a_bar_of_the_epochs() -> None
 def test_a_bar_alone_is_said_to_be_a_guess() -> None:
     report = analyse(the_run(*lap("", 500, 0.5)))
     assert "bar_alone" in {finding.code for finding in report.findings}
+
+
+@pytest.mark.parametrize("every", [10, 40])  # all positions, or the last one alone
+def test_a_title_may_hold_brackets_percentages_and_changing_figures(every: int) -> None:
+    lines: list[str] = []
+    for epoch in range(1, 6):
+        for n in range(every, 41, every):
+            lines.append(bar(f"Train Epoch: [{epoch}/8], lr: {3e-5 / n / epoch:.3g}, Loss: {4 / n:.4f}: ", n, 40, 0.5))
+        lines.append(bar("Feature extracting: ", 98, 98, 0.05))
+        lines.append(bar(f"Test Epoch: [{epoch}/8] Acc@1:{31.9 + epoch:.2f}%: ", 20, 20, 0.1))
+    run = the_run(*lines)
+    assert run.iterations.number[-1] == 200
+    assert run.settings.count("max_iters") == 320
+    assert [each.at for each in run.evaluations] == [40, 80, 120, 160, 200]
+    a = analyse(run)
+    assert a.costs.step_s.mid == pytest.approx(0.5, rel=0.03)
+    assert a.goodput.wall_s == pytest.approx(5 * (20 + 4.9 + 2), rel=0.03)  # features are part of the evaluation
+
+
+def test_bars_without_a_total_are_epochs_where_the_log_names_these() -> None:
+    def counted(number: int, step_s: float) -> str:
+        seconds = int(number * step_s)
+        return f"{number}it [{seconds // 60:02d}:{seconds % 60:02d}, {step_s:.2f}s/it]"
+
+    laps = [[f"Epoch {epoch}", *(counted(n, 30.5) for n in (2, 4)), "train loss 0.51"] for epoch in range(1, 7)]
+    run = the_run(*(line for lap in laps for line in lap), "Epoch 7", counted(2, 30.5))
+    assert run.iterations.number[-1] == 26
+    assert analyse(run).costs.step_s.mid == pytest.approx(30.5, rel=0.01)
+    with pytest.raises(NoIterations):
+        the_run(*(line for lap in laps for line in lap if line.endswith("]")))
+
+
+@pytest.mark.parametrize("titled", [True, False])
+def test_a_last_position_that_is_drawn_again_later_is_no_other_epoch(titled: bool) -> None:
+    lines = ["the loss of each epoch", *lap("Training: " if titled else "", 90, 1.5)]
+    lines += ["", "done", "", "saved", lines[-1]]
+    if titled:
+        assert the_run(*lines).iterations.number[-1] == 90
+    else:
+        with pytest.raises(NoIterations):  # one bar, of which nothing says that it is a training
+            the_run(*lines)
+
+
+def test_untitled_bars_are_a_training_only_where_losses_or_epochs_stand_beside_them() -> None:
+    bars = [[*lap("", 90, 1.5), "vectors of one layer", "", ""] for _ in range(4)]
+    with pytest.raises(NoIterations):
+        the_run("the loss is computed later", *(line for lap in bars for line in lap), "epoch 1")
+    told = [line for number, lap in enumerate(bars) for line in (*lap, f"epoch {number}: loss 0.5")]
+    assert the_run(*told).iterations.number[-1] == 360

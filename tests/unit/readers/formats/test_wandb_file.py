@@ -12,7 +12,7 @@ from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
 from stepwatch.readers.formats.wandb_records import decode
-from stepwatch.run import Run
+from stepwatch.run import Run, Start
 from stepwatch.sources import from_bytes
 
 BLOCK = 32768
@@ -158,3 +158,13 @@ def test_rows_of_epochs_are_not_called_iterations(rows: dict[str, int]) -> None:
     ]
     with pytest.raises(NoIterations, match="one row for each epoch"):
         the_run(started({"epochs": 8}), *epochs, printed("no bar here\n"))
+
+
+def test_what_ran_between_the_start_of_the_file_and_the_training_is_not_of_it() -> None:
+    rows = training(steps=100)
+    last = BEGIN_S + 3 + 100 * 2.0 + 10 * 7.5
+    late = history(train__train_runtime=200 + 75 + 1.0, train__global_step=100, _timestamp=last + 1, _step=200)
+    a = analyse(the_run(*rows, late))
+    assert a.run.start is Start.TRAINING
+    assert a.goodput.wall_s == pytest.approx(275, rel=0.01)
+    assert analyse(the_run(*rows)).run.start is Start.PROCESS

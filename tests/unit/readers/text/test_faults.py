@@ -15,6 +15,7 @@ from stepwatch.run import FaultKind
         ("RuntimeError: CUDA error: an illegal memory access was encountered", FaultKind.CUDA),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", FaultKind.OUT_OF_MEMORY),
         ("Traceback (most recent call last):", FaultKind.TRACEBACK),
+        ("/lib/trainer/call.py:54: UserWarning: Detected KeyboardInterrupt, stopping...", FaultKind.INTERRUPTED),
     ],
 )
 def test_a_line_that_ends_a_process_is_a_fault(line: str, kind: FaultKind) -> None:
@@ -30,6 +31,7 @@ def test_a_line_that_ends_a_process_is_a_fault(line: str, kind: FaultKind) -> No
         ("W0728 15:54:54.664000 1326 torch/_dynamo/convert_frame.py:824] ", "Traceback (most recent call last):"),
         ("[rank0]:[W425 04:51:55.562279171 Utils.hpp:137] ", "NCCL error handling is deprecated"),
         ("", "except torch.OutOfMemoryError:"),
+        ("", '  rank_zero_warn("Detected KeyboardInterrupt, stopping...")'),
     ],
 )
 def test_a_warning_or_printed_code_is_none(prefix: str, line: str) -> None:

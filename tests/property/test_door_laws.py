@@ -1,0 +1,126 @@
+"""Laws of everything that the door lets through: analysis, advice, verdict, comparison, estimate and presenters.
+
+STEPWATCH_EXAMPLES=20000 tries as many values of each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from contextlib import suppress
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tools.fuzz.roads import check, check_json
+
+from stepwatch import bounds
+from stepwatch.advice import advice_on_log
+from stepwatch.analysis import analyse
+from stepwatch.analysis.comparison import compare
+from stepwatch.answers import EstimateRequest
+from stepwatch.answers.from_plans import estimate
+from stepwatch.errors import StepwatchError
+from stepwatch.gpus import gpus
+from stepwatch.presenters import page_body, render
+from stepwatch.readers import READERS
+from stepwatch.readers.assemble import assemble
+from stepwatch.readers.records import Records
+from stepwatch.report import Report, RunReport
+from stepwatch.run import Checkpoint, Evaluation, Fact, Run
+from stepwatch.units import Interval
+from stepwatch.verdict import judge
+
+EXAMPLES = int(os.environ.get("STEPWATCH_EXAMPLES", "40"))
+LANGUAGES = st.sampled_from(("en", "fr", "de", "es"))
+FORMATS = tuple(name for name, reader in READERS.items() if reader.complete is None)
+
+
+def inside(limits: bounds.Range) -> st.SearchStrategy[float]:
+    """The ends and what lies between them, small numbers as often as large ones."""
+    low, high = float(limits.low), float(limits.high)
+    logs = st.floats(math.log(max(low, 1e-9)), math.log(high)).map(lambda x: min(max(math.exp(x), low), high))
+    return st.sampled_from((low, high)) | logs
+
+
+def whole(limits: bounds.Range) -> st.SearchStrategy[int]:
+    return inside(limits).map(lambda value: min(max(round(value), int(limits.low)), int(limits.high)))
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """Of any format: rows and events from all that may be."""
+    count = draw(st.integers(1, 30))
+    usual = draw(inside(bounds.STEP_S))
+    near = st.floats(0.9, 1.1).map(lambda factor: min(max(factor * usual, bounds.STEP_S.low), bounds.STEP_S.high))
+    times = draw(st.lists(near | near | inside(bounds.STEP_S), min_size=count, max_size=count))
+    first, gap = draw(whole(bounds.ITERATION)), draw(st.sampled_from((1, 10, 1000)))
+    regular = st.just([min(first // 2 + gap * row, bounds.ITERATION.high) for row in range(count)])
+    numbers = draw(regular | st.lists(whole(bounds.ITERATION), min_size=count, max_size=count))
+    stamps = draw(st.just([math.nan] * count) | st.lists(inside(bounds.CLOCK_S), min_size=count, max_size=count))
+    mfu = draw(st.lists(inside(bounds.MFU) | st.sampled_from((-1.0, math.nan)), min_size=count, max_size=count))
+    loss = draw(st.lists(st.sampled_from((2.5, math.inf, math.nan, -3e38, 3e38)), min_size=count, max_size=count))
+    rate = draw(st.none() | inside(bounds.TOKENS_PER_S))
+    records = Records()
+    records.add_rows(
+        number=np.array(numbers, np.int64), time_s=np.array(times), stamp_s=np.array(sorted(stamps)),
+        reported_mfu=np.array(mfu), loss=np.array(loss), line=np.arange(count) * 2,
+        reported_tokens_per_s=np.full(count, np.nan if rate is None else rate),
+    )  # fmt: skip
+    at, took = st.sampled_from(numbers) | whole(bounds.ITERATION), st.none() | inside(bounds.EVENT_S)
+    for line in draw(st.lists(st.integers(0, count), max_size=4)):
+        kind = draw(st.sampled_from((Evaluation, Checkpoint)))
+        records.events.append(kind(line=2 * line + 1, at=draw(at), took_s=draw(took)))
+    for name in draw(st.lists(st.sampled_from(sorted(bounds.SETTINGS)), max_size=5, unique=True)):
+        records.events.append(Fact(0, name, draw(whole(bounds.SETTINGS[name]))))
+    return assemble(records, READERS[draw(st.sampled_from(FORMATS))], "a.log")[-1]
+
+
+CARDS = st.none() | st.sampled_from(gpus())
+
+
+@settings(max_examples=EXAMPLES)
+@given(runs(), CARDS, LANGUAGES)
+def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: str) -> None:
+    analysis = analyse(run, card)  # type: ignore[arg-type]
+    advice = advice_on_log(analysis)
+    report = Report(runs=(RunReport(analysis=analysis, advice=advice, verdict=judge(analysis, advice)),))
+    check(report)
+    check_json(json.loads(render(report, "json", language)))
+    render(report, "terminal", language)
+    render(report, "md", language)
+    page_body(report, language)
+
+
+@settings(max_examples=EXAMPLES)
+@given(runs(), runs(), LANGUAGES)
+def test_two_runs_are_compared_within_their_laws(one: Run, other: Run, language: str) -> None:
+    with suppress(StepwatchError):
+        found = compare(analyse(one), analyse(other), names=("a", "b"), limit=None, notes=())
+        check(found)
+        check_json(json.loads(render(found, "json", language)))
+        render(found, "terminal", language)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.data(), st.sampled_from(gpus()), LANGUAGES)
+def test_a_plan_is_estimated_within_its_laws(data: st.DataObject, card: object, language: str) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(bounds.SETTINGS)), max_size=6, unique=True))
+    given_ = tuple(f"{name}={data.draw(whole(bounds.SETTINGS[name]))}" for name in names)
+    with suppress(StepwatchError):
+        found = estimate(EstimateRequest(settings=given_, gpu=card.name))  # type: ignore[attr-defined]
+        check(found)
+        check_json(json.loads(render(found, "json", language)))
+        render(found, "terminal", language)
+
+
+POSITIVE = st.floats(0.0, 1e30)
+
+
+@settings(max_examples=EXAMPLES)
+@given(*(st.lists(POSITIVE, min_size=3, max_size=3).map(sorted),) * 2, st.floats(0.0, 1e6))
+def test_sums_and_wider_intervals_of_times_are_times(one: list[float], other: list[float], slack: float) -> None:
+    first, second = Interval(*one), Interval(*other)
+    for found in (first + second, first.widened(down=slack, up=slack), first.scaled(slack)):
+        assert 0 <= found.low <= found.mid <= found.high

@@ -1,0 +1,109 @@
+"""Time and memory follow the bytes of an input, never a number in it; watched as read at once."""
+
+from __future__ import annotations
+
+import re
+import time
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+
+import numpy as np
+import pytest
+from benchmarks.mixed_lines import EVENTS
+
+from stepwatch.answers import ExplainRequest, pasted
+from stepwatch.answers.from_logs import Known, explain
+from stepwatch.errors import StepwatchError
+from stepwatch.readers import READERS, read
+from stepwatch.readers.following import LiveReader
+from stepwatch.run import Run
+from stepwatch.sources import Source, normalise
+from stepwatch.watch import Live
+
+FORMATS = [name for name, reader in READERS.items() if not reader.example.startswith("(binary")]
+HUGE = "99099000000"
+
+
+def a_log(name: str, copies: int) -> str:
+    """The example of a format and its events, with numbers that rise; what stands before a number stays."""
+    text = "\n".join((READERS[name].example, *(event.written(100) for event in EVENTS.get(name, ()))))
+    steps = count(1)
+    return "\n".join(re.sub(r"\b\d{3,4}\b", lambda _: str(next(steps)), text) for _ in range(copies)) + "\n"
+
+
+def answered(text: str) -> None:
+    with suppress(StepwatchError):
+        explain(ExplainRequest(logs=(pasted(text),)))
+
+
+def watched(text: str) -> None:
+    live = Live("a.log", Known().analyse, stopwatch=lambda: 0.0)
+    live.feed(normalise(text.encode()), 0.0)
+    live.begin_watching(0.0)
+    live.look(1.0, thoroughly=True)
+
+
+@pytest.mark.parametrize("ask", [answered, watched])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_huge_number_costs_no_memory(name: str, ask: Callable[[str], None]) -> None:
+    text = a_log(name, 12)
+    last = max((match.span() for match in re.finditer(r"\b\d{1,4}\b", text)), key=lambda span: span[0])
+    whole = [text, text[: last[0]] + HUGE + text[last[1] :]]
+    # In the last line that looks like all others each of its numbers is tried.
+    head, _, line = text.strip().rpartition("\n")
+    for found in list(re.finditer(r"\b\d+\b", line))[:4]:
+        whole.append(f"{head}\n{line[: found.start()]}{HUGE}{line[found.end() :]}\n")
+    peaks = []
+    for each in whole:
+        tracemalloc.start()
+        ask(each)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert max(peaks[1:]) < 4 * peaks[0] + 8e6
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_twice_the_lines_take_twice_the_time(name: str) -> None:
+    """With room for a busy machine: what grows with the square of its length takes four times as long, and 16 times."""
+    spent = []
+    for copies in (150, 600):
+        source = Source("a.log", normalise(a_log(name, copies).encode()))
+        began = time.process_time()
+        with suppress(StepwatchError):
+            read(source, name)
+        spent.append(time.process_time() - began)
+    assert spent[1] < 12 * max(spent[0], 0.02)
+
+
+@pytest.mark.parametrize("unit", ["]a", "1%|]a", "1%||1/1 [00:00<1,", "1%| |1/1 [00:00<1,]a<", "9" * 50 + "%|"])
+def test_a_hostile_bar_costs_its_length(unit: str) -> None:
+    data = b"5%|<" + unit.encode() * (1_000_000 // len(unit))
+    began = time.process_time()
+    normalise(data)
+    assert time.process_time() - began < 1.0
+
+
+# --- watched as read at once ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("pieces", [3, 11])
+def test_a_log_that_is_watched_gives_what_it_gives_at_once(name: str, pieces: int) -> None:
+    """However often somebody looks on the way."""
+    text = normalise(a_log(name, 12).encode())
+    try:
+        whole: Run = read(Source("a.log", text), name)[-1]
+    except StepwatchError:
+        return
+    live, lines = LiveReader("a.log", name), text.split(b"\n")
+    size = len(lines) // pieces + 1
+    for begin in range(0, len(lines), size):
+        live.feed(b"\n".join(lines[begin : begin + size]) + b"\n")
+        with suppress(StepwatchError):
+            live.run()
+    run = live.run()
+    assert run is not None
+    assert len(run.iterations) == len(whole.iterations)
+    assert np.allclose(run.iterations.time_s, whole.iterations.time_s, equal_nan=True)

@@ -312,6 +312,8 @@ class Run:
     bar_alone: bool = False
     """Nothing but a progress bar shows that this is a training."""
     start: Start = Start.TRAINING
+    announced: tuple[Unread, ...] = ()
+    """Lines that say that the steps are others from there on."""
     first_covers: int | None = None
     """Iterations that the first time is about, where times are means and the log shows that its process began."""
     ranks: tuple[Rank, ...] = ()

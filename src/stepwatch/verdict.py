@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,7 +13,8 @@ import numpy as np
 from stepwatch.advice.memory import shortage_of, smaller_batch
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import WARNING, cause_of_end
-from stepwatch.analysis.phases import Phase
+from stepwatch.analysis.periods import LARGE_RATIO
+from stepwatch.analysis.phases import SPIKE_NOISES, SPIKE_RATIO, Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.messages import Message
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
 
 LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not clearly a drift
+SHORT_STRETCH = 0.05  # of the lines
 LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time of steps, evaluations and checkpoints; of the whole run for its start
 FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
@@ -376,12 +379,24 @@ def _slow(evidence: Evidence) -> Iterator[Verdict]:
         yield _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
 
 
+def _levels(a: Analysis) -> list[float]:
+    """What a step took in the stretches of a run; one of few lines counts where it is far from the last."""
+    regimes = a.regimes.regimes
+    least = SHORT_STRETCH * sum(regime.rows for regime in regimes)
+    far = math.log(LARGE_RATIO)
+    return [
+        regime.step_s
+        for regime in regimes
+        if regime.rows >= least or abs(math.log(max(regime.step_s, 1e-9) / max(regimes[-1].step_s, 1e-9))) > far
+    ]
+
+
 def _slowing(evidence: Evidence) -> Iterator[Verdict]:
     a = evidence.analysis
-    if a.run.traits.schedules:
+    if a.run.traits.schedules or a.regimes.announced:
         return
     advice = evidence.advised("slow_stretch", "heat")
-    levels = [regime.step_s for regime in a.regimes.regimes]
+    levels = _levels(a)
     spread = evidence.sentence("uneven_steps").params["ratio"] if evidence.noticed("uneven_steps") else 1.0
     least = max(1 + SMALLEST_CHANGE, spread)  # less is lost in the spread
     if len(levels) > 1 and levels[-1] >= least * min(levels):
@@ -402,10 +417,10 @@ def _slowing(evidence: Evidence) -> Iterator[Verdict]:
 
 def _unsteady(evidence: Evidence) -> Iterator[Verdict]:
     codes = evidence.noticed("uneven_steps")
-    levels = [regime.step_s for regime in evidence.analysis.regimes.regimes]
+    levels = _levels(evidence.analysis)
     if codes:
         text = evidence.sentence("uneven_steps")
-    elif len(levels) > 1 and levels[-1] > min(levels) and not evidence.analysis.run.traits.schedules:
+    elif len(levels) > 1 and levels[-1] > min(levels) and not evidence.noticed("schedule"):
         text = Message(
             "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.",
             {"fast": min(levels), "slow": max(levels)},
@@ -466,17 +481,29 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
         yield Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("first_iteration"))
 
 
+def _slowest_mean(a: Analysis) -> float:
+    """How far the longest mean of several iterations stands out; 1 where none does."""
+    if a.phases.baseline is None or a.run.traits.schedules:
+        return 1.0
+    rows = a.phases.normal & (a.phases.covers > 1)
+    largest = float(a.phases.baseline.ratio(a.run.iterations)[rows].max(initial=1.0))
+    return largest if largest > max(SPIKE_RATIO, math.exp(SPIKE_NOISES * a.phases.baseline.noise)) else 1.0
+
+
 def _healthy(evidence: Evidence) -> Iterator[Verdict]:
     a = evidence.analysis
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
-    levels = [regime.step_s for regime in a.regimes.regimes]
+    slowest = _slowest_mean(a)
+    levels = _levels(a)
     if len(levels) > 1 and a.run.traits.schedules:
         facts = {"fast": min(levels), "slow": max(levels)}
         text = Message(
             "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended."
         )
+    elif a.regimes.announced:
+        text, facts = evidence.sentence("schedule"), dict(evidence.sentence("schedule").params)
     elif len(levels) > 1:
         facts = {"fast": min(levels), "slow": max(levels)}
         text = Message(
@@ -529,6 +556,11 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
     elif a.run.timing is Timing.SPANS_RUN:
         text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
+    elif slowest > 1:
+        facts["ratio"] = slowest
+        text = Message(
+            "A normal iteration takes {step:time}. Of the means that the log shows, the longest is {ratio:x} times that; the log does not say why."
+        )
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
     text = text._replace(params=facts)

@@ -447,3 +447,14 @@ def test_what_ends_a_run_is_no_stall(slow: int, status: Status) -> None:
         text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {n / 60:.2f}}}\n"
     [verdict] = verdicts(text)
     assert verdict.status is status
+
+
+@pytest.mark.parametrize(
+    ("rows", "ratio", "status"),
+    [(16, 0.88, Status.HEALTHY), (40, 0.88, Status.SLOWING), (16, 0.5, Status.SLOWING)],
+)
+def test_a_short_start_that_was_a_little_faster_is_no_slowing_down(rows: int, ratio: float, status: Status) -> None:
+    times = steady()
+    times[:rows] *= ratio
+    (verdict,) = verdicts(text_of(TRAINERS["nanogpt"].lines(times)))
+    assert verdict.status is status

@@ -132,7 +132,7 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
 def slow_stretch(case: Case) -> Iterator[Proposal]:
     """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
     a = case.analysis
-    if a is None or a.run.traits.schedules or len(a.regimes.regimes) < 2 or a.goodput.steps_s <= 0:
+    if a is None or case.noticed("schedule") or len(a.regimes.regimes) < 2 or a.goodput.steps_s <= 0:
         return
     lengths = [regime.to_iteration - regime.from_iteration + 1 for regime in a.regimes.regimes]
     steps_s = [regime.step_s for regime in a.regimes.regimes]

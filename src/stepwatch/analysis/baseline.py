@@ -23,14 +23,15 @@ class Baseline(NamedTuple):
         return iterations.time_s / self.time_s
 
 
-def baseline_of(iterations: Iterations, normal: np.ndarray) -> Baseline | None:
-    """From the rows that may be normal; None where there are none."""
+def baseline_of(iterations: Iterations, normal: np.ndarray, *, rounded: bool = False) -> Baseline | None:
+    """From the rows that may be normal; None where there are none. `rounded` are times below a second to whole ms."""
     if not normal.any():
         return None
     times = np.maximum(iterations.time_s[normal], PRINTED_STEP_S / 2)
     local = running_median(times, WINDOW)
     everywhere = spread_over(local, normal)
-    rounding = 0.3 * PRINTED_STEP_S / median(times)
+    usual = median(times)
+    rounding = 0.3 * (1e-3 if rounded and usual < 1 else PRINTED_STEP_S) / usual  # of a digit, as a standard deviation
     return Baseline(time_s=everywhere, noise=max(spread(np.log(times / local)), rounding))
 
 

@@ -316,7 +316,7 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
-    whole = 1.0 if mid >= 1 else 1e-3
+    whole = 1.0 if bool((times % 1 == 0).all()) else 1e-3  # a reader may know more of long times than their digits
     error += (whole if run.traits.rounds_times else PRINTED_STEP_S) / 2
     low, high = min(mid, mean), max(mid, mean)
     return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio

@@ -229,7 +229,7 @@ def _periodic(run: Run, period: Period, ratio: Floats, excess_s: Floats) -> Mess
 
 def shows_events(run: Run) -> bool:
     """Whether the log would show an evaluation or a checkpoint in a time, so that without such a line there is none."""
-    apart = run.timing is Timing.SPANS_STEP and not run.holds
+    apart = run.timing in (Timing.SPANS_STEP, Timing.CUMULATIVE) and not run.holds
     return apart or run.traits.shows_events or bool(run.evaluations and run.checkpoints)
 
 
@@ -285,6 +285,12 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
     }
     if a.run.traits.schedules:
         text = Message("The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended.", facts)
+        yield Finding("schedule", INFO, text)
+        return
+    if a.regimes.announced:
+        last, before = regimes[-1], regimes[-2]
+        said = {"before": before.step_s, "now": last.step_s, "at": last.from_iteration, "quote": last.announced}
+        text = Message("The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended.", said)
         yield Finding("schedule", INFO, text)
         return
     text = Message("The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.", facts)

@@ -265,7 +265,8 @@ class _Marks:
         if self.first is not None:
             normal[self.first] = False
         if self._normal is None or not np.array_equal(self._normal, normal):
-            self.baseline, self._normal = baseline_of(self.run.iterations, normal), normal
+            rounded = self.run.traits.rounds_times
+            self.baseline, self._normal = baseline_of(self.run.iterations, normal, rounded=rounded), normal
 
     def _spikes(self, baseline: Baseline) -> Mask:
         """Rows far above the baseline that nothing explains yet."""

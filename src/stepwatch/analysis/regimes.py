@@ -11,7 +11,7 @@ import numpy as np
 
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread
-from stepwatch.run import Floats, Run
+from stepwatch.run import Floats, Ints, Run
 
 SMALLEST_CHANGE = 0.10
 _ROWS_PER_BLOCK = 15
@@ -25,6 +25,8 @@ class Regime:
     to_iteration: int
     step_s: float
     rows: int
+    announced: str = ""
+    """The line of the log that says why its steps are others than those before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,11 @@ class Regimes:
     """Relative change of the step time from the first to the last fifth, where it is a slow one."""
     stable_from: int | None = None
     """The first iteration after the warm-up, where there is one to speak of."""
+
+    @property
+    def announced(self) -> bool:
+        """Whether the log says why the speed changed, each time that it did."""
+        return len(self.regimes) > 1 and all(regime.announced for regime in self.regimes[1:])
 
 
 def find_regimes(run: Run, phases: Phases) -> Regimes:
@@ -48,10 +55,14 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
             warm_up += 1
     stable = int(numbers[warm_up]) if warm_up else None
     times, numbers = times[warm_up:], numbers[warm_up:]
+    lines = run.iterations.line[normal][warm_up:]
     regimes = tuple(
-        Regime(from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a)
+        Regime(
+            from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a,
+            announced=next((text for line, text in run.announced if _meets(line, lines, a)), ""),
+        )
         for a, b in pairwise(_bounds(times))
-    )
+    )  # fmt: skip
     drift = None  # from the first to the last fifth, if the fifths rise or fall in order
     fifths = block_medians(times, 5)
     if len(regimes) == 1 and len(times) >= 50 and fifths[0] > 0:  # not too short for the printed digits
@@ -61,6 +72,11 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
         if abs(change) >= max(0.02, 5 * noise) and not backwards.any():
             drift = change
     return Regimes(regimes=regimes, drift=drift, stable_from=stable)
+
+
+def _meets(line: int, lines: Ints, row: int) -> bool:
+    """Whether a line stands where a regime begins: just before its first row, or a row away from that."""
+    return row > 0 and abs(int(np.searchsorted(lines, line)) - row) <= 1
 
 
 def _bounds(times: Floats) -> list[int]:

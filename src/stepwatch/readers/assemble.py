@@ -15,7 +15,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import DATED_S, LINE_OF, Records
+from stepwatch.readers.records import ANNOUNCED, DATED_S, LINE_OF, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -31,6 +31,7 @@ from stepwatch.run import (
     Run,
     Start,
     Timing,
+    Unread,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
 from stepwatch.units import DAY_S
@@ -260,6 +261,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         bar_alone="bar_alone" in named,
         first_covers=named.get("first_covers"),
         start=named.get("start", Start.TRAINING),
+        announced=tuple(Unread(fact.line, str(fact.value)) for fact in facts if fact.name == ANNOUNCED),
         has_header=any(fact.header for fact in facts),
         resumed="resume" in named or named.get("init_from") == "resume",
         distributed="distributed" in named or ranks > 1,

@@ -24,6 +24,9 @@ INSIDE, DEVICES, WORK = "inside", "device", "work"
 BESIDE = (INSIDE, DEVICES, WORK)
 """Tables that go with the rows: line, data and waiting; line, step and device time; line and TFLOP."""
 
+ANNOUNCED = "announced"
+"""A fact: a line that says that the steps are others from there on."""
+
 _NOT_SET = (0, -1, "")  # what trainers print for a setting without a value
 _COLUMN_BOUNDS = {
     "loss": bounds.LOSS,

@@ -67,8 +67,10 @@ class NotebookFormat(LineFormat):
     def sniff(self, head: bytes) -> float:
         """With the tables and results: below a bar of a notebook these are no lines of a console."""
         labels = super().sniff(head)
+        if labels < 1:
+            return labels
         tables = sum(1 for header in _HEADER.finditer(head) for _ in _rows_below(head, header))
-        return labels and labels + tables + sum(1 for _ in _RESULT.finditer(head))
+        return labels + tables + sum(1 for _ in _RESULT.finditer(head))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         super().parse(text, first_line, records)

@@ -14,7 +14,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import NOTHING, Untimed
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import ANNOUNCED, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -36,6 +36,7 @@ _VALIDATIONS = tuple(Line(begin + bar) for begin in _CLASSES for bar in (_TQDM, 
 _COMPLETED = Line("{any}{epochs:int} epochs completed in {hours:decimal} hours")
 _BEGUN = Line("{any}Starting training for {epochs:int} epochs...", header=True, opening=True)
 _BEGUN_FOR = Line("{any}Starting training for {hours:decimal} hours...", header=True, opening=True)
+_CLOSING = Line("{any}Closing dataloader mosaic")  # the last epochs load less for each image
 _CUT = Pattern(rb"(?m)^ *\d{1,5}/\d{1,5} +[\d.]{1,8}[GM] [^\n%]{1,200}: *\d{1,3}%\|[^|\n]{0,400}\|? *$")
 _BARS, _PASSES, _LENGTHS, _ENDS = "bar", "val", "lengths", "completed"
 
@@ -58,6 +59,9 @@ class _Ultralytics(LineFormat):
         if begun is not None:
             records.keep_row(_LENGTHS, number, begun.values()["epochs"])
             return False  # it is a header too
+        if _CLOSING.fits(rest):
+            records.events.append(Fact(number, ANNOUNCED, rest.strip()))
+            return True
         if completed is not None:
             values = completed.values()
             records.keep_row(_ENDS, number, values["epochs"], values["hours"] * HOUR_S)
@@ -156,7 +160,7 @@ Starting training for 50 epochs...
        2/50      5.87G      1.256     0.8025     0.9696         10        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.1s""",
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
     settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
-    own=(*_VALIDATIONS, _COMPLETED),
+    own=(*_VALIDATIONS, _COMPLETED, _CLOSING),
     untimed=(
         Untimed(
             _CUT,

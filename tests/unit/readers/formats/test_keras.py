@@ -10,6 +10,7 @@ from stepwatch.readers.formats.keras import READER
 from stepwatch.readers.records import Records
 from stepwatch.run import Run
 from stepwatch.sources import from_text
+from stepwatch.verdict import Status, judge
 
 BAR = "\u2501" * 20
 NEW = "500/500 " + BAR + " {elapsed}s {ms}ms/step - accuracy: 0.5 - loss: {loss} - val_accuracy: 0.5 - val_loss: 4.1\n"
@@ -277,3 +278,29 @@ def test_line_by_line_samples_become_steps_too() -> None:
         READER.parse(line, number, records)
     READER.finish(0, records)
     assert records.iterations().number.tolist() == [16, 32]
+
+
+def epochs_of(times_ms: list[int], steps: int = 25) -> Run:
+    lines = (
+        f"Epoch {n}/{len(times_ms)}\n{steps}/{steps} {BAR} {round(steps * ms / 1000)}s {ms}ms/step - loss: 0.5\n"
+        for n, ms in enumerate(times_ms, 1)
+    )
+    return the_run("".join(lines))
+
+
+def test_times_of_one_and_two_milliseconds_are_no_stalls() -> None:
+    verdict = judge(analyse(epochs_of([1, 1, 1, 1, 1, 1, 1, 2, 3, 3, 2, 2, *[1] * 8])))
+    assert verdict.status is Status.HEALTHY
+    assert judge(analyse(epochs_of([50] * 7 + [150] * 2 + [50] * 11))).status is Status.STALLING
+
+
+def test_long_epochs_that_are_no_stalls_are_not_passed_over() -> None:
+    times = [1060 + 10 * (n % 3) for n in range(40)]
+    steady = judge(analyse(epochs_of(times, 300)))
+    for slow in (9, 17, 30):
+        times[slow] = 1400
+    verdict = judge(analyse(epochs_of(times, 300)))
+    assert "none in this log is slow" in steady.text.key
+    assert analyse(epochs_of(times, 300)).costs.step_s.half_width < 0.03  # by what elapsed, not by whole seconds
+    assert verdict.status is Status.HEALTHY
+    assert verdict.text.params["ratio"] == pytest.approx(1.31, abs=0.02)

@@ -236,3 +236,9 @@ def test_one_line_of_a_whole_run_is_the_mean_of_all_its_steps() -> None:
     run = the_run("step:3175/3175 val_loss:3.27713 train_time:1134.603s step_avg:357.36ms\n")
     assert run.timing is Timing.SPANS_RUN
     assert run.iterations.time_s.tolist() == pytest.approx([1134.603 / 3175])
+
+
+def test_a_slow_step_is_no_evaluation_where_the_clock_is_stopped_for_them() -> None:
+    text = "\n".join(lines(400, step_ms=lambda n: 900.0 if n in (130, 277) else 200.0 + n % 3))
+    stall = next(found for found in analyse(the_run(text)).findings if found.code == "stall")
+    assert "without evaluation or checkpoint" in (stall.message.many or "")

@@ -9,6 +9,7 @@ from stepwatch.errors import NoIterations
 from stepwatch.readers import detect, read
 from stepwatch.run import Run
 from stepwatch.sources import from_text
+from stepwatch.verdict import Status, judge
 
 BATCHES, VALIDATED = 60, 8
 CLASSES = "                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95)"
@@ -152,3 +153,29 @@ def test_bars_that_were_cut_before_their_time_are_no_run_that_only_begun() -> No
     )
     with pytest.raises(NoIterations, match="have no time"):
         read(from_text(text))
+
+
+def two_speeds(then: float, closing: int | None) -> str:
+    """60 epochs, the last ten at another speed; before one of them stands the line that announces it."""
+    text = "Starting training for 60 epochs...\n"
+    for epoch in range(1, 61):
+        text += "Closing dataloader mosaic\n" if epoch == closing else ""
+        each = (0.5 if epoch <= 50 else then) + 0.005 * (epoch % 4)
+        text += "\n".join(log(1, each=each, planned=60, first=epoch).splitlines()[2:]) + "\n"
+    return text
+
+
+@pytest.mark.parametrize("then", [0.4, 0.7])
+def test_a_change_of_speed_that_the_log_announces_is_intended(then: float) -> None:
+    announced, silent = (analyse(the_run(two_speeds(then, closing))) for closing in (51, None))
+    assert "regime_change" in {finding.code for finding in silent.findings}
+    assert "schedule" not in {finding.code for finding in silent.findings}
+    assert "regime_change" not in {finding.code for finding in announced.findings}
+    verdict = judge(announced)
+    assert "That is intended" in verdict.text.key
+    assert verdict.text.params["at"] == 51 * BATCHES
+    assert verdict.text.params["quote"] == "Closing dataloader mosaic"
+
+
+def test_a_line_elsewhere_announces_no_change_of_speed() -> None:
+    assert judge(analyse(the_run(two_speeds(0.7, 20)))).status is Status.SLOWING

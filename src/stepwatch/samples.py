@@ -35,7 +35,7 @@ MACHINE: Mapping[str, str] = {
     "write_bytes_per_s": "written to disk by the training",
     "major_faults_per_s": "pages of the training that had to come from disk",
     "blocked": "share of its processes that wait for a disk and cannot be interrupted",
-    "stopped": "share of its processes that somebody has stopped",
+    "stopped": "share of its processes that were stopped by a signal",
 }
 """The columns of the machine and of the training's processes; shares are 0 to 1, unknown is empty."""
 

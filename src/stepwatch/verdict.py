@@ -319,7 +319,7 @@ def _asleep(evidence: Evidence) -> Iterator[Verdict]:
 
 
 def _regular_s(a: Analysis) -> float:
-    """Lost in slow iterations that come back at an interval: work that somebody put there, no stall."""
+    """Lost in slow iterations that come back at an interval: regular work of the program, no stall."""
     return float(a.phases.excess_s(a.run, a.phases.regular).sum())
 
 

@@ -55,8 +55,10 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
 
 def _settings(a: Analysis) -> Settings:
     found = a.run.settings
-    gaps = np.diff(np.unique(np.array([event.at for event in a.run.evaluations], np.int64)))
-    interval = a.phases.eval_interval or (int(np.median(gaps)) if len(gaps) > 1 else None)
+    interval = a.phases.eval_interval
+    if not interval and len(a.run.evaluations) > 2:
+        gaps = np.diff(sorted({event.at for event in a.run.evaluations}))
+        interval = int(np.median(gaps)) if len(gaps) > 1 else None
     if interval and "eval_interval" not in found:
         found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
     if not a.run.traits.has_nanogpt_settings:

@@ -1,4 +1,4 @@
-"""`stepwatch run`: any training command, with the machine sampled beside it."""
+"""`stepwatch run`: any training command, with the machine sampled meanwhile."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def command(
 
 
 class _Follower:
-    """Reads the log as `watch` does, for the messages. If that fails, it is said once and the run goes on."""
+    """Reads the log as `watch` does, for the messages. A failure is reported once, and the run goes on."""
 
     def __init__(self, directory: str, gpu: str | None, notifier: Notifier) -> None:
         self._source = open_log(os.path.join(directory, LOG_FILE))

@@ -183,7 +183,7 @@ class Watching:
         if piece.anew:
             self._live.tell_anew(now)
         if piece.text:
-            # What comes while somebody watches comes now, whatever time the machine of the file believes it is.
+            # Lines that arrive during a watch are new, whatever the clock of the file's machine shows.
             self._live.feed(piece.text, now if self._begun else now - piece.age_s)
             self._display.pass_on(piece.text)
         return piece

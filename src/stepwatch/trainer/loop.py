@@ -104,7 +104,7 @@ class TrainingLoop:
             self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw,
             lambda: stop.asked is not None,
         )  # fmt: skip
-        self.saved: deque[Saved] = deque()  # written in the background, not yet told
+        self.saved: deque[Saved] = deque()  # written in the background, not yet reported
         self.waited: dict[int, float] = {}
         self.unsettled: int | None = None  # the save whose copy is under way
         self.keeper = self._keeper(directory) if self.ranks.is_first and not self.config.eval_only else None
@@ -296,7 +296,7 @@ class TrainingLoop:
             )
 
     def check_last_save(self) -> None:
-        """Whoever trained for hours and has not got the result of it must hear so from the exit code too."""
+        """A training whose result could not be saved ends with an error code too."""
         if self.last_save is None or self.last_save.failed is None:
             return
         facts = {"number": self.last_save.at, "reason": self.last_save.failed}
@@ -348,7 +348,7 @@ class TrainingLoop:
         return now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
 
     def close(self) -> None:
-        """Whatever happened: the save under way is finished, and told."""
+        """Whatever happened: the save under way is finished and reported."""
         if self.keeper is not None:
             self.keeper.close()
         self.tell_written()

@@ -288,7 +288,7 @@ class _Like(LineFormat):
         counts_epochs = found.of_epochs
         length = float(np.nanmax([rows.number.max() - rows.number.min() + 1, end]))
         seen = Rows(rows.number, found.number, found.epoch, _through_midnight(rows.stamp_s), length)
-        # What is said to be of an iteration is not of an epoch.
+        # A time per iteration is not that of an epoch.
         usable = [column for column in columns if not (counts_epochs and column.claim.each)]
         reading, doubtful = chosen(seen, usable)
         times = np.full(len(rows), np.nan) if reading is None else times_of(seen, usable, reading)

@@ -32,7 +32,7 @@ def test_a_log_is_explained_in_one_call(log: Path) -> None:
     report = stepwatch.explain("train.log", gpu="4070", settings={"max_iters": 6000})
     assert report.analyses[0].costs.step_s.mid == pytest.approx(0.2, rel=0.02)
     assert report.analyses[0].run.settings["max_iters"].value == 6000
-    assert "A step takes 199.8 ms" in str(stepwatch.render(report, "terminal", "en"))
+    assert "A step takes 199.7 ms" in str(stepwatch.render(report, "terminal", "en"))
 
 
 def test_text_paths_and_several_logs_are_taken(log: Path) -> None:

@@ -102,10 +102,7 @@ class _Keras(LineFormat):
             if len(first):
                 some = np.union1d(first, np.minimum(first + 1, len(n) - 1))
                 records.keep(_DRAWN, numbers[lines[some]], n[some], total[some])
-            left = block.without(left, lines)
-            for _, late, means in alike(block, lines[n >= _NEARLY_ALL * total], (_FINAL,)):
-                time, unit = _means(means)
-                records.keep(_LATE, numbers[late], means["total"], time, unit)
+            left = block.without(left, lines[n < _NEARLY_ALL * total])
         super().read_block(block, left, numbers, records)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
@@ -113,7 +110,11 @@ class _Keras(LineFormat):
         unknown = np.full(len(lines), np.nan)
         time, unit = _means(found)
         val_loss = np.where(np.isnan(found["val_loss"]), np.inf, found["val_loss"]) if "val_loss" in found else unknown
-        fits = (found["n"] == total) & (total > 0) & (time <= LONGEST_TIME_S)
+        known = (total > 0) & (time <= LONGEST_TIME_S)
+        fits = known & (found["n"] == total)
+        late = known & (found["n"] < total) & (found["n"] >= _NEARLY_ALL * total)
+        if late.any():
+            records.keep(_LATE, lines[late], total[late], time[late], unit[late])
         if fits.any():
             finals = _Finals(lines, total, elapsed, time, unit, found["loss"], val_loss, found.get("stamp_s", unknown))
             records.keep(_FINALS, *(column[fits] for column in finals))

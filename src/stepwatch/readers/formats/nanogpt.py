@@ -212,8 +212,8 @@ def _is_whole(block: Block, lines: Ints) -> np.ndarray:
 def _plain(block: Block, lines: Ints, found: dict[str, Floats]) -> Mask:
     """Which of the lines are whole, as a line of nanoGPT's own follows, and name no file with a number."""
     following = np.minimum(lines + 1, len(block.starts) - 1)
-    begins = block.words[block.starts[following]] & np.uint64(0xFFFFFFFF)
-    own = np.isin(begins, [int.from_bytes(word, "little") for word in (b"iter", b"step", b"savi")])
+    begins = block.words[block.starts[following]] & np.uint64(0xFFFFFFFFFF)
+    own = np.isin(begins, [int.from_bytes(word, "little") for word in (b"iter ", b"step ", b"savin")])
     numbers = np.array([column for name, column in found.items() if name != "stamp_s"] or [np.zeros(len(lines))])
     possible = (np.abs(numbers) <= LARGEST_KEPT).all(axis=0)
     files = np.isin(lines, block.holding(lines, (b".pt", b".ckpt", b".safe")))

@@ -21,7 +21,6 @@ from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
-OVERLAP_BYTES = 1 << 13  # lines in which an iteration may have begun
 MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
 
 
@@ -48,7 +47,7 @@ class LiveReader:
     def feed(self, text: bytes) -> None:
         """Whole lines, as they come."""
         if self._reader is None:
-            recent = self._undetected[-OVERLAP_BYTES:] + text
+            recent = self._undetected[-(1 << 13) :] + text  # with lines in which an iteration may have begun
             text = self._undetected + text
             # What came before was looked at when it came: chatter of any length costs what is new in it.
             name = detect(Source(self.name, recent)) and detect(Source(self.name, text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import warnings
 
@@ -148,10 +149,11 @@ class Family:
                         raise psutil.NoSuchProcess(pid)
                     times = process.cpu_times()
                     figures = {"cpu_s": times.user + times.system}
-                    with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError, OSError):
-                        moved = process.io_counters()  # macOS has none, and other users' are not shown
-                        figures["read_bytes_per_s"] = float(moved.read_bytes)
-                        figures["write_bytes_per_s"] = float(moved.write_bytes)
+                    if sys.platform != "darwin":  # where psutil counts none
+                        with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError, OSError):
+                            moved = process.io_counters()
+                            figures["read_bytes_per_s"] = float(moved.read_bytes)
+                            figures["write_bytes_per_s"] = float(moved.write_bytes)
                     # psutil does not count major faults; the twelfth figure of Linux' own line does.
                     with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
                         figures["major_faults_per_s"] = float(file.read().rpartition(b")")[2].split()[9])

@@ -317,7 +317,7 @@ class TrainingLoop:
             ),
         )
 
-    # --- telling ------------------------------------------------------------------------------------------------
+    # --- reporting ----------------------------------------------------------------------------------------------
 
     def report(self, number: int, done: int, loss: float | None) -> None:
         """The line of a logged iteration: its time is the mean of the steps since the line before."""
@@ -329,8 +329,10 @@ class TrainingLoop:
         for _ in self.since_line:
             self.pace.step(seconds)
         self.since_line.clear()
-        if done >= 5:  # iterations until the first MFU, as in nanoGPT
-            self.mfu = self._mfu(seconds)
+        peak = self.device.peak_flops
+        if done >= 5 and peak is not None:  # nanoGPT's running mean, which begins at the fifth iteration
+            now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
+            self.mfu = now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
         self.log.iteration(number, loss, seconds, self.mfu)
         last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
         evaluations = last // every - number // every
@@ -338,14 +340,6 @@ class TrainingLoop:
         self.log.eta(number, self.pace.eta(last - number, evaluations, checkpoints), due=self.evaluates_at(number))
         if not math.isfinite(loss) or self.health.is_spoilt():
             self.not_finite(number)
-
-    def _mfu(self, seconds: float) -> float:
-        """nanoGPT's running mean, against the peak of the card that is there."""
-        peak = self.device.peak_flops
-        if peak is None:
-            return UNKNOWN_MFU
-        now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
-        return now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
 
     def close(self) -> None:
         """Whatever happened: the save under way is finished and reported."""

@@ -59,7 +59,7 @@ def test_the_directory_of_a_run_is_explained_with_its_samples(tmp_path: Path) ->
 
 
 def test_on_a_terminal_the_command_has_one_too_and_ctrl_c_reaches_it(tmp_path: Path) -> None:
-    program = "import os, sys, time\nprint(os.isatty(0), os.isatty(1), flush=True)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(5)\n"
+    program = "import os, sys, time\ntry:\n    print(os.isatty(0), os.isatty(1), flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(5)\n"
     pid, terminal = pty.fork()
     if not pid:
         os.chdir(tmp_path)

@@ -10,7 +10,7 @@ from tools import ROOT
 from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, pasted
 from stepwatch.answers.from_logs import explain
 from stepwatch.answers.from_plans import advise, estimate
-from stepwatch.errors import UnknownGpu
+from stepwatch.errors import InputError
 from stepwatch.gpus import gpus
 from stepwatch.presenters import page_body, render
 
@@ -26,7 +26,7 @@ def test_a_card_is_answered_for_by_every_command(part: int) -> None:
         shown(explain(ExplainRequest(logs=(LOG,), gpu=card.name)), form, language)
         shown(advise(AdviseRequest(log=LOG, gpu=card.name)), form, language)
         if card.peak_flops().flops is None:
-            with pytest.raises(UnknownGpu):
+            with pytest.raises(InputError, match="speed"):
                 estimate(EstimateRequest(gpu=card.name))
             continue
         shown(estimate(EstimateRequest(gpu=card.name)), form, language)

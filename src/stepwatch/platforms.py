@@ -88,20 +88,6 @@ def limit_memory(most_bytes: int) -> bool:
     macOS knows the limit and does not keep it. Windows keeps it by a job object, which a process may put itself into.
     """
     if sys.platform == "win32":
-        return _limited_by_job(most_bytes)
-    if sys.platform == "darwin":
-        return False
-    import resource
-
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
-        return True
-    return False
-
-
-if sys.platform == "win32":
-
-    def _limited_by_job(most_bytes: int) -> bool:
         import ctypes
         from ctypes import wintypes
 
@@ -122,6 +108,14 @@ if sys.platform == "win32":
         extended = 9  # JobObjectExtendedLimitInformation
         set_ = kernel.SetInformationJobObject(job, extended, ctypes.byref(limits), ctypes.sizeof(limits))
         return bool(set_ and kernel.AssignProcessToJobObject(job, wintypes.HANDLE(kernel.GetCurrentProcess())))
+    if sys.platform == "darwin":
+        return False
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+        return True
+    return False
 
 
 def step_back() -> None:

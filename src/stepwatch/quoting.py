@@ -35,12 +35,8 @@ def _quoted_for_cmd(text: str) -> str:
     text = "".join(letter if letter.isprintable() else "?" for letter in text)  # which no name of a file holds
     if _PLAIN_IN_CMD.fullmatch(text):
         return text
-    pieces = text.split('"')
-    return '"' + '\\"'.join(piece + _backslashes_behind(piece) for piece in pieces) + '"'
-
-
-def _backslashes_behind(piece: str) -> str:
-    return piece[len(piece.rstrip("\\")) :]
+    pieces = (piece + piece[len(piece.rstrip("\\")) :] for piece in text.split('"'))
+    return '"' + '\\"'.join(pieces) + '"'
 
 
 def quoted_path(path: str) -> str:

@@ -35,7 +35,7 @@ MACHINE: Mapping[str, str] = {
     "write_bytes_per_s": "written to disk by the training",
     "major_faults_per_s": "pages of the training that had to come from disk",
     "blocked": "share of its processes that wait for a disk and cannot be interrupted",
-    "stopped": "share of its processes that somebody has stopped",
+    "stopped": "share of its processes that were stopped by a signal",
 }
 """The columns of the machine and of the training's processes; shares are 0 to 1, unknown is empty."""
 
@@ -55,6 +55,13 @@ CARD: Mapping[str, str] = {
     "other_processes": "processes on the card that are not of the training",
 }
 """The columns of one card."""
+
+
+def slowed_by(reasons: int) -> tuple[bool, bool]:
+    """Whether heat and whether power lowers a clock, from the bits of NVIDIA's nvmlClocksEventReason."""
+    heat = 0x08 | 0x20 | 0x40  # slowdown by hardware, by software for heat, by hardware for heat
+    power = 0x04 | 0x80  # power cap and power brake
+    return bool(reasons & heat), bool(reasons & power)
 
 
 class Card(NamedTuple):

@@ -31,7 +31,6 @@ SHORT_STRETCH = 0.05  # of the lines
 LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time of steps, evaluations and checkpoints; of the whole run for its start
 FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
-LAST_ROWS = 3  # they may share one mean, where a clock has whole seconds
 SILENT_LINES = 20  # as long as this many lines take
 
 
@@ -319,7 +318,7 @@ def _asleep(evidence: Evidence) -> Iterator[Verdict]:
 
 
 def _regular_s(a: Analysis) -> float:
-    """Lost in slow iterations that come back at an interval: work that somebody put there, no stall."""
+    """Lost in slow iterations that come back at an interval: regular work of the program, no stall."""
     return float(a.phases.excess_s(a.run, a.phases.regular).sum())
 
 
@@ -329,7 +328,8 @@ def _stalling(evidence: Evidence) -> Iterator[Verdict]:
     lost_s = a.goodput.parts_s["stall"] + late_s(a) - regular_s
     share = lost_s / wall if wall > 0 else 0.0
     stalled = a.phases.of(Phase.STALL)
-    ending = a.forecast.done and not stalled[:-LAST_ROWS].any()  # what ends a run is no stall: a last save, figures
+    # What ends a run is no stall: a last save, figures. Its last three rows may share one mean of whole seconds.
+    ending = a.forecast.done and not stalled[:-3].any()
     if not codes or share <= LOST_SHARE or lost_s < regular_s or ending:
         return
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "lost": lost_s, "share": share}

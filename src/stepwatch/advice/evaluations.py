@@ -84,7 +84,23 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
 def fewer_eval_batches(case: Case) -> Iterator[Proposal]:
     """Lower eval_iters: the cost falls with it, the error of the printed loss grows only as its square root."""
     if case.levers is not None:
-        yield from _half_the_batches(case, case.levers.evaluation_batches)
+        # The log does not show how many batches an evaluation has: half of them.
+        setting, share = case.levers.evaluation_batches, case.share(case.before.eval_s)
+        if setting and "eval" in case.measured and share > CHEAP and case.loop.evaluations >= 2:
+            facts: dict[str, object] = {"setting": setting, "share": share}
+            yield Proposal(
+                rule="fewer_eval_batches",
+                own={},
+                effect=Effect(evaluation=0.5),
+                what=Message("Evaluate on half as many batches: halve {setting:word}.", facts),
+                because=Message(
+                    "Evaluations take {share:pct} of the run, and their cost falls with the number of batches.", facts
+                ),
+                price=Message(
+                    "The error of the printed losses grows by a factor of {noisier:x}.", {"noisier": math.sqrt(2)}
+                ),
+                basis="measured",
+            )
         return
     batches = case.settings.count("eval_iters")
     if not batches or case.prices.eval_s is None or case.loop.evaluations < 2:
@@ -118,25 +134,6 @@ def fewer_eval_batches(case: Case) -> Iterator[Proposal]:
             {"noisier": math.sqrt(batches / chosen)},
         ),
         basis=case.basis("eval"),
-    )
-
-
-def _half_the_batches(case: Case, setting: str) -> Iterator[Proposal]:
-    """Where the log does not show how many they are."""
-    share = case.share(case.before.eval_s)
-    if not setting or "eval" not in case.measured or share <= CHEAP or case.loop.evaluations < 2:
-        return
-    facts = {"setting": setting, "share": share}
-    yield Proposal(
-        rule="fewer_eval_batches",
-        own={},
-        effect=Effect(evaluation=0.5),
-        what=Message("Evaluate on half as many batches: halve {setting:word}.", facts),
-        because=Message(
-            "Evaluations take {share:pct} of the run, and their cost falls with the number of batches.", facts
-        ),
-        price=Message("The error of the printed losses grows by a factor of {noisier:x}.", {"noisier": math.sqrt(2)}),
-        basis="measured",
     )
 
 

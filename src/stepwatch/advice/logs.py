@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -56,7 +55,10 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
 
 def _settings(a: Analysis) -> Settings:
     found = a.run.settings
-    interval = a.phases.eval_interval or _usual_gap([event.at for event in a.run.evaluations])
+    interval = a.phases.eval_interval
+    if not interval and len(a.run.evaluations) > 2:
+        gaps = np.diff(sorted({event.at for event in a.run.evaluations}))
+        interval = int(np.median(gaps)) if len(gaps) > 1 else None
     if interval and "eval_interval" not in found:
         found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
     if not a.run.traits.has_nanogpt_settings:
@@ -65,12 +67,6 @@ def _settings(a: Analysis) -> Settings:
         found = found.beneath(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
     assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
     return Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(found)
-
-
-def _usual_gap(numbers: Sequence[int]) -> int | None:
-    """Between events of which most are as far apart."""
-    gaps = np.diff(np.unique(np.asarray(numbers, np.int64)))
-    return int(np.median(gaps)) if len(gaps) > 1 else None
 
 
 def _prices(a: Analysis) -> Prices:

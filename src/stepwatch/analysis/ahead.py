@@ -1,4 +1,4 @@
-"""The step from here on: the level now, what it has done so far, and what the trainer may do that no line shows yet."""
+"""The time of coming steps: the level now, how it has changed so far, and what may come that no line shows yet."""
 
 from __future__ import annotations
 
@@ -15,12 +15,6 @@ from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread
 from stepwatch.run import Floats, Run
 from stepwatch.units import Z90, Interval
-
-RECENT_ROWS = 200
-LEAST_DRIFT_ROWS, LEAST_DRIFT = 16, 0.02
-# The longest that the steps of a published schedule become (modded-nanogpt, 2025: batch and window grow).
-LARGEST_GROWTH = 0.5
-SHORT_LEVEL = 0.25
 
 
 class Reason(StrEnum):
@@ -45,7 +39,7 @@ class Step(NamedTuple):
 def future_step(
     run: Run, phases: Phases, costs: Costs, goodput: Goodput, regimes: Regimes, share_left: float
 ) -> Step:
-    """The recent level, doubted as far as levels have wandered so far; `share_left` is what the log does not cover."""
+    """The recent level, as uncertain as it has varied so far; `share_left` is the part of the run still to come."""
     warm = run.iterations.number >= (regimes.stable_from or 0)
     times = run.iterations.time_s[phases.normal & warm]
     if phases.baseline is None or not len(times):
@@ -56,7 +50,7 @@ def future_step(
         unexplained = goodput.parts_s["unexplained"] - goodput.before_s
         beyond = 1 + unexplained / goodput.steps_s
     factor = costs.mean_ratio * max(beyond, costs.device_ratio)
-    recent = times[-RECENT_ROWS:]
+    recent = times[-200:]  # enough for a median, few enough to be the level of now
     statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))
     slope = _drift(times)
     # How the level wanders between parts of the run, about its drift. Where it has jumped, since then: see below.
@@ -86,13 +80,14 @@ def future_step(
     low, high = level.low * (1 - down), level.high * (1 + up)
     if run.traits.schedules:
         reasons.append(Reason.SCHEDULE)
-        high += level.mid * LARGEST_GROWTH * min(2 * share_left, 1.0)
+        # By half: the most that the steps of a published schedule grow (modded-nanogpt, 2025: batch and window).
+        high += level.mid * 0.5 * min(2 * share_left, 1.0)
     elif len(regimes.regimes) > 1:
-        # What has changed may change back: for all of the rest, or to a level that was short against the present one
-        # for no more of it than before.
+        # What has changed may change back: for all of the rest, or for no more of it than before where that level was
+        # short, less than a quarter of the present one.
         present, rows = regimes.regimes[-1], sum(regime.rows for regime in regimes.regimes)
         levels = [
-            regime.step_s if regime.rows >= SHORT_LEVEL * present.rows
+            regime.step_s if regime.rows >= 0.25 * present.rows
             else present.step_s + (regime.step_s - present.step_s) * regime.rows / rows
             for regime in regimes.regimes
         ]  # fmt: skip
@@ -103,14 +98,14 @@ def future_step(
 
 def _drift(times: Floats) -> float:
     """The logarithm of how much longer steps become in as many rows, where they do so all the time; else 0."""
-    if len(times) < LEAST_DRIFT_ROWS:
+    if len(times) < 16:  # three rows in each fifth
         return 0.0
     logs = np.log(np.maximum(times, 1e-12))
     fifths = block_medians(logs, 5)
     change = float(fifths[-1] - fifths[0])
     noise = spread(np.diff(logs)) / math.sqrt(2)  # from row to row: a drift is none of it
     backwards = np.diff(fifths) * np.sign(change) < -0.1 * abs(change)
-    if abs(change) < max(LEAST_DRIFT, 5 * MEDIAN_ERROR * noise / math.sqrt(len(times) / 5)) or backwards.any():
+    if abs(change) < max(0.02, 5 * MEDIAN_ERROR * noise / math.sqrt(len(times) / 5)) or backwards.any():
         return 0.0
     # The middles of the first and the last fifth are four fifths apart. A drift that dies away is taken at its end.
     return min(change / 0.8, float(fifths[-1] - fifths[2]) / 0.4, key=abs)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.periods import Period
 from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
 from stepwatch.analysis.statistics import median, quantile
 from stepwatch.analysis.throughput import flops_behind_mfu
@@ -206,25 +205,22 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     for period in a.phases.periods:
         own = awake & period.rows[rows]
         if own.any():
-            yield Finding("periodic_slowness", NOTICE, _periodic(a.run, period, ratio[own], excess[own]))
+            facts = {
+                "period": period.every,
+                "first": period.first,
+                "count": int(own.sum()),
+                "ratio": median(ratio[own]),
+                "each": median(excess[own]),
+                "lost": float(excess[own].sum()),
+            }
+            message = Message("Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.", facts)
+            if shows_events(a.run):
+                message = Message("Every {period:n} iterations one is slow, without evaluation or checkpoint: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. Check for work that your own code does at that interval.", facts)
+            yield Finding("periodic_slowness", NOTICE, message)
     awake &= ~a.phases.regular[rows]
     if awake.any():
         largest, lost = float(ratio[awake].max()), float(excess[awake].sum())
         yield Finding("stall", NOTICE, stall_message(a.run, numbers[awake].tolist(), largest, lost))
-
-
-def _periodic(run: Run, period: Period, ratio: Floats, excess_s: Floats) -> Message:
-    facts = {
-        "period": period.every,
-        "first": period.first,
-        "count": len(ratio),
-        "ratio": median(ratio),
-        "each": median(excess_s),
-        "lost": float(excess_s.sum()),
-    }
-    if shows_events(run):
-        return Message("Every {period:n} iterations one is slow, without evaluation or checkpoint: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. Check for work that your own code does at that interval.", facts)
-    return Message("Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.", facts)
 
 
 def shows_events(run: Run) -> bool:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 # Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
 SHORTEST_INTERVAL = 10  # between two evaluations, of the public logs of nanoGPT
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
-# Nineteen of twenty public logs without an evaluation in their first third spend no more on later ones, of the time
-# that they then have left (benchmarks.cut_logs).
-UNSEEN_EVALUATIONS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +75,12 @@ def find_forecast(
     if last >= end or (run.closed and last + 1 >= end):  # a loop over range(end) does not run the last one
         return Forecast(done=True, total_s=past, remaining_s=Interval.exactly(0.0), last_iteration=last, max_iters=end)
     remaining, evals, saves = _span(run, phases, costs, step, end)
-    if _evaluations_may_come(run, phases, costs):
+    seen = run.evaluations or phases.first_evaluates or phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
+    if run.traits.may_evaluate and not seen and costs.eval_s is None:  # it mostly does, or the log says that it will
         reasons = (*reasons, Reason.EVALUATIONS)
-        remaining = Interval(remaining.low, remaining.mid, remaining.high + UNSEEN_EVALUATIONS * remaining.mid)
+        # Nineteen of twenty public logs without an evaluation in their first third spend no more than a fifth of the
+        # time that they then have left on later ones (benchmarks.cut_logs).
+        remaining = Interval(remaining.low, remaining.mid, remaining.high + 0.2 * remaining.mid)
     if run.patience is not None and max(run.patience, last) < end:
         reasons = (*reasons, Reason.PATIENCE)
         earliest = max(run.patience - last, 0) / (end - last)  # where nothing has become better since the first epoch
@@ -147,13 +147,6 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     share = _share_that_saves(run, phases)
     saving = share if prices.checkpoint_s is not None else Interval.exactly(0.0)
     return simulate(loop._replace(evaluations=evals, share=saving), prices).total_s, evals, evals * share.mid
-
-
-def _evaluations_may_come(run: Run, phases: Phases, costs: Costs) -> bool:
-    """The trainer mostly evaluates, or says that it will, and nothing shows yet what that takes."""
-    if run.evaluations or phases.first_evaluates or phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
-        return False
-    return run.traits.may_evaluate and costs.eval_s is None
 
 
 def _prices_ahead(costs: Costs, step: Interval) -> Prices:

@@ -1,4 +1,4 @@
-"""What the machine did during the iterations: samples laid beside the rows of a log, and what they explain."""
+"""What the machine did during the iterations: samples matched to the rows of a log, and what they explain."""
 
 from __future__ import annotations
 
@@ -20,23 +20,12 @@ from stepwatch.units import HOUR_S, Interval
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
 
-IDLE_SHARE = 0.25  # of a card inside normal steps: published runs of GPT-2 size keep theirs above 0.9
 BUSY = 0.8  # a disk, or all processors
-WAITING_CPU = 0.5  # processors: a training step on a processor keeps one busy by itself
-OTHERS = 0.25  # of all processors
-MOVING_BYTES_PER_S, FAULTS_PER_S = 1e6, 50.0
-LEAST_GROWTH_BYTES, LEAST_GROWTH = 200e6, 0.1
-SLOWER_CLOCK = 0.95
-CAPPED_CLOCK = 0.85
-FULL, SPILLED_BYTES_PER_S = 0.97, 2e9
-NEIGHBOUR_BYTES = 200e6
-APART_C, APART = 12.0, 0.3
-POWER_ERROR = 0.05  # NVML: readings are accurate to within 5 %
-QUARTER_S = 900.0  # zones differ by whole quarters of an hour
+SWAPPING_BYTES_PER_S = 1e6  # less is not worth a finding
 
 
 class Clock(StrEnum):
-    """How samples and log were laid beside each other."""
+    """How samples were matched to the log."""
 
     STAMPS = "stamps"
     ARRIVALS = "arrivals"
@@ -94,7 +83,10 @@ def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
     if clock is Clock.NONE or len(inside) < 3:
         row, clock, inside = np.full(len(samples), -1), Clock.NONE, np.arange(len(samples))
     span = slice(int(inside[0]), int(inside[-1]) + 1)
-    steps = (row >= 0) & phases.normal[np.maximum(row, 0)] if clock is not Clock.NONE else _busy(samples)
+    steps = (row >= 0) & phases.normal[np.maximum(row, 0)]
+    if clock is Clock.NONE:  # wherever the machine works at all
+        busy = _utilisation(samples)
+        steps = np.ones(len(samples), bool) if busy is None else np.nan_to_num(busy) > 0.05
     view = _View(samples, span, steps)
     causes = tuple(cause for rule in _RULES for cause in rule(view))
     return MachineUse(samples=samples, row=row, clock=clock, steps=steps, causes=causes, energy_j=_energy(samples, span))
@@ -123,10 +115,11 @@ def _rows(run: Run, phases: Phases, samples: Samples) -> tuple[Ints, Clock]:
 
 
 def _zone_s(ends_s: Floats, at_s: Floats) -> float:
-    """What to add to the stamps: none where the two overlap, else the quarters of an hour that make them."""
+    """What to add to the stamps so that they overlap with the samples: whole quarters of an hour, or nothing."""
     middle = (float(at_s[0]) + float(at_s[-1])) / 2 - (float(ends_s[0]) + float(ends_s[-1])) / 2
     apart = at_s[0] > ends_s[-1] or at_s[-1] < ends_s[0]
-    zone = round(middle / QUARTER_S) * QUARTER_S if apart else 0.0
+    quarter_s = HOUR_S / 4  # zones differ by whole quarters of an hour
+    zone = round(middle / quarter_s) * quarter_s if apart else 0.0
     return zone if abs(zone) <= 26 * HOUR_S else 0.0  # from -12 to +14 hours
 
 
@@ -159,14 +152,8 @@ def _utilisation(samples: Samples) -> Floats | None:
     return np.asarray(np.nanmean(columns, axis=0)) if columns else samples.machine.get("training_cpu")
 
 
-def _busy(samples: Samples) -> Any:
-    """Without a common clock: wherever the machine works at all."""
-    busy = _utilisation(samples)
-    return np.ones(len(samples), bool) if busy is None else np.nan_to_num(busy) > 0.05
-
-
 def _working(samples: Samples) -> list[Card]:
-    """The cards that the training uses: an idle one beside them says nothing of it."""
+    """The cards that the training uses; the others are idle."""
     cards = [card for card in samples.cards if np.isfinite(card.columns.get("utilisation", np.array([np.nan]))).any()]
     means = [float(np.nanmean(card.columns["utilisation"])) for card in cards]
     return [card for card, mean in zip(cards, means, strict=True) if mean >= 0.2 * max(means)]
@@ -182,7 +169,8 @@ def _energy(samples: Samples, span: slice) -> Interval | None:
         known = np.isfinite(power)
         if known.sum() > 1:
             total += float(np.trapezoid(power[known], at_s[known]))
-    return Interval(total * (1 - POWER_ERROR), total, total * (1 + POWER_ERROR)) if total > 0 else None
+    error = 0.05  # NVML: readings are accurate to within 5 %
+    return Interval(total * (1 - error), total, total * (1 + error)) if total > 0 else None
 
 
 # --- what it explains -------------------------------------------------------------------------------------------
@@ -222,7 +210,7 @@ class _View:
     def crowded(self) -> bool:
         """Whether hardly a processor is free, and others have more than their share."""
         cpu, processors, others = self.level("cpu"), self.level("processors"), self.others
-        return bool(cpu and processors and others and cpu > BUSY and others > OTHERS * processors)
+        return bool(cpu and processors and others and cpu > BUSY and others > 0.25 * processors)
 
 
 def _mean(values: Floats) -> float | None:
@@ -233,9 +221,9 @@ def _mean(values: Floats) -> float | None:
 def _waiting(view: _View) -> Iterator[Cause]:
     """The card, or where there is none the processors, idle inside normal steps."""
     used, cpu = view.of_cards("utilisation"), view.level("training_cpu")
-    if used is None and (cpu is None or cpu >= WAITING_CPU):
+    if used is None and (cpu is None or cpu >= 0.5):  # a training step on a processor keeps one busy by itself
         return
-    if used is not None and 1 - used < IDLE_SHARE:
+    if used is not None and 1 - used < 0.25:  # published runs of GPT-2 size keep their cards busy above 0.9
         return
     facts: dict[str, Any] = {"idle": None if used is None else 1 - used, "cpu": cpu, "processors": view.level("processors")}
     disk, blocked, busiest = (view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu"))
@@ -244,7 +232,7 @@ def _waiting(view: _View) -> Iterator[Cause]:
         text = Message("The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory.")
         code = "waits_for_disk"
     elif view.crowded and (cpu or 0.0) < (view.others or 0.0):
-        return  # the processors are taken by somebody else: said below
+        return  # other programs use the processors: a cause of its own
     elif used is None:
         text = Message("The training waits: its processes keep only {cpu:x} of {processors:n} processors busy during normal steps, and the disk does not explain it. Look at where its data come from.")
         code = "waits_for_data"
@@ -260,14 +248,12 @@ def _waiting(view: _View) -> Iterator[Cause]:
     yield Cause(code, WARNING, text._replace(params=facts))
 
 
-def _contention(view: _View) -> Iterator[Cause]:
+def _other_programs(view: _View) -> Iterator[Cause]:
+    """Which use the processors or the disk."""
     if view.crowded:
         facts = {"others": view.others, "processors": view.level("processors")}
         text = Message("Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.", facts)
         yield Cause("busy_processors", WARNING, text)
-
-
-def _disk(view: _View) -> Iterator[Cause]:
     busy, own = view.level("disk_busy"), view.level("read_bytes_per_s")
     whole = view.level("disk_read_bytes_per_s")
     write, own_write = view.level("disk_write_bytes_per_s"), view.level("write_bytes_per_s")
@@ -290,7 +276,7 @@ def _heat(view: _View) -> Iterator[Cause]:
         top = card.columns.get("max_sm_clock_hz")
         normal = _mean(clock[free]) if free.any() else (None if top is None else _mean(top))
         lowered = _mean(clock[slowed]) if slowed.any() else None
-        if share > 0.05 and lowered is not None and normal is not None and lowered < SLOWER_CLOCK * normal:
+        if share > 0.05 and lowered is not None and normal is not None and lowered < 0.95 * normal:  # less would hardly be felt
             facts = {"card": card.number, "share": share, "slower": 1 - lowered / normal, "heat": None if heat is None else _mean(heat[slowed])}
             text = Message("Card {card:n} was too hot {share:pct} of the time ({heat:n} °C): the driver lowered its clock by {slower:pct}. Improve its cooling, or lower its power limit a little.", facts)
             yield Cause("hot_card", WARNING, text)
@@ -299,7 +285,8 @@ def _heat(view: _View) -> Iterator[Cause]:
 def _power(view: _View) -> Iterator[Cause]:
     for card in view.cards:
         capped, clock, top = (view.of_card(card, name) for name in ("capped", "sm_clock_hz", "max_sm_clock_hz"))
-        if capped is not None and clock is not None and top and capped > 0.5 and clock < CAPPED_CLOCK * top:
+        # A card may well run at its power limit; only a clock far below the highest is worth a finding.
+        if capped is not None and clock is not None and top and capped > 0.5 and clock < 0.85 * top:
             facts = {"card": card.number, "share": capped, "slower": 1 - clock / top, "limit": view.of_card(card, "power_limit_w")}
             text = Message("Card {card:n} was held back by its power limit {share:pct} of the time: its clock was {slower:pct} below the highest.", facts)
             yield Cause("power_cap", NOTICE, text)
@@ -308,7 +295,8 @@ def _power(view: _View) -> Iterator[Cause]:
 def _spilled(view: _View) -> Iterator[Cause]:
     for card in view.cards:
         used, total, moved = (view.of_card(card, name) for name in ("memory_used_bytes", "memory_total_bytes", "pcie_bytes_per_s"))
-        if used is not None and total and moved is not None and used > FULL * total and moved > SPILLED_BYTES_PER_S:
+        # Full memory alone is normal; gigabytes a second between card and host are not.
+        if used is not None and total and moved is not None and used > 0.97 * total and moved > 2e9:
             facts = {"card": card.number, "share": used / total, "moved": moved}
             text = Message("The memory of card {card:n} is full ({share:pct}) while {moved:size} a second move between card and host: part of it lies in the host's memory, which is far slower. Use a smaller batch.", facts)
             yield Cause("spilled_memory", WARNING, text)
@@ -317,7 +305,7 @@ def _spilled(view: _View) -> Iterator[Cause]:
 def _neighbour(view: _View) -> Iterator[Cause]:
     for card in view.cards:
         count, size = view.of_card(card, "other_processes"), view.of_card(card, "other_memory_bytes")
-        if count is not None and size is not None and count >= 0.5 and size > NEIGHBOUR_BYTES:
+        if count is not None and size is not None and count >= 0.5 and size > 200e6:  # an idle process is no neighbour
             facts = {"card": card.number, "size": size}
             text = Message("Another program uses card {card:n} too, with {size:size} of its memory. The two share its time.", facts)
             yield Cause("shared_card", WARNING, text)
@@ -325,7 +313,7 @@ def _neighbour(view: _View) -> Iterator[Cause]:
 
 def _memory(view: _View) -> Iterator[Cause]:
     moved, faults = view.level("swap_bytes_per_s"), view.level("major_faults_per_s")
-    if moved is not None and moved > MOVING_BYTES_PER_S and (faults is None or faults > FAULTS_PER_S):
+    if moved is not None and moved > SWAPPING_BYTES_PER_S and (faults is None or faults > 50):
         facts = {"moved": moved}
         text = Message("The machine has too little memory: {moved:size} a second move between memory and disk. Use fewer loader workers, or close other programs.", facts)
         yield Cause("swapping", WARNING, text)
@@ -341,7 +329,7 @@ def _memory(view: _View) -> Iterator[Cause]:
     slope, start = np.polyfit(at_s[known] - at_s[known[0]], used[known], 1)
     grown, first = slope * (at_s[known[-1]] - at_s[known[0]]), max(start, 1.0)
     explained = np.corrcoef(at_s[known], used[known])[0, 1] if np.std(used[known]) > 0 else 0.0
-    if grown > max(LEAST_GROWTH_BYTES, LEAST_GROWTH * first) and explained > 0.95:
+    if grown > max(200e6, 0.1 * first) and explained > 0.95:  # small or uneven growth is no leak
         left_s = max(total - float(free[known[-1]]), 0.0) / slope
         facts = {"rate": slope * HOUR_S, "left": left_s}
         text = Message("The memory of the training grows by {rate:size} an hour: at this rate the machine's memory is full in {left:time}. Something keeps what it should let go.", facts)
@@ -358,11 +346,11 @@ def _stopped(view: _View) -> Iterator[Cause]:
 
 
 def _apart(view: _View) -> Iterator[Cause]:
-    """One card that behaves unlike its like."""
+    """One card that differs from all the others."""
     cards = view.samples.cards
     if len(cards) < 3:
         return
-    for name, least in (("temperature_c", APART_C), ("utilisation", APART)):
+    for name, least in (("temperature_c", 12.0), ("utilisation", 0.3)):
         levels = np.array([level if (level := view.of_card(card, name)) is not None else np.nan for card in cards])
         if not np.isfinite(levels).all():
             continue
@@ -378,7 +366,7 @@ def _apart(view: _View) -> Iterator[Cause]:
 
 
 _RULES: tuple[Callable[[_View], Iterator[Cause]], ...] = (
-    _stopped, _waiting, _contention, _disk, _memory, _heat, _power, _spilled, _neighbour, _apart,
+    _stopped, _waiting, _other_programs, _memory, _heat, _power, _spilled, _neighbour, _apart,
 )  # fmt: skip
 
 
@@ -386,17 +374,15 @@ _RULES: tuple[Callable[[_View], Iterator[Cause]], ...] = (
 
 _MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, what it must exceed beyond its normal level, sentence
     ("stopped", 0.3, Message("Iteration {at:n} took {time:time}: the training was stopped by a signal meanwhile.")),
-    ("swap_bytes_per_s", MOVING_BYTES_PER_S, Message("Iteration {at:n} took {time:time}: meanwhile {level:size} a second moved between memory and disk ({normal:size} in normal steps).")),
+    ("swap_bytes_per_s", SWAPPING_BYTES_PER_S, Message("Iteration {at:n} took {time:time}: meanwhile {level:size} a second moved between memory and disk ({normal:size} in normal steps).")),
     ("disk_busy", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile the disk was busy {level:pct} of the time ({normal:pct} in normal steps).")),
     ("blocked", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile its processes waited for a disk {level:pct} of the time ({normal:pct} in normal steps).")),
     ("others", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile other programs kept {level:x} processors busy ({normal:x} in normal steps).")),
     ("idle", 0.3, Message("Iteration {at:n} took {time:time}: meanwhile the cards were idle {level:pct} of the time ({normal:pct} in normal steps).")),
 )  # fmt: skip
-MOST_ROWS = 5  # are explained one by one
-
 
 def slow_rows(a: Analysis) -> Iterator[Finding]:
-    """Each stall by what differed from normal steps, the longest first."""
+    """The five longest stalls, each by what differed from normal steps."""
     use = a.machine
     if use is None or use.clock is Clock.NONE:
         return
@@ -408,7 +394,7 @@ def slow_rows(a: Analysis) -> Iterator[Finding]:
     if busy is not None:
         columns["idle"] = 1 - busy
     lost_s = a.run.iterations.time_s * a.phases.covers * (a.phases.phase == Phase.STALL)
-    slow = [int(row) for row in np.argsort(-lost_s, kind="stable")[:MOST_ROWS] if lost_s[row] > 0]
+    slow = [int(row) for row in np.argsort(-lost_s, kind="stable")[:5] if lost_s[row] > 0]
     for row in sorted(slow):
         inside = use.row == row
         if not inside.any():

@@ -131,7 +131,7 @@ def _is_regular(excess: Floats, grid: Mask, tries: int) -> bool:
     if count < 2 or 2 * count <= int(hits.sum()) or excess[on].sum() < excess[off].sum():
         return False
     rate = (int(off.sum()) + 1) / (int((~grid).sum()) + 2)  # of such rows beside the grid, by Laplace's rule
-    # At most the probability of so many hits (Chernoff's bound); the grid was laid through one of them.
+    # At most the probability of so many hits (Chernoff's bound); the grid was chosen through one of them.
     places = int(grid.sum()) - 1
     share = (count - 1) / places
     if share <= rate:

@@ -259,7 +259,7 @@ class _Marks:
     def find_baseline(self) -> None:
         """From the rows that may be normal by now."""
         normal = (self.phase == Phase.STEP) & ~self.artefact
-        if self.run.timing in AVERAGES:  # one step told apart from the many of an average says nothing of them
+        if self.run.timing in AVERAGES:  # one step does not show the many of an average
             several = self.covers[self.covers > 1]
             normal &= self.covers >= 0.1 * np.median(several if len(several) else self.covers)
         if self.first is not None:
@@ -390,9 +390,9 @@ def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged
             return Unlogged(), None
         return between_rows(numbers, interval, np.ones(len(numbers) - 1, bool), np.zeros(0, np.int64)), None
     inside = sorted({evaluation.at for evaluation in run.evaluations if begin < evaluation.at < end})
-    hidden = Unlogged(told=np.setdiff1d(np.array(inside, np.int64), numbers, assume_unique=True))
+    hidden = Unlogged(mentioned=np.setdiff1d(np.array(inside, np.int64), numbers, assume_unique=True))
     if interval and usual and not run.reordered and len(run.evaluations) > 1:
         # Lines are missing where a gap is longer than the log interval; evaluations must have run there.
-        hidden = between_rows(numbers, interval, np.diff(numbers) > 2 * usual, hidden.told)
+        hidden = between_rows(numbers, interval, np.diff(numbers) > 2 * usual, hidden.mentioned)
     last = run.evaluations[-1].at
     return hidden, last if end < last <= end + 10 * (usual or 1) else None

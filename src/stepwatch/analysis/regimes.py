@@ -109,7 +109,8 @@ def _bounds(times: Floats) -> list[int]:
         around = np.log(np.maximum(times[begin:stop], 1e-9))
         middle, far = median(around), 2 * spread(around)
         row, _ = _best_cut(np.clip(around, middle - far, middle + far), 1)  # one slow row is no change of level
-        placed.append(begin + row if _differ(times, placed[-1], begin + row, end) else cut)
+        change = _level(times, begin + row, end) - _level(times, placed[-1], begin + row)
+        placed.append(begin + row if abs(change) >= SMALLEST_CHANGE else cut)
     return [*placed, bounds[-1]]
 
 
@@ -155,7 +156,3 @@ def _merged(times: Floats, bounds: list[int]) -> list[int]:
 
 def _level(times: Floats, begin: int, end: int) -> float:
     return math.log(max(median(times[begin:end]), 1e-9))
-
-
-def _differ(times: Floats, begin: int, cut: int, end: int) -> bool:
-    return abs(_level(times, cut, end) - _level(times, begin, cut)) >= SMALLEST_CHANGE

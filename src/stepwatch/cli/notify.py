@@ -1,4 +1,4 @@
-"""Messages to wherever the user is, when something happens to a run.
+"""Messages to the user, when something happens to a run.
 
 A message holds what happened, never a line of the log. `http` and `https` addresses get JSON, in the form that Slack's
 and Discord's webhooks take too; any other scheme (ntfy://, tgram://, mailto://, …) is for apprise, an extra.
@@ -17,7 +17,6 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.watch import CRASHED, DIVERGED, DONE, SILENCE, SLOWDOWN, STALL, STOPPED, Look, Occurrence
 
-PAUSE_S = 600.0  # between two messages of the same kind
 PATIENCE_S = 10.0  # for a server, and for what is still on its way at the end
 
 TEXTS: Mapping[str, Message] = {
@@ -32,7 +31,7 @@ TEXTS: Mapping[str, Message] = {
 
 
 class Notifier:
-    """Sends in the background; that a message cannot be sent is said once for each address."""
+    """Sends in the background; a failure is reported once for each address."""
 
     def __init__(self, addresses: Sequence[str], name: str, language: str, warn: Callable[[Message], None]) -> None:
         self._addresses, self._name, self._language, self._warn = addresses, name, language, warn
@@ -43,7 +42,8 @@ class Notifier:
 
     def raise_for(self, news: Sequence[Occurrence], look: Look) -> None:
         for event in news:
-            if event.kind in TEXTS and event.at_s - self._last.get(event.kind, float("-inf")) >= PAUSE_S:
+            since_s = event.at_s - self._last.get(event.kind, float("-inf"))
+            if event.kind in TEXTS and since_s >= 600.0:  # at most one message of a kind in ten minutes
                 self._last[event.kind] = event.at_s
                 at = event.iteration if event.iteration is not None else look.last_iteration
                 self.send(

@@ -20,33 +20,30 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from stepwatch.samples import ARRIVALS_FILE, LOG_FILE
 
 assert sys.platform != "win32"  # nothing here is known there
-
-PIECE_BYTES = 1 << 16
-ARRIVALS_S = 0.05  # between two notes of when output came
 
 EXITS = {errno.ENOENT: 127, errno.EACCES: 126}  # as a shell reports a command that cannot be started
 
 
 def start(command: Sequence[str], directory: str) -> tuple[int, int]:
     """The process that passes output on, and the command's; the first ends with the exit code of the second."""
-    told, tell = os.pipe()
+    answers, reply_to = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     passer = os.fork()
     if passer:
-        os.close(tell)
-        with os.fdopen(told, "rb") as answer:
+        os.close(reply_to)
+        with os.fdopen(answers, "rb") as answer:
             pid = answer.read()
         return passer, int(pid or 0)
-    os.close(told)
+    os.close(answers)
     code = 1
     try:
-        code = _pass(command, directory, tell)
+        code = _pass(command, directory, reply_to)
     except BaseException as error:
         os.write(2, f"stepwatch: {error}\n".encode())
     finally:
@@ -54,8 +51,8 @@ def start(command: Sequence[str], directory: str) -> tuple[int, int]:
 
 
 def wait(passer: int, look: Callable[[bool], None] | None = None) -> int:
-    """The exit code of the command. Whoever asks us to end asks the command; `look` is called until it has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command itself
+    """The exit code of the command, which gets our signals; `look` is called until it has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command itself
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, _: os.kill(passer, number))
     while look is not None:
@@ -67,7 +64,8 @@ def wait(passer: int, look: Callable[[bool], None] | None = None) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _pass(command: Sequence[str], directory: str, tell: int) -> int:
+def _pass(command: Sequence[str], directory: str, reply_to: int) -> int:
+    """Starts the command, sends its process id to `reply_to`, and passes its output on until it ends."""
     for name in (signal.SIGINT, signal.SIGQUIT):  # the training decides; we end when it does
         signal.signal(name, signal.SIG_IGN)
     on_terminal = os.isatty(1)
@@ -80,7 +78,9 @@ def _pass(command: Sequence[str], directory: str, tell: int) -> int:
             os.close(theirs)
             screens = {ours: 1}
             if os.isatty(0):
-                stack.enter_context(_raw())
+                # Keys reach the command as they are typed; the terminal is put back in any case.
+                stack.callback(termios.tcsetattr, 0, termios.TCSADRAIN, termios.tcgetattr(0))
+                tty.setraw(0)
                 signal.signal(signal.SIGWINCH, lambda *_: _same_size(ours))
         else:
             ours, theirs = os.pipe()
@@ -89,8 +89,8 @@ def _pass(command: Sequence[str], directory: str, tell: int) -> int:
             child = _spawn(command, theirs, errors, 0, new_session=False)
             for end in {theirs, errors}:
                 os.close(end)
-        os.write(tell, str(child.pid).encode())
-        os.close(tell)
+        os.write(reply_to, str(child.pid).encode())
+        os.close(reply_to)
         for name in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, lambda number, _: _forward(child, number))
         _pump(screens, log, ours if on_terminal and os.isatty(0) else None, child)
@@ -127,7 +127,7 @@ def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subpro
                 return
             for key, _ in ready:
                 try:
-                    data = os.read(key.fd, PIECE_BYTES)
+                    data = os.read(key.fd, 1 << 16)  # what a pipe of Linux holds
                 except OSError as error:
                     if error.errno != errno.EIO:  # how Linux says that nobody holds the other end of a terminal
                         raise
@@ -139,9 +139,7 @@ def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subpro
                     log.write(data)
                     try:
                         _write_all(screens[key.fd], data)
-                    except (
-                        OSError
-                    ):  # the terminal is closed, or nobody reads the pipe: the training goes on all the same
+                    except OSError:  # the terminal is closed, or nobody reads the pipe: the training goes on
                         screens[key.fd] = os.open(os.devnull, os.O_WRONLY)
                 elif keys_to is not None:
                     os.write(keys_to, data)
@@ -150,7 +148,7 @@ def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subpro
 class _Log:
     """A copy of all output, in the order in which it came, and when it came.
 
-    A copy that cannot be written is given up in words.
+    If the copy cannot be written, it ends with a message.
     """
 
     def __init__(self, directory: str) -> None:
@@ -171,7 +169,7 @@ class _Log:
             return
         now_s = time.time()
         self._size += len(data)
-        if now_s - self._noted_s >= ARRIVALS_S:
+        if now_s - self._noted_s >= 0.05:  # seconds between two notes: far less than between two samples
             self._note(self._pending)
             self._note((now_s, self._size))
             self._noted_s, self._pending = now_s, None
@@ -184,7 +182,7 @@ class _Log:
             os.write(2, f"stepwatch: the log is not kept any more: {error.strerror}\n".encode())
 
     def _note(self, arrival: tuple[float, int] | None) -> None:
-        """By then so many bytes had come."""
+        """A time, and how many bytes had come by then."""
         if arrival is not None:
             with contextlib.suppress(OSError):
                 os.write(self._arrivals, f"{arrival[0]:.3f},{arrival[1]}\n".encode())
@@ -205,14 +203,3 @@ def _same_size(descriptor: int) -> None:
     with contextlib.suppress(OSError):
         size = fcntl.ioctl(1, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
         fcntl.ioctl(descriptor, termios.TIOCSWINSZ, size)
-
-
-@contextlib.contextmanager
-def _raw() -> Iterator[None]:
-    """Keys reach the command as they are typed; the terminal is put back in any case."""
-    before = termios.tcgetattr(0)
-    try:
-        tty.setraw(0)
-        yield
-    finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -1,4 +1,4 @@
-"""`stepwatch run`: any training command, with the machine sampled beside it."""
+"""`stepwatch run`: any training command, with the machine sampled meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
 
 import click
 
@@ -27,7 +26,6 @@ from stepwatch.sampler import INTERVAL_S, Sampler
 from stepwatch.samples import LOG_FILE, SAMPLES_FILE
 from stepwatch.watch import Live, open_log
 
-FOLLOW_S = 1.0
 ENVIRONMENT_FILE = "environment.json"
 _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 
@@ -103,7 +101,7 @@ def command(
 
 
 class _Follower:
-    """Reads the log as `watch` does, for the messages. If that fails, it is said once and the run goes on."""
+    """Reads the log as `watch` does, for the messages. A failure is reported once, and the run goes on."""
 
     def __init__(self, directory: str, gpu: str | None, notifier: Notifier) -> None:
         self._source = open_log(os.path.join(directory, LOG_FILE))
@@ -111,7 +109,7 @@ class _Follower:
         self._notifier = notifier
 
     def look(self, ended: bool) -> None:
-        piece = self._source.poll(0.0 if ended else FOLLOW_S)
+        piece = self._source.poll(0.0 if ended else 1.0)  # seconds: how late a message may be
         now_s = time.time()
         while piece.text:
             self._live.feed(piece.text, now_s)
@@ -142,13 +140,16 @@ def _report(directory: str, gpu: str | None, language: str) -> None:
 
 
 def _write_environment(directory: str, words: Sequence[str]) -> None:
-    """What the run was, for whoever reads its directory later; never a secret."""
-    card: dict[str, Any] | None = None
+    """What was run and where, for later readers of the directory; never a secret."""
+    commit, card = None, None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):  # the training may not be in a git repository
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        commit = found.stdout.strip() or None
     with contextlib.suppress(StepwatchError):
         from stepwatch.gpus.driver import this_card
 
-        found = this_card()
-        card = {"name": found.name, "count": found.count, "driver": found.driver_version}
+        here = this_card()
+        card = {"name": here.name, "count": here.count, "driver": here.driver_version}
     facts = {
         "command": without_secrets(words),
         "started_s": round(time.time(), 3),
@@ -157,7 +158,7 @@ def _write_environment(directory: str, words: Sequence[str]) -> None:
         "system": platform.platform(),
         "processors": os.cpu_count(),
         "card": card,
-        "commit": _commit(),
+        "commit": commit,
     }
     with open(os.path.join(directory, ENVIRONMENT_FILE), "w", encoding="utf-8") as file:
         json.dump(facts, file, indent=2, ensure_ascii=False)
@@ -177,12 +178,3 @@ def without_secrets(words: Sequence[str]) -> list[str]:
             shown.append(word)
         hide = not equals and word.startswith("-") and _SECRET.search(word) is not None
     return shown
-
-
-def _commit() -> str | None:
-    """Of the directory that the training is started in, where it is one of git's."""
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip() or None

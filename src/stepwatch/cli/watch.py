@@ -113,7 +113,9 @@ class Watching:
     ) -> None:
         self._source = open_log(log, tee=_pass_on if tee else None, once=once)
         self._known, self._display, self._alerts = known, display, alerts
-        self._interval_s, self._name, self._clock, self._log = interval_s, shown(log), clock or _steady_clock(), log
+        begin = time.time() - time.monotonic()  # the time of day now, and from there on a clock that nobody sets
+        self._clock = clock or (lambda: begin + time.monotonic())
+        self._interval_s, self._name, self._log = interval_s, shown(log), log
         self._begun = False
         self._live = Live(self._source.name, known.analyse)
 
@@ -181,7 +183,7 @@ class Watching:
         if piece.anew:
             self._live.tell_anew(now)
         if piece.text:
-            # What comes while somebody watches comes now, whatever time the machine of the file believes it is.
+            # Lines that arrive during a watch are new, whatever the clock of the file's machine shows.
             self._live.feed(piece.text, now if self._begun else now - piece.age_s)
             self._display.pass_on(piece.text)
         return piece
@@ -189,12 +191,6 @@ class Watching:
     def _feed_rest(self) -> None:
         rest = self._source.rest()
         self._live.feed(rest, self._clock())
-
-
-def _steady_clock() -> Callable[[], float]:
-    """The time of day when it was made, and from there on a clock that nobody sets."""
-    begin = time.time() - time.monotonic()
-    return lambda: begin + time.monotonic()
 
 
 @contextmanager

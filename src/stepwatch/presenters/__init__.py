@@ -88,33 +88,30 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
 def render(answer: Answer, form: str, language: str, view: View | None = None) -> str | bytes:
     """The answer as terminal, md, json, html or png; a picture is bytes."""
     with calling_them_epochs(_counts_epochs(answer)):
-        return _written(answer, form, language, view or View())
+        view = view or View()
+        if form == "json":
+            from stepwatch.presenters.json_forms import as_json
+
+            return as_json(answer, language, iterations=view.iterations, with_lines=view.with_lines)
+        if form == "png":
+            return _picture(answer, view.chart, language)
+        document = document_of(answer, view)
+        if form == "md":
+            from stepwatch.presenters.markdown import as_markdown
+
+            return as_markdown(document, language, front_matter=view.front_matter)
+        if form == "html":
+            from stepwatch.presenters.html import as_page
+
+            return as_page(document, language)
+        from stepwatch.presenters.terminal import on_terminal
+
+        return on_terminal(document, language, whole=view.full or view.why, colour=view.colour)
 
 
 def _counts_epochs(answer: Answer) -> bool:
     """Whether a log shows nothing smaller than an epoch."""
     return isinstance(answer, Report) and all(each.run.traits.counts_epochs for each in answer.analyses)
-
-
-def _written(answer: Answer, form: str, language: str, view: View) -> str | bytes:
-    if form == "json":
-        from stepwatch.presenters.json_forms import as_json
-
-        return as_json(answer, language, iterations=view.iterations, with_lines=view.with_lines)
-    if form == "png":
-        return _picture(answer, view.chart, language)
-    document = document_of(answer, view)
-    if form == "md":
-        from stepwatch.presenters.markdown import as_markdown
-
-        return as_markdown(document, language, front_matter=view.front_matter)
-    if form == "html":
-        from stepwatch.presenters.html import as_page
-
-        return as_page(document, language)
-    from stepwatch.presenters.terminal import on_terminal
-
-    return on_terminal(document, language, whole=view.full or view.why, colour=view.colour)
 
 
 def page_body(answer: Answer, language: str) -> Body:

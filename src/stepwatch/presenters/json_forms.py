@@ -23,7 +23,6 @@ from stepwatch.units import Interval, interval_json
 
 if TYPE_CHECKING:
     from stepwatch.presenters import Answer
-    from stepwatch.verdict import Verdict
 
 ADVICE_SCHEMA = "stepwatch.advice/1"
 CARDS_SCHEMA = "stepwatch.gpus/1"
@@ -39,7 +38,15 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
     elif isinstance(answer, PlanReport):
         said = {"language": language, "remarks": [say(remark, language) for remark in answer.remarks]}
         advice = _advice_list(answer.advice, language)
-        document = {**plan_json(answer.plan), "verdict": _plan_verdict(answer, language), "advice": advice, **said}
+        first = next(iter(answer.advice.advice), None)
+        sentences = (*plan_sentences.verdict(answer.plan), plan_sentences.headline(answer.plan))
+        verdict = _verdict(
+            plan_sentences.status(answer.plan),
+            " ".join(say(message, language) for message in sentences),
+            remedy=say(first.what, language) if first is not None else None,
+            saves_s=first.saves_s if first is not None else None,
+        )
+        document = {**plan_json(answer.plan), "verdict": verdict, "advice": advice, **said}
     elif isinstance(answer, AdviceReport):
         document = _advice(answer, language)
     elif isinstance(answer, Comparison):
@@ -57,9 +64,16 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
 
 
 def _run(report: Report, run: RunReport, language: str, *, iterations: bool, with_lines: bool) -> dict[str, Any]:
-    analysis = run.analysis
+    analysis, verdict = run.analysis, run.verdict
     texts: dict[str, Any] = {
-        "verdict": _run_verdict(run.verdict, language),
+        "verdict": _verdict(
+            verdict.status.value,
+            say(verdict.text, language),
+            because=verdict.because,
+            remedy=say(verdict.remedy, language) if verdict.remedy is not None else None,
+            saves_s=verdict.saves_s,
+            line=verdict.line,
+        ),
         "findings": [
             {"code": finding.code, "severity": finding.severity, "text": say(finding.message, language)}
             for finding in (*report.remarks, *analysis.findings)
@@ -90,28 +104,6 @@ def _verdict(
         "saves_s": interval_json(saves_s),
         "line": line,
     }
-
-
-def _run_verdict(verdict: Verdict, language: str) -> dict[str, Any]:
-    return _verdict(
-        verdict.status.value,
-        say(verdict.text, language),
-        because=verdict.because,
-        remedy=say(verdict.remedy, language) if verdict.remedy is not None else None,
-        saves_s=verdict.saves_s,
-        line=verdict.line,
-    )
-
-
-def _plan_verdict(answer: PlanReport, language: str) -> dict[str, Any]:
-    plan, first = answer.plan, next(iter(answer.advice.advice), None)
-    said = (*plan_sentences.verdict(plan), plan_sentences.headline(plan))
-    return _verdict(
-        plan_sentences.status(plan),
-        " ".join(say(message, language) for message in said),
-        remedy=say(first.what, language) if first is not None else None,
-        saves_s=first.saves_s if first is not None else None,
-    )
 
 
 def _advice(answer: AdviceReport, language: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
 from stepwatch.verdict import Status
 
 if TYPE_CHECKING:
-    from stepwatch.advice import AdviceList
     from stepwatch.analysis import Analysis
     from stepwatch.presenters import Typed
     from stepwatch.presenters.vega import Plot
@@ -239,7 +238,8 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     # Stalls of less than half a per cent of the time are no finding for the first screen.
     cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < 0.005 else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
-    spare = 4 - len(warnings) - (_first_change(run.advice) is not None) - bool(others)  # findings on the first screen
+    changes = run.advice is not None and any(advice.remedy for advice in run.advice.advice)
+    spare = 4 - len(warnings) - changes - bool(others)  # findings on the first screen
     priorities = {id(finding): doc.ALWAYS for finding in warnings}
     priorities |= {id(finding): doc.REMARK for finding in others[:1] if finding.severity == NOTICE}
     priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
@@ -248,12 +248,6 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
         for finding in ranked
     )
     return [(finding.code, text) for finding, text in texts]
-
-
-def _first_change(advised: AdviceList | None) -> int | None:
-    """The position of the first change that can be made."""
-    found = advised.advice if advised is not None else ()
-    return next((place for place, advice in enumerate(found) if advice.remedy), None)
 
 
 def _settings(a: Analysis) -> doc.Table:

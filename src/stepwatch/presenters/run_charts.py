@@ -110,9 +110,18 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
             "opacity": {"condition": {"test": step, "value": 0.6}, "value": 0.95},
         },
     }
+    quoted = [  # what a click on a mark shows: the log's own lines, each with its number
+        {
+            "i": int(number[row]),
+            "t": rounded(float(taken[row])),
+            "p": PHASE_NAMES[int(phases[row])],
+            "lines": [f"{line.number}: {clean(line.text)}" for line in lines],
+        }
+        for row, lines in sorted(excerpts.items())
+    ]
     spec = vega.spec_of(
         language,
-        {"times": points, "lines": _quoted(a, excerpts)},
+        {"times": points, "lines": quoted},
         height=320,
         params=[{"name": "zoom_i", "value": None}, {"name": "chosen", "value": None}, *signals],
         # Made once for each point: an expression of the mark would be made anew for all of them while the reader zooms.
@@ -146,20 +155,6 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
         rows.append((rows_between(a, stretch[0], stretch[-1]), *map(time, figures)))
     title = Message("Time of each logged iteration")
     return vega.plot("times", title, about, spec, Table(head, "lrrr", cells(rows)), language)
-
-
-def _quoted(a: Analysis, excerpts: Excerpts) -> list[dict[str, Any]]:
-    """What a click on a mark shows: the log's own lines, each with its number."""
-    rows = a.run.iterations
-    return [
-        {
-            "i": int(rows.number[row]),
-            "t": rounded(float(rows.time_s[row])),
-            "p": PHASE_NAMES[int(a.phases.phase[row])],
-            "lines": [f"{line.number}: {clean(line.text)}" for line in lines],
-        }
-        for row, lines in sorted(excerpts.items())
-    ]
 
 
 def _part_name(a: Analysis, part: str, language: str) -> str:

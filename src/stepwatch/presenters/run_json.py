@@ -18,8 +18,7 @@ from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
 
 if TYPE_CHECKING:
-    from stepwatch.analysis.machine import MachineUse
-    from stepwatch.run import Floats
+    pass
 
 SCHEMA = "stepwatch.report/1"
 
@@ -113,29 +112,25 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
     parts = parts_of_steps(analysis)
     if parts:
         document["step_parts_s"] = {name: plain_json(took) for name, took in parts.items()}
-    if analysis.machine is not None:
-        document["machine"] = _machine_json(analysis.machine)
+    use = analysis.machine
+    if use is not None:
+        document["machine"] = {
+            "clock": use.clock.value,
+            "samples": len(use.samples),
+            "causes": [cause.code for cause in use.causes],
+            "machine": {name: plain_json(mean) for name, mean in use.levels(use.samples.machine).items()},
+            "cards": [
+                {"index": card.number, "name": card.name}
+                | {name: plain_json(mean) for name, mean in use.levels(card.columns).items()}
+                for card in use.samples.cards
+            ],
+        }
     if analysis.bill is not None:
         figures = ("energy_j", "cost", "cost_per_million_tokens")
         document["bill"] = {name: interval_json(getattr(analysis.bill, name)) for name in figures}
     if analysis.ranks is not None:
         document["ranks"] = ranks_json(analysis.ranks)
     return document
-
-
-def _machine_json(use: MachineUse) -> dict[str, Any]:
-    """Means inside normal steps, and how the two clocks were brought together."""
-
-    def means(columns: Mapping[str, Floats]) -> dict[str, float | None]:
-        return {name: plain_json(level) for name, level in use.levels(columns).items()}
-
-    return {
-        "clock": use.clock.value,
-        "samples": len(use.samples),
-        "causes": [cause.code for cause in use.causes],
-        "machine": means(use.samples.machine),
-        "cards": [{"index": card.number, "name": card.name, **means(card.columns)} for card in use.samples.cards],
-    }
 
 
 def understood_json(understood: Understood) -> dict[str, Any]:

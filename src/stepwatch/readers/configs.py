@@ -50,7 +50,7 @@ def config_given(source: Source) -> ConfigGiven | None:
     text = source.text.decode("utf-8", "replace")
     import tomllib  # a log needs none
 
-    for assigned in (json.loads, tomllib.loads, _python, _yaml):
+    for assigned in (json.loads, tomllib.loads, lambda text: read_config(text)[0], _yaml):
         try:
             found = assigned(text)
         except (ValueError, RecursionError, InputError):
@@ -60,10 +60,6 @@ def config_given(source: Source) -> ConfigGiven | None:
         if settings or source.name.lower().endswith(_SUFFIXES):
             return ConfigGiven(source.name, settings)
     return None
-
-
-def _python(text: str) -> dict[str, Value]:
-    return read_config(text)[0]
 
 
 def _yaml(text: str) -> dict[str, object]:

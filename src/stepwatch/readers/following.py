@@ -16,12 +16,11 @@ from stepwatch.readers import READERS, Reader, detect
 from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
 from stepwatch.readers.detection import SNIFFED_BYTES
 from stepwatch.readers.records import Records
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Iterations, Run
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
-OVERLAP_BYTES = 1 << 13  # lines in which an iteration may have begun
 MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
 
 
@@ -48,7 +47,7 @@ class LiveReader:
     def feed(self, text: bytes) -> None:
         """Whole lines, as they come."""
         if self._reader is None:
-            recent = self._undetected[-OVERLAP_BYTES:] + text
+            recent = self._undetected[-(1 << 13) :] + text  # with lines in which an iteration may have begun
             text = self._undetected + text
             # What came before was looked at when it came: chatter of any length costs what is new in it.
             name = detect(Source(self.name, recent)) and detect(Source(self.name, text))
@@ -73,7 +72,12 @@ class LiveReader:
         records, finished = self._records, self._finished(self._reader)
         records.events = list(_bounded(records.sorted_events()))
         self._given_out = len(records.events)
-        self._is_plain = _keeps(records.iterations(), finished.iterations())
+        # Whether finishing leaves the rows as they were read; a last line that was held back may follow them.
+        rows, whole = records.iterations(), finished.iterations()
+        self._is_plain = (len(rows) > 0 or not len(whole)) and all(
+            np.array_equal(getattr(rows, name), getattr(whole, name)[: len(rows)], equal_nan=True)
+            for name in ("line", "time_s")
+        )
         if self._is_plain:
             run = self._plain_run(self._reader)
         else:  # its rows are made of all that was read: nothing of it can be let go
@@ -166,21 +170,12 @@ class LiveReader:
         self._records, self._unread, self._outside, self._left_out, self._inferred = now, 0, 0, 0, Settings({})
 
     def _as_known(self, run: Run) -> Run:
-        """With what the rows that were let go had told."""
-        told = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
-        settings = run.settings.beneath(self._inferred).beneath(Settings(told))
+        """With the settings and counts of the rows that were let go."""
+        stated = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
+        settings = run.settings.beneath(self._inferred).beneath(Settings(stated))
         return replace(
             run, settings=settings, left_out=self._left_out, unread_count=self._unread, outside_count=self._outside
         )
-
-
-def _keeps(read: Iterations, finished: Iterations) -> bool:
-    """Whether finishing leaves the rows as they were read; a last line that was held back may follow them."""
-    count = len(read)
-    return (count > 0 or not len(finished)) and all(
-        np.array_equal(getattr(read, name), getattr(finished, name)[:count], equal_nan=True)
-        for name in ("line", "time_s")
-    )
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

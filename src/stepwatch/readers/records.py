@@ -169,7 +169,23 @@ class Records:
 
     def admit(self) -> None:
         """Leaves out what no training can have, and keeps count of it: behind this, arithmetic is safe."""
-        self._admit_rows()
+        rows = self.iterations()
+        fits = bounds.ITERATION.mask(rows.number)
+        short = (rows.time_s >= 0) & (rows.time_s < bounds.STEP_S.low)  # its digits round it to nothing
+        timed = short | bounds.STEP_S.mask(rows.time_s) | np.isnan(rows.time_s)
+        changed = {"time_s": np.where(short, bounds.STEP_S.low, rows.time_s)} if short.any() else {}
+        for row in np.flatnonzero(~(fits & timed)).tolist():
+            name = "time_s" if fits[row] else "number"
+            self._leave_out(int(rows.line[row]), name, getattr(rows, name)[row].item())
+        for name, limits in _COLUMN_BOUNDS.items():
+            column = getattr(rows, name)
+            strange = ~(limits.mask(column) | np.isnan(column)) & (column != np.inf if name == "loss" else True)
+            if strange.any():
+                changed[name] = np.where(strange, np.inf if name == "loss" else np.nan, column)
+        if changed:
+            rows = replace(rows, **changed)
+        if changed or not (fits & timed).all():
+            self.replace_rows(rows.take(fits & timed))
         self.events = [kept for event in self.events if (kept := self._admitted(event)) is not None]
         self.outside.sort()
         self.outside_lines.sort()
@@ -193,25 +209,6 @@ class Records:
                 self._leave_out(event.line, event.name, value)
             return None if fitting is None else event._replace(value=fitting)
         return event
-
-    def _admit_rows(self) -> None:
-        rows = self.iterations()
-        fits = bounds.ITERATION.mask(rows.number)
-        short = (rows.time_s >= 0) & (rows.time_s < bounds.STEP_S.low)  # its digits round it to nothing
-        timed = short | bounds.STEP_S.mask(rows.time_s) | np.isnan(rows.time_s)
-        changed = {"time_s": np.where(short, bounds.STEP_S.low, rows.time_s)} if short.any() else {}
-        for row in np.flatnonzero(~(fits & timed)).tolist():
-            name = "time_s" if fits[row] else "number"
-            self._leave_out(int(rows.line[row]), name, getattr(rows, name)[row].item())
-        for name, limits in _COLUMN_BOUNDS.items():
-            column = getattr(rows, name)
-            strange = ~(limits.mask(column) | np.isnan(column)) & (column != np.inf if name == "loss" else True)
-            if strange.any():
-                changed[name] = np.where(strange, np.inf if name == "loss" else np.nan, column)
-        if changed:
-            rows = replace(rows, **changed)
-        if changed or not (fits & timed).all():
-            self.replace_rows(rows.take(fits & timed))
 
     def _leave_out(self, line: int, name: str, value: object) -> None:
         self.outside_lines.append(line)

@@ -12,7 +12,6 @@ from stepwatch.readers.text.shape import LONGEST_LINE
 from stepwatch.sources import Source
 
 _LEAST_LINES = 5  # of one shape, below which it may be anything
-_MOST_TRIED = 5
 _DIGITS = re.compile(rb"\d[\d.,]*(?:[eE][-+]?\d+)?")
 
 
@@ -34,7 +33,7 @@ class LooksLike(NoIterations):
 
 
 def example_in(source: Source) -> str | None:
-    """The line whose like are most surely iterations: many of one shape, that `--like` understands."""
+    """A line that is most likely an iteration: one of many of its shape, which `--like` understands."""
     from stepwatch.readers.formats.like import reader_like
     from stepwatch.readers.reading import parse
 
@@ -44,7 +43,7 @@ def example_in(source: Source) -> str | None:
             shapes.setdefault(_DIGITS.sub(b"0", b" ".join(line.split())), []).append(line)
     near = [(nearness(lines[0]), len(lines), lines) for lines in shapes.values() if len(lines) >= _LEAST_LINES]
     near = sorted((each for each in near if each[0] > 1), key=lambda each: each[:2], reverse=True)
-    for _, _, lines in near[:_MOST_TRIED]:
+    for _, _, lines in near[:5]:  # to read a log once more takes its time
         example = lines[len(lines) // 2].decode("utf-8", "replace").strip()
         try:
             runs = parse(source, reader_like(example))

@@ -83,7 +83,10 @@ class Stopwatch:
             line = b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self.epoch + ended, rest)
         self.lines.append(line, now)
         if phase.event is not None:
-            self._end_on_device(number, phase.event)
+            event = self._mark()
+            if self.device is not None and event is not None:
+                self.device.passed(number, phase.event, event)
+                self.write_device_times()
 
     def checked(self, number: Any) -> int | None:
         try:
@@ -111,19 +114,6 @@ class Stopwatch:
         self.inner = phase.outer
         return True
 
-    def _add_part(self, part: Phase, own: float) -> None:
-        """Of the phase around it; between the phases, of the step that follows."""
-        around: Phase | Stopwatch = self
-        if part.outer is not None:
-            around = part.outer
-            part.outer.others_s += part.others_s
-        else:
-            self.parts_wait = True
-        if part.kind is DATA:
-            around.data_s += own
-        else:
-            around.wait_s += own
-
     def _join(self, inner: Phase, around: Phase) -> None:
         """A phase inside one of its kind is part of that, with its notes; only what lies between is taken off it."""
         outer = next(outer for outer in around.and_around() if outer.kind == inner.kind)
@@ -134,8 +124,17 @@ class Stopwatch:
         around.wait_s += inner.wait_s
 
     def _record_other(self, phase: Phase, own: float, ended: float) -> None:
-        if phase.kind in PARTS_OF_STEP:
-            self._add_part(phase, own)
+        if phase.kind in PARTS_OF_STEP:  # of the phase around it; between the phases, of the step that follows
+            around: Phase | Stopwatch = self
+            if phase.outer is not None:
+                around = phase.outer
+                phase.outer.others_s += phase.others_s
+            else:
+                self.parts_wait = True
+            if phase.kind is DATA:
+                around.data_s += own
+            else:
+                around.wait_s += own
             return
         if phase.kind is NOTHING:
             return
@@ -196,12 +195,6 @@ class Stopwatch:
             self.device = Device() if cuda_in_use() else None
             self.asks_device = self.device is not None or self._tries > 0
         step.event = self._mark()
-
-    def _end_on_device(self, number: int, begun: Any) -> None:
-        ended = self._mark()
-        if self.device is not None and ended is not None:
-            self.device.passed(number, begun, ended)
-            self.write_device_times()
 
     def _mark(self) -> Any:
         try:

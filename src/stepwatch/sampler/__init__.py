@@ -1,8 +1,8 @@
-"""The machine beside a training, a line of figures a second.
+"""Samples of the machine during a training, a line of figures a second.
 
-It only looks: nothing is imported into the training and nothing in it is asked. What cannot be seen here (no card, no
-rights, another system) is left empty, and `unseen` names it. Each line is one write to the system, so that whoever is
-killed leaves all but the last line.
+It only observes: nothing is loaded into the training. What is not available here (no card, no rights, another system)
+is left empty, and `unseen` names it. Each line is one write to the system, so that a sampler that is killed loses only
+its last line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from stepwatch.sampler.cards import Cards, Driver
-from stepwatch.sampler.machine import Machine
+from stepwatch.sampler.host import Machine
 from stepwatch.samples import CARD, MACHINE, SCHEMA
 
 INTERVAL_S = 1.0
@@ -59,7 +59,7 @@ class Sampler:
         self._write(",".join(cells) + "\n")
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """A sample at each tick of a monotonic clock, until somebody ends it."""
+        """A sample at each tick of a monotonic clock, until it is closed."""
         due = time.monotonic()
         while not self._ended.is_set() and not until():
             self.sample()

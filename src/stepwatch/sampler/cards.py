@@ -1,4 +1,4 @@
-"""What the driver of NVIDIA's cards says of each card, now."""
+"""NVIDIA's cards, as their driver reports them now."""
 
 # ruff: noqa: N802, the functions bear NVIDIA's own names
 from __future__ import annotations
@@ -8,9 +8,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-_SM, _TEMPERATURE, _SENT, _RECEIVED = 1, 0, 0, 1  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_PCIE_UTIL_{TX,RX}_BYTES
-HEAT, POWER = 0x08 | 0x20 | 0x40, 0x04 | 0x80
-"""nvmlClocksEventReason: slowdown by hardware, by software and by hardware for heat; power cap and power brake."""
+from stepwatch.samples import slowed_by
 
 
 class Driver(Protocol):
@@ -52,32 +50,34 @@ class Cards:
 
     def read(self, training: Collection[int] = ()) -> list[dict[str, float]]:
         """Of each card what the driver answers; `training` are the processes that belong there."""
-        return [self._of(handle, training) for handle in self._handles]
-
-    def _of(self, handle: Any, training: Collection[int]) -> dict[str, float]:
-        ask = self._driver
-        memory = _answer(partial(ask.nvmlDeviceGetMemoryInfo, handle))
-        reasons = _answer(partial(ask.nvmlDeviceGetCurrentClocksThrottleReasons, handle))
-        rates = _answer(partial(ask.nvmlDeviceGetUtilizationRates, handle))
-        moved = [_answer(partial(ask.nvmlDeviceGetPcieThroughput, handle, way)) for way in (_SENT, _RECEIVED)]
-        processes = _answer(partial(ask.nvmlDeviceGetComputeRunningProcesses, handle))
-        others = None if processes is None or not training else [one for one in processes if one.pid not in training]
-        figures = {
-            "utilisation": rates and rates.gpu * 0.01,
-            "memory_used_bytes": memory and memory.used,
-            "memory_total_bytes": memory and memory.total,
-            "sm_clock_hz": _times(1e6, _answer(partial(ask.nvmlDeviceGetClockInfo, handle, _SM))),
-            "max_sm_clock_hz": _times(1e6, _answer(partial(ask.nvmlDeviceGetMaxClockInfo, handle, _SM))),
-            "power_w": _times(1e-3, _answer(partial(ask.nvmlDeviceGetPowerUsage, handle))),
-            "power_limit_w": _times(1e-3, _answer(partial(ask.nvmlDeviceGetEnforcedPowerLimit, handle))),
-            "temperature_c": _answer(partial(ask.nvmlDeviceGetTemperature, handle, _TEMPERATURE)),
-            "hot": None if reasons is None else bool(reasons & HEAT),
-            "capped": None if reasons is None else bool(reasons & POWER),
-            "pcie_bytes_per_s": None if None in moved else sum(moved) * 1024.0,  # from KB, as NVML counts them
-            "other_memory_bytes": None if others is None else sum(one.usedGpuMemory or 0 for one in others),
-            "other_processes": None if others is None else len(others),
-        }
-        return {name: float(value) for name, value in figures.items() if value is not None}
+        ask, cards = self._driver, []
+        sm, temperature, both_ways = 1, 0, (0, 1)  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_PCIE_UTIL_{TX,RX}_BYTES
+        for handle in self._handles:
+            memory = _answer(partial(ask.nvmlDeviceGetMemoryInfo, handle))
+            reasons = _answer(partial(ask.nvmlDeviceGetCurrentClocksThrottleReasons, handle))
+            hot, capped = (None, None) if reasons is None else slowed_by(reasons)
+            rates = _answer(partial(ask.nvmlDeviceGetUtilizationRates, handle))
+            moved = [_answer(partial(ask.nvmlDeviceGetPcieThroughput, handle, way)) for way in both_ways]
+            processes = _answer(partial(ask.nvmlDeviceGetComputeRunningProcesses, handle))
+            others = [one for one in processes or () if one.pid not in training]
+            knows_others = processes is not None and bool(training)
+            figures = {
+                "utilisation": rates and rates.gpu * 0.01,
+                "memory_used_bytes": memory and memory.used,
+                "memory_total_bytes": memory and memory.total,
+                "sm_clock_hz": _times(1e6, _answer(partial(ask.nvmlDeviceGetClockInfo, handle, sm))),
+                "max_sm_clock_hz": _times(1e6, _answer(partial(ask.nvmlDeviceGetMaxClockInfo, handle, sm))),
+                "power_w": _times(1e-3, _answer(partial(ask.nvmlDeviceGetPowerUsage, handle))),
+                "power_limit_w": _times(1e-3, _answer(partial(ask.nvmlDeviceGetEnforcedPowerLimit, handle))),
+                "temperature_c": _answer(partial(ask.nvmlDeviceGetTemperature, handle, temperature)),
+                "hot": hot,
+                "capped": capped,
+                "pcie_bytes_per_s": None if None in moved else sum(moved) * 1024.0,  # from KB, as NVML counts them
+                "other_memory_bytes": sum(one.usedGpuMemory or 0 for one in others) if knows_others else None,
+                "other_processes": len(others) if knows_others else None,
+            }
+            cards.append({name: float(value) for name, value in figures.items() if value is not None})
+        return cards
 
     def close(self) -> None:
         if self._handles:

@@ -75,22 +75,19 @@ class Lines:
             self._begun, self._held = True, b""
         if self._decoder is not None:
             data = self._decoder.decode(data).encode("utf-8", "replace")
-        return self._whole(data)
-
-    def end(self) -> bytes:
-        """What was held back; the next bytes are those of a new text."""
-        rest = to_lines(self._held if self._begun else to_utf8(self._held))
-        self._begun, self._held, self._decoder = False, b"", None
-        return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
-
-    def _whole(self, data: bytes) -> bytes:
-        """Up to the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
+        # Up to the last end of a line; a `\r` at the very end may be half of `\r\n`.
         cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
         whole, rest = (self._held + data[:cut], data[cut:]) if cut else (b"", self._held + data)
         half = LONGEST_HALF_LINE // 2
         # A line without an end is no log's own; both its ends are enough to see whether an iteration is in it.
         self._held = rest if len(rest) <= LONGEST_HALF_LINE else rest[:half] + rest[-half:]
         return to_lines(whole)
+
+    def end(self) -> bytes:
+        """What was held back; the next bytes are those of a new text."""
+        rest = to_lines(self._held if self._begun else to_utf8(self._held))
+        self._begun, self._held, self._decoder = False, b"", None
+        return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
 
 
 class GrowingFile:

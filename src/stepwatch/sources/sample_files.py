@@ -21,11 +21,12 @@ import numpy as np
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints
-from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples
+from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples, slowed_by
 from stepwatch.sources import Source, from_file, printable
 from stepwatch.sources.follow import Lines
+from stepwatch.units import MEGA
 
-_MIB, _MHZ, _PERCENT = 1024.0**2, 1e6, 0.01
+_MIB, _PERCENT = 1024.0**2, 0.01
 
 _NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours, and what to multiply by
     **{name: (name, 1.0) for name in CARD},
@@ -34,9 +35,9 @@ _NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours,
     **dict.fromkeys(("memory.used", "memory_used", "fb", "fbusd", "dcgm_fi_dev_fb_used"), ("memory_used_bytes", _MIB)),
     **dict.fromkeys(("memory.total", "memory_total", "fbttl", "dcgm_fi_dev_fb_total"), ("memory_total_bytes", _MIB)),
     **dict.fromkeys(("memory.free", "dcgm_fi_dev_fb_free"), ("memory_free_bytes", _MIB)),
-    **dict.fromkeys(("clocks.sm", "clocks.current.sm", "clocks.gr", "pclk", "smclk"), ("sm_clock_hz", _MHZ)),
-    **dict.fromkeys(("clocks.current.graphics", "sm_clock", "dcgm_fi_dev_sm_clock"), ("sm_clock_hz", _MHZ)),
-    **dict.fromkeys(("clocks.max.sm", "clocks.max.graphics"), ("max_sm_clock_hz", _MHZ)),
+    **dict.fromkeys(("clocks.sm", "clocks.current.sm", "clocks.gr", "pclk", "smclk"), ("sm_clock_hz", MEGA)),
+    **dict.fromkeys(("clocks.current.graphics", "sm_clock", "dcgm_fi_dev_sm_clock"), ("sm_clock_hz", MEGA)),
+    **dict.fromkeys(("clocks.max.sm", "clocks.max.graphics"), ("max_sm_clock_hz", MEGA)),
     **dict.fromkeys(("power.draw", "power_draw", "pwr", "power", "dcgm_fi_dev_power_usage"), ("power_w", 1.0)),
     **dict.fromkeys(("power.draw.instant", "power.draw.average"), ("power_w", 1.0)),
     **dict.fromkeys(("enforced.power.limit", "power.limit", "power_limit"), ("power_limit_w", 1.0)),
@@ -47,7 +48,6 @@ _NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours,
     **dict.fromkeys(("rxpci", "txpci"), ("pcie_bytes_per_s", 1e6)),
 }  # fmt: skip
 _REASONS = ("clocks_throttle_reasons.", "clocks_event_reasons.")
-_HEAT, _POWER = 0x08 | 0x20 | 0x40, 0x04 | 0x80  # nvmlClocksEventReason: HW and thermal slowdown; power cap and brake
 _KEYS = ("index", "gpu", "gpu_index", "uuid", "gpu_uuid", "pci.bus_id", "id", "idx")
 _UNITS = {"GIB": 1024.0, "GB": 1024.0, "KIB": 1 / 1024.0, "GHZ": 1000.0, "KW": 1000.0, "MW": 1e-3}
 _VALUE = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([%A-Za-z/]*)\s*$", re.IGNORECASE)
@@ -56,7 +56,7 @@ _VALUE = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([%A-Za-z/]*)\s*$"
 class _Row(NamedTuple):
     at_s: float | None
     card: str | None
-    """What tells it from the others; None for the machine itself."""
+    """Its index or identifier; None for the machine itself."""
     name: str
     figures: Mapping[str, float]
 
@@ -242,7 +242,12 @@ def _figures(cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
     for name, text, unit in cells:
         name = name.lower()
         if name.startswith(_REASONS):
-            _add_reason(figures, name.partition(".")[2], text)
+            reason = name.partition(".")[2]
+            if reason == "active" and re.fullmatch(r"0x[0-9A-Fa-f]{1,16}", text):
+                figures["hot"], figures["capped"] = map(float, slowed_by(int(text, 16)))
+            elif text in ("Active", "Not Active") and ("thermal" in reason or "power" in reason):
+                column = "hot" if "thermal" in reason else "capped"
+                figures[column] = max(figures.get(column, 0.0), float(text == "Active"))
             continue
         ours, factor = _NAMES.get(name, ("", 0.0))
         found = _VALUE.match(text)
@@ -254,16 +259,6 @@ def _figures(cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
     if free is not None and "memory_used_bytes" in figures:
         figures.setdefault("memory_total_bytes", figures["memory_used_bytes"] + free)
     return {name: value for name, value in figures.items() if np.isfinite(value)}
-
-
-def _add_reason(figures: dict[str, float], name: str, text: str) -> None:
-    if name == "active" and re.fullmatch(r"0x[0-9A-Fa-f]{1,16}", text):
-        bits = int(text, 16)
-        figures["hot"], figures["capped"] = float(bool(bits & _HEAT)), float(bool(bits & _POWER))
-    elif text in ("Active", "Not Active"):
-        column = "hot" if "thermal" in name else "capped" if "power" in name else None
-        if column is not None:
-            figures[column] = max(figures.get(column, 0.0), float(text == "Active"))
 
 
 def _number(text: str | None) -> float | None:

@@ -86,7 +86,8 @@ class Keeper:
         began = time.perf_counter()
         self.wait()
         size = size_of(checkpoint)
-        path = self._beside(at) if stopped and self.path.exists() and not self._replaceable() else self.path
+        keeps_other = self._keeps_best or not self.is_ours
+        path = self._beside(at) if stopped and keeps_other and self.path.exists() else self.path
         lacking = no_room(self.path.parent, size)
         if lacking is not None:
             self._report(Saved(at, 0.0, size, path, lacking))
@@ -97,9 +98,6 @@ class Keeper:
             self._copy = self._snapshot.begin(checkpoint)
             self._writing = self._writer.submit(self._write_copy, self._copy, path, at, size)
         return time.perf_counter() - began
-
-    def _replaceable(self) -> bool:
-        return self.is_ours and not self._keeps_best
 
     def _beside(self, at: int) -> Path:
         """A name that nothing has yet: another run may have been stopped at the same iteration."""

@@ -45,7 +45,11 @@ class Log:
 
     def begin(self, device: Device, config: TrainConfig) -> None:
         mean = "" if config.log_interval == 1 else ", the mean since the line before"
-        self.say(f"stepwatch {_version()} trains; times are of the step alone{mean}; {device.said()}")
+        try:
+            own = version("stepwatch")
+        except PackageNotFoundError:  # run from its source tree
+            own = "(source)"
+        self.say(f"stepwatch {own} trains; times are of the step alone{mean}; {device.said()}")
         for name, value in config.plain().items():
             self.say(f"{name} = {value!r}")
         for remark in device.remarks:
@@ -116,10 +120,3 @@ class Log:
         if self._bar is not None:
             self._bar[0].stop()
             self._bar = None
-
-
-def _version() -> str:
-    try:
-        return version("stepwatch")
-    except PackageNotFoundError:  # run from its source tree
-        return "(source)"

@@ -104,7 +104,7 @@ class TrainingLoop:
             self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw,
             lambda: stop.asked is not None,
         )  # fmt: skip
-        self.saved: deque[Saved] = deque()  # written in the background, not yet told
+        self.saved: deque[Saved] = deque()  # written in the background, not yet reported
         self.waited: dict[int, float] = {}
         self.unsettled: int | None = None  # the save whose copy is under way
         self.keeper = self._keeper(directory) if self.ranks.is_first and not self.config.eval_only else None
@@ -296,7 +296,7 @@ class TrainingLoop:
             )
 
     def check_last_save(self) -> None:
-        """Whoever trained for hours and has not got the result of it must hear so from the exit code too."""
+        """A training whose result could not be saved ends with an error code too."""
         if self.last_save is None or self.last_save.failed is None:
             return
         facts = {"number": self.last_save.at, "reason": self.last_save.failed}
@@ -317,7 +317,7 @@ class TrainingLoop:
             ),
         )
 
-    # --- telling ------------------------------------------------------------------------------------------------
+    # --- reporting ----------------------------------------------------------------------------------------------
 
     def report(self, number: int, done: int, loss: float | None) -> None:
         """The line of a logged iteration: its time is the mean of the steps since the line before."""
@@ -329,30 +329,20 @@ class TrainingLoop:
         for _ in self.since_line:
             self.pace.step(seconds)
         self.since_line.clear()
-        if done >= 5:  # iterations until the first MFU, as in nanoGPT
-            self.mfu = self._mfu(seconds)
+        peak = self.device.peak_flops
+        if done >= 5 and peak is not None:  # nanoGPT's running mean, which begins at the fifth iteration
+            now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
+            self.mfu = now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
         self.log.iteration(number, loss, seconds, self.mfu)
-        self.log.eta(number, self._eta(number), due=self.evaluates_at(number))
+        last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
+        evaluations = last // every - number // every
+        checkpoints = last // saves - number // saves if saves else evaluations
+        self.log.eta(number, self.pace.eta(last - number, evaluations, checkpoints), due=self.evaluates_at(number))
         if not math.isfinite(loss) or self.health.is_spoilt():
             self.not_finite(number)
 
-    def _mfu(self, seconds: float) -> float:
-        """nanoGPT's running mean, against the peak of the card that is there."""
-        peak = self.device.peak_flops
-        if peak is None:
-            return UNKNOWN_MFU
-        now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
-        return now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
-
-    def _eta(self, number: int) -> tuple[float, float, float] | None:
-        last, every = self.config.max_iters, self.config.eval_interval
-        evaluations = last // every - number // every
-        interval = self.config.checkpoint_interval
-        checkpoints = last // interval - number // interval if interval else evaluations
-        return self.pace.eta(last - number, evaluations, checkpoints)
-
     def close(self) -> None:
-        """Whatever happened: the save under way is finished, and told."""
+        """Whatever happened: the save under way is finished and reported."""
         if self.keeper is not None:
             self.keeper.close()
         self.tell_written()

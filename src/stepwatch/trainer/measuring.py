@@ -112,13 +112,14 @@ def calibrate(
     if compiles:
         told(Message("torch.compile"))
         figures |= compiling(timer, device)
+    memory = torch.cuda.get_device_properties(0).total_memory if device == "cuda" else None
     return Calibration(
         device=device,
         name=torch.cuda.get_device_name() if device == "cuda" else processor_name(),
         processor=processor_name(),
         cores=usable_cores(),
         threads=torch.get_num_threads(),
-        memory_bytes=_memory_bytes(device),
+        memory_bytes=float(memory) if memory is not None else physical_memory_bytes(),
         torch=str(torch.__version__),
         driver=_driver() if device == "cuda" else None,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -144,12 +145,6 @@ def _device(name: str | None) -> str:
             Message("torch finds no CUDA card in this machine"), Message("leave --device out, or give --device cpu")
         )
     return name
-
-
-def _memory_bytes(device: str) -> float:
-    if device == "cuda":
-        return float(torch.cuda.get_device_properties(0).total_memory)
-    return physical_memory_bytes()
 
 
 def _driver() -> str | None:

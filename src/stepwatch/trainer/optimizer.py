@@ -63,21 +63,16 @@ def resume(optimizer: torch.optim.AdamW, saved: dict[str, Any], positions: nn.Pa
     names = [name for group in saved["param_groups"] for name in group["params"]]
     for place, (name, weight) in enumerate(zip(names, weights, strict=True)):
         if name in saved["state"]:
-            state["state"][place] = _moments(saved["state"][name], weight, cut=weight is positions)
+            own = saved["state"][name]
+            step, moments = float(own["step"]), (own["exp_avg"], own["exp_avg_sq"])
+            first, second = (moment[: len(weight)] if weight is positions else moment for moment in moments)
+            for moment in (first, second):
+                if moment.shape != weight.shape or not moment.is_floating_point():
+                    raise ValueError(moment.shape)
+            if not 0 <= step < 2**53 or bool((second < 0).any()):
+                raise ValueError(step)
+            state["state"][place] = {"step": torch.tensor(step), "exp_avg": first, "exp_avg_sq": second}
     optimizer.load_state_dict(state)
-
-
-def _moments(saved: dict[str, Any], weight: Tensor, *, cut: bool) -> dict[str, Tensor]:
-    first, second = saved["exp_avg"], saved["exp_avg_sq"]
-    step = float(saved["step"])
-    if cut:
-        first, second = first[: len(weight)], second[: len(weight)]
-    for moment in (first, second):
-        if moment.shape != weight.shape or not moment.is_floating_point():
-            raise ValueError(moment.shape)
-    if not 0 <= step < 2**53 or bool((second < 0).any()):
-        raise ValueError(step)
-    return {"step": torch.tensor(step), "exp_avg": first, "exp_avg_sq": second}
 
 
 def scaler(enabled: bool) -> Any:

@@ -50,7 +50,10 @@ def load(path: Path) -> dict[str, Any]:
         raise _refused(Message("“{name:word}” is empty", {"name": str(path)}))
     try:
         if begins == b"PK":
-            _check_archive(path)
+            # torch does not look at the checksums that it writes. What is packed could grow to any size.
+            with zipfile.ZipFile(path) as archive:
+                if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()) or archive.testzip():
+                    raise zipfile.BadZipFile
         # Not mapped: the file may be replaced, which Windows refuses for one that is mapped, or cut, which kills us.
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except Exception as error:  # a damaged file makes torch raise nearly anything
@@ -84,13 +87,6 @@ def load(path: Path) -> dict[str, Any]:
             )
         )
     return cast(dict[str, Any], loaded)
-
-
-def _check_archive(path: Path) -> None:
-    """torch does not look at the checksums that it writes. What is packed could grow to any size."""
-    with zipfile.ZipFile(path) as archive:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()) or archive.testzip():
-            raise zipfile.BadZipFile
 
 
 def _wrong_figure(loaded: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks the loop to stop, which is said at once; a second one ends the process at once.
+"""SIGINT and SIGTERM: the first asks the loop to stop, with a message at once; a second one ends the process at once.
 
 Python calls its handlers between two of its own instructions, and only once for all that came in between: a backward
 pass of a minute would hide a second Ctrl-C behind the first. What the system writes to a socket is not held up, and

@@ -1,7 +1,7 @@
 """Connections: as many as there is room for, and none that is held without a question.
 
-Whoever opens a connection has some seconds to send the head of a request. Where all places are taken, the one that has
-waited longest without a question makes room.
+A client has some seconds to send the head of a request. Where all places are taken, the connection that has waited
+longest without a question is closed.
 """
 
 from __future__ import annotations

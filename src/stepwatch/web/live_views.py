@@ -120,7 +120,7 @@ class _Stream(StreamingResponse):
 
 
 class _View:
-    """One log that somebody watches: where it was read up to, and by which name the worker knows it."""
+    """One log that is watched: where it was read up to, and by which name the worker knows it."""
 
     def __init__(
         self, path: str, options: ServerOptions, asked: Asked, ask: Callable[[Asked], Awaitable[Reply]]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import BinaryIO
 
 from stepwatch.errors import StepwatchError, TooLarge, UnreadableInput
@@ -37,23 +35,18 @@ def opened(path: str, allowed: tuple[str, ...]) -> BinaryIO:
 
 
 def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
-    with _saying_why(path), opened(path, allowed) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        text = stream.read(limit + 1) if size <= limit else b""
-    if max(size, len(text)) > limit:
-        raise TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
-    return text
-
-
-@contextmanager
-def _saying_why(path: str) -> Iterator[None]:
     try:
-        yield
+        with opened(path, allowed) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            text = stream.read(limit + 1) if size <= limit else b""
     except OSError as error:
         name = {"name": os.path.basename(path), "reason": error.strerror or type(error).__name__}
         if isinstance(error, FileNotFoundError):
             raise UnreadableInput(Message("there is no file “{name:word}”", name)) from error
         raise UnreadableInput(Message("“{name:word}” cannot be read: {reason:word}", name)) from error
+    if max(size, len(text)) > limit:
+        raise TooLarge(Message("the log is larger than {limit:size}", {"limit": limit}))
+    return text
 
 
 def within(path: str, allowed: tuple[str, ...]) -> str:

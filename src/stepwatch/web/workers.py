@@ -20,7 +20,7 @@ class Overdue(Exception):
 
 
 class Lost(Exception):
-    """The worker ended before it answered: out of memory, or killed by somebody else."""
+    """The worker ended before it answered: out of memory, or killed from outside."""
 
 
 class Workers:
@@ -62,7 +62,7 @@ class Workers:
         if len(asked.body) <= 8 * 10**6:  # a small one: any worker may take it
             try:
                 return await self._ask(asked, keep=True)
-            except Lost:  # killed by somebody else, most likely: a small log does not take all memory
+            except Lost:  # killed from outside, most likely: a small log does not take all memory
                 if self._keep_state:
                     raise
                 return await self._ask(asked, keep=True)

@@ -114,7 +114,7 @@ def test_stalls_of_another_size_do_not_hide_the_period_of_evaluations(seed: int)
 def test_evaluations_off_the_log_grid_are_imputed() -> None:
     record = a_run(Truth(log_interval=200, eval_interval=500, max_iters=6000, header=False))
     a = analyse(read(from_text(record.text))[0])
-    assert a.phases.unlogged_evals.told.tolist() == [500, 1500, 2500, 3500, 4500, 5500]
+    assert a.phases.unlogged_evals.mentioned.tolist() == [500, 1500, 2500, 3500, 4500, 5500]
     assert a.goodput.wall_s == pytest.approx(record.wall_s, rel=0.02)
 
 

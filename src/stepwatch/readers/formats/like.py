@@ -54,7 +54,6 @@ _EVALUATIONS = tuple(
 )
 _SAVE = Pattern(r"(?i)(?:sav(?:ing|ed)|writing|wrote)\b[^\n]{0,40}\b(?:checkpoint|ckpt)")
 _EVENTS = tuple(Line("{any}{pad}" + word) for word in ("loss", "Loss", "checkpoint", "Checkpoint", "ckpt"))
-_MOST_NUMBERS, _MOST_TIMES = 6, 10  # of which one may be the right one
 _SHOWN_LETTERS = 80
 
 _PLACES = "like"
@@ -127,7 +126,7 @@ def _format(
 
     for kind in ("epoch", "loss", "tokens_per_s", "stamp"):
         names |= dict.fromkeys(heaviest(kind, 1), kind)
-    numbers, times = heaviest("number", _MOST_NUMBERS), heaviest("time", _MOST_TIMES)
+    numbers, times = heaviest("number", 6), heaviest("time", 10)  # one of these few is the right one
     names |= {place: f"number_{rank}" for rank, place in enumerate(numbers)}
     names |= {place: f"time_{rank}" for rank, place in enumerate(times)}
     for place, name in list(names.items()):
@@ -135,6 +134,11 @@ def _format(
             following = [i for i in range(place + 1, len(pieces)) if pieces[i].kind != "space"][:2]
             if len(following) == 2 and pieces[following[0]].text in ("/", "of") and pieces[following[1]].is_whole:
                 names.setdefault(following[1], "epochs" if name == "epoch" else name.replace("number", "last"))
+    described = []
+    for place in times:
+        decimals = pieces[place].text.lower().partition("e")[0].partition(".")[2]
+        error = 0.5 * 10.0 ** -len(decimals) if pieces[place].kind == "number" else WHOLE_SECONDS
+        described.append((claims[place], word_before(line, pieces[place]), error))
     return _Like(
         name=NAME,
         timing=Timing.SPANS_ITERATION,
@@ -145,14 +149,8 @@ def _format(
         own=_EVENTS,
         prefixes=prefixes,
         numbers=len(numbers),
-        times=tuple((claims[place], word_before(line, pieces[place]), _error(pieces[place])) for place in times),
+        times=tuple(described),
     )
-
-
-def _error(piece: Piece) -> float:
-    """Half of the last digit that is printed, in the unit of the number."""
-    mantissa = piece.text.lower().partition("e")[0]
-    return 0.5 * 10.0 ** -len(mantissa.partition(".")[2]) if piece.kind == "number" else WHOLE_SECONDS
 
 
 def _statement(pieces: Sequence[Piece], names: Mapping[int, str]) -> str:
@@ -280,17 +278,17 @@ class _Like(LineFormat):
                 Column(claim, values, error * claim.scale)
                 for (claim, _, error), values in zip(self.times, table[3 + 2 * self.numbers :], strict=True)
             ]
-            self._tell(rows, found, end, columns, records)
+            self._add_times(rows, found, end, columns, records)
         super().finish(first_line, records)
 
-    def _tell(
+    def _add_times(
         self, rows: Iterations, found: Counted, end: float, columns: list[Column], records: Records
     ) -> None:
         """The rows with the times of their iterations, and how they were understood."""
         counts_epochs = found.of_epochs
         length = float(np.nanmax([rows.number.max() - rows.number.min() + 1, end]))
         seen = Rows(rows.number, found.number, found.epoch, _through_midnight(rows.stamp_s), length)
-        # What is said to be of an iteration is not of an epoch.
+        # A time per iteration is not that of an epoch.
         usable = [column for column in columns if not (counts_epochs and column.claim.each)]
         reading, doubtful = chosen(seen, usable)
         times = np.full(len(rows), np.nan) if reading is None else times_of(seen, usable, reading)

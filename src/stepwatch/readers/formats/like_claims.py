@@ -74,12 +74,10 @@ _EPOCH_BEFORE = Pattern(r"(?i)(?:\b|_)(?:epochs?|ep)(?:\s?\([a-z]{1,10}\))?_?\W{
 _LOSS_BEFORE = Pattern(r"(?i)(?:(?P<own>\b)|_)loss\W{0,4}$")
 _VAL_BEFORE = Pattern(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\w{0,12}\W{0,4}$")
 _MEAN_BETWEEN = Pattern(r"\s?(?:ms|s)?,?\s*(?:[\d.]+\s?/s)?\s*\(\s*")
-_LESS_FOR_MEAN = 4
 _UNIX = Pattern(r"1\d{9}(?:\.\d+)?")
 _WORD_BEFORE = Pattern(r"([A-Za-z_][\w./-]{0,40}(?: \(\w{1,8}\))?)\W{0,4}$")
-
-
 _LOOKED_AT = 100  # letters beside a number; a long line has many numbers
+_LESS_FOR_MEAN = 4  # a mean is chosen only where no other time is as likely
 
 
 class Piece(NamedTuple):
@@ -107,11 +105,11 @@ class Claim(NamedTuple):
     is_rate: bool = False
     """Iterations in a second instead of a time."""
     each: bool = False
-    """It is said to be that of one iteration."""
+    """The words beside it say that it is of one iteration."""
     runs: bool = False
-    """It is said to be what has passed since some start."""
+    """The words beside it say that it has passed since some start."""
     is_mean: bool = False
-    """It is said to be a mean."""
+    """The words beside it say that it is a mean."""
 
 
 def pieces_of(line: str, figure: str) -> list[Piece]:

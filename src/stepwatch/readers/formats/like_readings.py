@@ -15,14 +15,11 @@ import numpy as np
 from stepwatch.readers.formats.like_claims import Claim
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.run import Floats, Ints, TimeMeaning
-from stepwatch.units import DAY_S
+from stepwatch.units import DAY_S, MS
 
 _NEAR = 1.25  # two figures of the same thing, one with pauses and one without
-_BESIDE_STEPS = 5.0  # evaluations and saves between two lines may take so many times the steps, rarely more
 _LONGEST_RUN_S = 366 * DAY_S  # nobody waits longer
 _WITNESS = 5  # what agreement counts, against the weights of the words (like_claims.py)
-_NEVER_BY_CHANCE = 100  # lines in which the time of a step would only rise
-_MILLI = 1e-3
 
 
 class Column(NamedTuple):
@@ -48,7 +45,8 @@ class Reading(NamedTuple):
 
     def agrees(self, clock: Reading) -> bool:
         """Whether the steps fit into the time of the clock, and do not leave most of it empty."""
-        least = _NEAR if self.meaning is not TimeMeaning.STEP else _BESIDE_STEPS
+        # Evaluations and saves between two lines may take five times as long as the steps, rarely more.
+        least = _NEAR if self.meaning is not TimeMeaning.STEP else 5.0
         return clock.usual[0] / least <= self.usual[0] <= clock.usual[1] * _NEAR
 
 
@@ -166,11 +164,12 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
         return
     rises, longest, parts = _rises(kept, values)
     grown = float(longest[-1] / longest[0]) if longest[0] > 0 else np.inf
-    # A clock never falls, in more lines than chance would give; fewer do where a word says so.
+    # A clock never falls, in more lines than chance would give: a hundred, or eight in which it grows threefold. Fewer
+    # are enough where a word says so.
     if claim.runs:
         runs = rises and len(longest) >= (3 if grown >= 1.5 else 6)
     else:
-        grows = (len(longest) >= 8 and grown >= 3) or len(longest) >= _NEVER_BY_CHANCE
+        grows = (len(longest) >= 8 and grown >= 3) or len(longest) >= 100
         runs = rises and grows and not claim.each and not claim.is_mean
     usual = _usual(kept, values, parts)
     if rises and not claim.each and not claim.is_mean and usual is not None:
@@ -186,7 +185,7 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
             yield Reading(TimeMeaning.MEAN, place, 1.0, score, usual)
     middle = median(values[values > 0])
     covers = median(kept.covers())
-    for scale in (1.0, _MILLI) if not claim.unit else (1.0,):
+    for scale in (1.0, MS) if not claim.unit else (1.0,):
         step = middle * scale
         score = float(claim.weight)
         if scale != 1.0:  # seconds, unless no run takes so long

@@ -1,20 +1,16 @@
-"""What psutil says of this machine and of the processes of a training."""
+"""This machine and the processes of a training, as psutil reports them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import warnings
-from collections.abc import Iterator
-from typing import Any
 
 import psutil
 
 from stepwatch.samples import MACHINE
-
-FAMILY_S = 5.0
-"""Children are looked for this often: the search goes through all processes of the machine."""
 
 
 class Machine:
@@ -139,7 +135,7 @@ class Family:
         return frozenset(self._members)
 
     def read(self, now_s: float) -> _Answer:
-        if now_s - self._looked_s >= FAMILY_S:
+        if now_s - self._looked_s >= 5.0:  # seconds: the search goes through all processes of the machine
             self._looked_s = now_s
             self._look()
         levels = dict.fromkeys(("processes", "training_memory_bytes", "threads", "blocked", "stopped"), 0.0)
@@ -152,7 +148,16 @@ class Family:
                     if status == psutil.STATUS_ZOMBIE:
                         raise psutil.NoSuchProcess(pid)
                     times = process.cpu_times()
-                    last[pid] = {"cpu_s": times.user + times.system, **dict(_input_output(process)), **_faults(pid)}
+                    figures = {"cpu_s": times.user + times.system}
+                    if sys.platform != "darwin":  # where psutil counts none
+                        with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError, OSError):
+                            moved = process.io_counters()
+                            figures["read_bytes_per_s"] = float(moved.read_bytes)
+                            figures["write_bytes_per_s"] = float(moved.write_bytes)
+                    # psutil does not count major faults; the twelfth figure of Linux' own line does.
+                    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
+                        figures["major_faults_per_s"] = float(file.read().rpartition(b")")[2].split()[9])
+                    last[pid] = figures
                     levels["training_memory_bytes"] += process.memory_info().rss
                     levels["threads"] += process.num_threads()
                     levels["blocked"] += status == psutil.STATUS_DISK_SLEEP
@@ -177,19 +182,3 @@ class Family:
             first = self._members.get(self._pid) or psutil.Process(self._pid)
             for process in (first, *first.children(recursive=True)):
                 self._members.setdefault(process.pid, process)
-
-
-def _input_output(process: Any) -> Iterator[tuple[str, float]]:
-    with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError, OSError):
-        counted = process.io_counters()
-        yield "read_bytes_per_s", float(counted.read_bytes)
-        yield "write_bytes_per_s", float(counted.write_bytes)
-
-
-def _faults(pid: int) -> dict[str, float]:
-    """psutil does not count them; the twelfth figure of Linux' own line does."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return {"major_faults_per_s": float(file.read().rpartition(b")")[2].split()[9])}
-    except (OSError, IndexError, ValueError):
-        return {}

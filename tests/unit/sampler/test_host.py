@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from stepwatch.sampler.machine import Machine
+from stepwatch.sampler.host import Machine
 
 BUSY = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
 

@@ -35,14 +35,14 @@ class _Writer:
 
     def sections(self, sections: Iterable[doc.Section], level: str) -> Iterator[str]:
         for section in sections:
-            if section.prompt:
+            said = [*self.blocks(section.blocks), *self.sections(section.sections, level + "#")]
+            if section.prompt or not (said or section.beside):  # charts alone are nothing to read
                 continue
             number = "" if section.number is None else f"{section.number}. "
             yield f"{level} {number}{self.said([section.heading])}"
             if section.beside is not None:
                 yield f"*{self.said([section.beside])}*"
-            yield from self.blocks(section.blocks)
-            yield from self.sections(section.sections, level + "#")
+            yield from said
 
     def blocks(self, blocks: Iterable[doc.Block]) -> Iterator[str]:
         yield from filter(None, map(self.block, blocks))

@@ -44,6 +44,19 @@ def test_output_and_exit_code_are_those_of_the_command(tmp_path: Path) -> None:
     assert kept == bare.stdout + bare.stderr
 
 
+def test_the_command_has_the_environment_that_it_would_have(tmp_path: Path) -> None:
+    shown = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
+    bare = subprocess.run(shown, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    passed = run("--quiet", "-o", "kept", "--", *shown, cwd=tmp_path)
+    assert json.loads(passed.stdout) == json.loads(bare.stdout)
+
+
+def test_a_slip_in_the_card_is_found_before_the_training_begins(tmp_path: Path) -> None:
+    done = run("--gpu", "no such card", "-o", "kept", "--", sys.executable, "-c", "open('begun', 'w')", cwd=tmp_path)
+    assert done.returncode == 1
+    assert not (tmp_path / "begun").exists()
+
+
 def test_the_directory_of_a_run_is_explained_with_its_samples(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     done = run("--interval", "0.2", "-o", "kept", "--", sys.executable, "train.py", "--api_key=hidden", cwd=tmp_path)

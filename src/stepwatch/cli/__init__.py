@@ -33,7 +33,8 @@ COMMANDS = {
 DEFAULT = "explain"
 DEBUG = "STEPWATCH_DEBUG"
 """Where it is set, what is not expected is raised as it is."""
-_USE_TORCH = {"calibrate", "train"}
+_KEEP_THREADS = {"calibrate", "run", "train"}
+"""Commands that compute with torch, or start a program that inherits our environment."""
 
 
 def complain(problems: Iterable[Notice], language: str | None = None) -> None:
@@ -109,8 +110,8 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        # Only torch needs threads of linear algebra, and starting them takes longer than most answers.
-        if not _USE_TORCH & set(sys.argv[1:2]):
+        # Only these need threads of linear algebra, and starting them takes longer than most answers.
+        if not _KEEP_THREADS & set(sys.argv[1:2]):
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         debugging = bool(os.environ.get(DEBUG))
         try:

@@ -8,43 +8,27 @@ import sys
 import click
 
 from stepwatch.cli.commands import options_of, speaking
-from stepwatch.errors import InputError, UnreadableInput
+from stepwatch.cli.sampling import interval_option, open_sampler
+from stepwatch.errors import InputError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.sampler import INTERVAL_S, Sampler
 
 
 @click.command(name="monitor")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where to write the samples.")
 @click.option("--pid", type=click.IntRange(1), metavar="N", help="The process of the training; its children count too.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.1, 3600),
-    default=INTERVAL_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often to sample the machine.",
-)
+@interval_option
 @options_of("monitor")
 def command(output: str, pid: int | None, interval: float, lang: str | None) -> None:
     """Sample this machine beside a training that is already running.
 
     Cards, processors, memory, disk and network, and with --pid the processes of the training. Ends with that process or
-    by Ctrl-C. `stepwatch explain LOG --samples FILE` lays the samples beside the log.
+    by Ctrl-C. `stepwatch explain LOG --samples FILE` then explains the log with the samples.
     """
     with speaking(lang) as language:
         if pid is not None and not _runs(pid):
             raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
-
-        def trouble(error: OSError) -> None:
-            text = Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""})
-            click.echo(f"stepwatch: {say(text, language)}", err=True)
-
-        try:
-            sampler = Sampler(output, pid=pid, interval_s=interval, trouble=trouble)
-        except OSError as error:
-            facts = {"path": output, "why": error.strerror or ""}
-            raise UnreadableInput(Message("{path:word} cannot be written: {why:word}", facts)) from error
+        sampler = open_sampler(output, pid, interval, language)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             sampler.sample()

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 import click
@@ -19,13 +19,14 @@ import click
 from stepwatch.answers.from_logs import Known
 from stepwatch.cli.commands import options_of, speaking
 from stepwatch.cli.notify import Notifier
-from stepwatch.errors import StepwatchError, UnreadableInput, UsageError
+from stepwatch.cli.sampling import cannot_write, interval_option, open_sampler
+from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.sampler import INTERVAL_S, Sampler
 from stepwatch.samples import LOG_FILE, SAMPLES_FILE
 from stepwatch.watch import Live, open_log
 
+FOLLOW_S = 1.0  # how late a message may be
 ENVIRONMENT_FILE = "environment.json"
 _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 
@@ -34,14 +35,7 @@ _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("-o", "--output", metavar="DIR", help="Where to keep log and samples (default: stepwatch-runs/TIME).")
 @click.option("--gpu", metavar="NAME", help="The card, where the driver does not say: 4070, rtx4090, …")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.1, 3600),
-    default=INTERVAL_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often to sample the machine.",
-)
+@interval_option
 @click.option("--notify", "addresses", multiple=True, metavar="URL", help="Send a message when it stalls or ends.")
 @click.option("--quiet", is_flag=True, help="No report at the end.")
 @options_of("run")
@@ -75,24 +69,23 @@ def command(
             os.makedirs(directory, exist_ok=True)
             _write_environment(directory, words)
         except OSError as error:
-            raise UnreadableInput(
-                Message("{path:word} cannot be written: {why:word}", {"path": directory, "why": error.strerror or ""})
-            ) from error
+            raise cannot_write(directory, error) from error
 
         def warn(text: Message) -> None:
             click.echo(f"stepwatch: {say(text, language)}", err=True)
 
-        def trouble(error: OSError) -> None:
-            warn(Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""}))
-
+        known = Known(gpu=gpu)  # a slip is found before the training begins
         notifier = Notifier(addresses, os.path.basename(words[0]), language, warn) if addresses else None
         passer, pid = passing.start(words, directory)
         sampler = None
         if pid:
-            with contextlib.suppress(OSError):
-                sampler = Sampler(os.path.join(directory, SAMPLES_FILE), pid=pid, interval_s=interval, trouble=trouble)
+            try:
+                sampler = open_sampler(os.path.join(directory, SAMPLES_FILE), pid, interval, language)
                 sampler.start()
-        code = passing.wait(passer, None if notifier is None else _Follower(directory, gpu, notifier).look)
+            except StepwatchError as error:  # the training goes on without
+                warn(error.what)
+        follower = None if notifier is None else _Follower(directory, known, notifier, warn)
+        code = passing.wait(passer, None if follower is None else follower.look)
         if sampler is not None:
             sampler.close()
         if pid and not quiet:
@@ -103,22 +96,35 @@ def command(
 class _Follower:
     """Reads the log as `watch` does, for the messages. A failure is reported once, and the run goes on."""
 
-    def __init__(self, directory: str, gpu: str | None, notifier: Notifier) -> None:
+    def __init__(
+        self, directory: str, known: Known, notifier: Notifier, warn: Callable[[Message], None]
+    ) -> None:
         self._source = open_log(os.path.join(directory, LOG_FILE))
-        self._live = Live(self._source.name, Known(gpu=gpu).analyse)
-        self._notifier = notifier
+        self._live: Live | None = Live(self._source.name, known.analyse)
+        self._notifier, self._warn = notifier, warn
 
     def look(self, ended: bool) -> None:
-        piece = self._source.poll(0.0 if ended else 1.0)  # seconds: how late a message may be
+        if self._live is None:
+            time.sleep(0.0 if ended else FOLLOW_S)
+            return
+        try:
+            self._look(self._live, ended)
+        except Exception as error:
+            self._live = None
+            text = Message("the log is not followed any more, no message will be sent: {why:word}")
+            self._warn(text._replace(params={"why": type(error).__name__}))
+
+    def _look(self, live: Live, ended: bool) -> None:
+        piece = self._source.poll(0.0 if ended else FOLLOW_S)
         now_s = time.time()
         while piece.text:
-            self._live.feed(piece.text, now_s)
+            live.feed(piece.text, now_s)
             piece = self._source.poll(0.0)
         if ended:
-            self._live.feed(self._source.rest(), now_s)
-            self._live.end()
-        look = self._live.look(now_s, thoroughly=ended)
-        self._notifier.raise_for(self._live.news(), look)
+            live.feed(self._source.rest(), now_s)
+            live.end()
+        look = live.look(now_s, thoroughly=ended)
+        self._notifier.raise_for(live.news(), look)
         if ended:
             self._notifier.close()
             self._source.close()

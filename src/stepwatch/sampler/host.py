@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import warnings
+from functools import partial
 
 import psutil
 
@@ -40,15 +41,12 @@ class Machine:
         counters: dict[str, float] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # psutil's own, of a container without swap figures
-            for question in (_processors, _memory, _disks, _network):
+            family = (partial(self._family.read, now_s),) if self._family is not None else ()
+            for question in (_processors, _memory, _disks, _network, *family):
                 with contextlib.suppress(Exception):  # each may fail by itself, in containers, without rights
                     levels, counts = question()
                     figures |= levels
                     counters |= counts
-            if self._family is not None:
-                levels, counts = self._family.read(now_s)
-                figures |= levels
-                counters |= counts
         if self._before and elapsed_s > 0:
             gone = {
                 name: max(value - self._before[name], 0.0) for name, value in counters.items() if name in self._before
@@ -83,7 +81,7 @@ def _processors() -> _Answer:
     times = psutil.cpu_times()
     iowait_s = getattr(times, "iowait", None)
     idle_s = times.idle
-    # Linux counts guests in user already, and time that was stolen from a virtual machine is no work of ours.
+    # Linux counts guests in user already. Time stolen from a virtual machine is busy: nobody in it can have it.
     busy_s = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
     counters = {"busy_s": busy_s, "idle_s": idle_s} | ({} if iowait_s is None else {"iowait_s": iowait_s})
     return {"load": psutil.getloadavg()[0]}, counters

@@ -1,0 +1,37 @@
+"""What `run` and `monitor` share: how often to sample, and a sampler that reports its trouble."""
+
+from __future__ import annotations
+
+import click
+
+from stepwatch.errors import UnreadableInput
+from stepwatch.i18n import say
+from stepwatch.messages import Message
+from stepwatch.sampler import INTERVAL_S, Sampler
+
+interval_option = click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=INTERVAL_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to sample the machine.",
+)
+
+
+def cannot_write(path: str, error: OSError) -> UnreadableInput:
+    facts = {"path": path, "why": error.strerror or ""}
+    return UnreadableInput(Message("{path:word} cannot be written: {why:word}", facts))
+
+
+def open_sampler(path: str, pid: int | None, interval_s: float, language: str) -> Sampler:
+    """Raises UnreadableInput where the file cannot be written from the start; later trouble is said once."""
+
+    def trouble(error: OSError) -> None:
+        text = Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""})
+        click.echo(f"stepwatch: {say(text, language)}", err=True)
+
+    try:
+        return Sampler(path, pid=pid, interval_s=interval_s, trouble=trouble)
+    except OSError as error:
+        raise cannot_write(path, error) from error

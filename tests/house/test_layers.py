@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources", "verdict"},
-    "sampler": {"samples"},
+    "sampler": {"gpus", "samples"},
     "recorder": set(),
     "i18n": set(),
     "trainer": {"gpus", "recorder", "settings"},

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from stepwatch.sampler.cards import Cards, Driver
+from stepwatch.gpus.driver import DriverLibrary
+from stepwatch.sampler.cards import Cards
 from stepwatch.sampler.host import Machine
 from stepwatch.samples import CARD, MACHINE, SCHEMA
 
@@ -28,7 +29,7 @@ class Sampler:
         *,
         pid: int | None = None,
         interval_s: float = INTERVAL_S,
-        driver: Driver | None = None,
+        driver: DriverLibrary | None = None,
         clock: Callable[[], float] = time.time,
         trouble: Callable[[OSError], None] = lambda error: None,
     ) -> None:

@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources", "verdict"},
     "sampler": {"gpus", "samples"},
-    "recorder": set(),
+    "recorder": {"samples"},
     "i18n": set(),
     "trainer": {"gpus", "recorder", "settings"},
     "options": {"estimator", "i18n", "sources"},

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from stepwatch.patterns import Pattern
-from stepwatch.samples import LOG_FILE, SAMPLES_FILE
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE, beside
 
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
@@ -55,6 +55,13 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
 def is_run_directory(path: str) -> bool:
     """Whether `stepwatch run` has made it."""
     return all(os.path.isfile(os.path.join(path, name)) for name in (LOG_FILE, SAMPLES_FILE))
+
+
+def samples_of_log(path: str) -> str | None:
+    """Where the samples are that belong to a log, or to the directory of a run."""
+    if is_run_directory(path):
+        return path
+    return found if os.path.isfile(path) and os.path.isfile(found := beside(path)) else None
 
 
 def is_collection(path: str) -> bool:

@@ -182,7 +182,7 @@ def of_config(config: str | Source | None) -> tuple[Settings, tuple[Message, ...
                 Message("“{name:word}” is a log, not a config", named),
                 Message("to explain it: {command:list}", named) if isinstance(config, str) else None,
             ) from error
-        from stepwatch.readers.configs import config_given
+        from stepwatch.readers.refusals import config_given
 
         given = config_given(source)
         if given is not None and given.settings:

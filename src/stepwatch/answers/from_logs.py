@@ -20,12 +20,11 @@ from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigne
 from stepwatch.answers.excerpts import excerpts_of
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu_in_text
-from stepwatch.gpus.choice import count_in, named_card
+from stepwatch.gpus.names import count_in, named_card
 from stepwatch.messages import Message
 from stepwatch.quoting import quoted
 from stepwatch.readers import read_all
-from stepwatch.readers.configs import ConfigGiven
-from stepwatch.readers.suggestions import LooksLike
+from stepwatch.readers.refusals import ConfigGiven, LooksLike
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value

@@ -14,7 +14,7 @@ from stepwatch.gpus import Gpu
 from stepwatch.gpus.links import checked_link
 from stepwatch.gpus.names import card_of_config, count_in, named_card
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted, quoted_path
+from stepwatch.platforms import quoted, quoted_path
 from stepwatch.report import AdviceReport, PlanReport
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source, from_file

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from stepwatch.errors import InputError, NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.quoting import quoted, quoted_path
+from stepwatch.platforms import quoted, quoted_path
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.readers.text.faults import fault_in

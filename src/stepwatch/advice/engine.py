@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepwatch.advice import checkpoints, evaluations, speed
-from stepwatch.advice.case import Case, case_of_plan
-from stepwatch.advice.proposals import NO_EFFECT, Advice, Effect, Proposal
+from stepwatch.advice import schedule, speed
+from stepwatch.advice.case import NO_EFFECT, Advice, Case, Effect, Proposal, case_of_plan
 from stepwatch.estimator.simulate import NOTHING, Simulated
 from stepwatch.messages import Message
 from stepwatch.settings import Value
@@ -22,10 +21,10 @@ Rule = Callable[[Case], Iterator[Proposal]]
 Change = dict[str, tuple[Value | None, Value]]
 
 # On nanoGPT's settings and its train.py.
-_SETTINGS: tuple[Rule, ...] = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
+_SETTINGS: tuple[Rule, ...] = (*schedule.RULES, *speed.RULES)
 # On what any trainer has, in its own words.
 _ANY_TRAINER: tuple[Rule, ...] = (
-    evaluations.evaluate_less, evaluations.fewer_eval_batches, checkpoints.save_less, speed.log_less,
+    schedule.evaluate_less, schedule.fewer_eval_batches, schedule.save_less, speed.log_less,
 )  # fmt: skip
 
 
@@ -90,9 +89,9 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 def advice_on_case(case: Case) -> AdviceList:
     rules = _SETTINGS if case.levers is None else _ANY_TRAINER
     if case.analysis is not None:
-        from stepwatch.advice import symptoms  # on the machine, whatever the trainer
+        from stepwatch.advice import logs  # on the machine, whatever the trainer
 
-        rules = (*rules, *symptoms.RULES)
+        rules = (*rules, *logs.RULES)
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
     ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)

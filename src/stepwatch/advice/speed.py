@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stepwatch.advice.case import SINGLE_PRECISION, Case
+from stepwatch.advice.case import SINGLE_PRECISION, Case, Effect, Proposal
 from stepwatch.advice.gains import modelled_factor
-from stepwatch.advice.proposals import Effect, Proposal
 from stepwatch.estimator.constants import PADDING, SMALL_VOCABULARY
 from stepwatch.estimator.memory import largest_batch_size
 from stepwatch.estimator.workload import Workload

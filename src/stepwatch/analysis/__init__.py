@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from stepwatch.analysis import begun, findings, ranks, recorded, waiting
 from stepwatch.analysis.costs import Costs, find_costs
-from stepwatch.analysis.expected import find_expected, least_step_s, with_expected_step
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
-from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
-from stepwatch.analysis.outside import with_outside
+from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
-from stepwatch.analysis.throughput import Throughput, find_throughput
+from stepwatch.analysis.throughput import Throughput, find_expected, find_throughput, least_step_s, with_expected_step
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:

@@ -299,7 +299,7 @@ class Run:
     unread: tuple[Unread, ...] = ()
     unread_count: int = 0
     outside: tuple[Unread, ...] = ()
-    """Values that no training can have (stepwatch.units), with their lines: they were left out."""
+    """Values that no training can have (stepwatch.bounds), with their lines: they were left out."""
     outside_count: int = 0
     span: Span | None = None
     """Where every part was timed by itself, by a recorder: nothing then has to be deduced."""

@@ -215,8 +215,9 @@ class Case:
     def basis(self, part: str) -> Basis:
         return "measured" if part in self.measured else "modelled"
 
-    def noticed(self, code: str) -> bool:
-        return self.analysis is not None and any(finding.code == code for finding in self.analysis.findings)
+    def noticed(self, *codes: str) -> bool:
+        """Whether the log shows one of these findings."""
+        return self.analysis is not None and any(finding.code in codes for finding in self.analysis.findings)
 
     # --- the run with other settings ----------------------------------------------------------------------------
 

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 Rule = Callable[[Case], Iterator[Proposal]]
 Change = dict[str, tuple[Value | None, Value]]
 
-# On nanoGPT's settings and its train.py.
-_SETTINGS: tuple[Rule, ...] = (*schedule.RULES, *speed.RULES)
 # On what any trainer has, in its own words.
 _ANY_TRAINER: tuple[Rule, ...] = (
-    schedule.evaluate_less, schedule.fewer_eval_batches, schedule.save_less, speed.log_less,
+    schedule.evaluate_less, schedule.fewer_eval_batches, schedule.save_less, schedule.log_less,
 )  # fmt: skip
 
 
@@ -87,11 +85,13 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 
 def advice_on_case(case: Case) -> AdviceList:
-    rules = _SETTINGS if case.levers is None else _ANY_TRAINER
+    rules: list[Rule] = list(_ANY_TRAINER)
+    if case.levers is None:  # nanoGPT's settings, and its train.py
+        rules = [*schedule.RULES, *(speed.RULES if case.workload is not None else ())]
     if case.analysis is not None:
         from stepwatch.advice import logs  # on the machine, whatever the trainer
 
-        rules = (*rules, *logs.RULES)
+        rules += [rule for rule, codes in logs.RULES.items() if case.noticed(*codes)]
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
     ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,6 +22,8 @@ from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.messages import Message
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import Z90, Interval
+
+Rule = Callable[[Case], Iterator[Proposal]]
 
 SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
 
@@ -195,7 +197,7 @@ def fill_card(case: Case) -> Iterator[Proposal]:
     """The card does far less than it does for others, and the trainer has settings that usually matter."""
     a, levers = case.analysis, case.levers
     names = [name for name in (levers.batch, levers.precision, levers.compile) if name] if levers is not None else []
-    if a is None or a.throughput.normal_mfu is None or not a.throughput.mfu or not case.noticed("low_mfu") or not names:
+    if a is None or a.throughput.normal_mfu is None or not a.throughput.mfu or not names:
         return
     normal = a.throughput.normal_mfu
     yield _look(
@@ -255,7 +257,7 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
 def slow_stretch(case: Case) -> Iterator[Proposal]:
     """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
     a = case.analysis
-    if a is None or case.noticed("schedule") or len(a.regimes.regimes) < 2 or a.goodput.steps_s <= 0:
+    if a is None or len(a.regimes.regimes) < 2 or a.goodput.steps_s <= 0:
         return
     lengths = [regime.to_iteration - regime.from_iteration + 1 for regime in a.regimes.regimes]
     steps_s = [regime.step_s for regime in a.regimes.regimes]
@@ -293,7 +295,7 @@ def heat(case: Case) -> Iterator[Proposal]:
 def slower_than_normal(case: Case) -> Iterator[Proposal]:
     """The whole run is slower than its card: the trap of emulated bfloat16, or something that holds the card."""
     a, gpu = case.analysis, case.gpu
-    if a is None or a.expected is None or gpu is None or not case.noticed("slower_than_expected") or case.spills:
+    if a is None or a.expected is None or gpu is None or case.spills:
         return
     if a.costs.how.get("step_s") != MEASURED:
         return
@@ -326,4 +328,13 @@ def slower_than_normal(case: Case) -> Iterator[Proposal]:
         )
 
 
-RULES = (feed_faster, fill_card, look_at_rank, find_stalls, slow_stretch, heat, slower_than_normal)
+# With the findings of which one must be there.
+RULES: dict[Rule, tuple[str, ...]] = {
+    feed_faster: ("data_wait",),
+    fill_card: ("low_mfu",),
+    look_at_rank: ("slow_rank",),
+    find_stalls: ("stall", "periodic_slowness", "late_data", "late_ranks"),
+    slow_stretch: ("regime_change",),
+    heat: ("drift",),
+    slower_than_normal: ("slower_than_expected",),
+}

@@ -1,4 +1,4 @@
-"""Rules on evaluations and checkpoints: how often, how long, how much of them."""
+"""Rules on what a loop does besides its steps: evaluations, checkpoints, lines of the log."""
 
 from __future__ import annotations
 
@@ -369,7 +369,47 @@ def faster_storage(case: Case) -> Iterator[Proposal]:
     )
 
 
+# --- logging ----------------------------------------------------------------------------------------------------
+
+
+SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
+LOGGED_EVERY = 10
+
+
+def log_less(case: Case) -> Iterator[Proposal]:
+    """Each logged line waits for the card, which then waits for the next launches."""
+    step_s = case.prices.step_s.mid
+    if case.settings.count("log_interval") != 1 or case.assumed("log_interval") or step_s <= 0:
+        return
+    interval = case.settings.count("eval_interval") or LOGGED_EVERY
+    every = next(size for size in range(LOGGED_EVERY, 0, -1) if interval % size == 0)
+    setting = "log_interval"
+    if case.levers is not None and case.analysis is not None:
+        loss = case.analysis.run.iterations.loss
+        prints = 2 * int((loss == loss).sum()) > len(loss)
+        setting = case.levers.log_every if prints else ""
+    if every == 1 or not setting:
+        return
+    facts = {"new": every, "step": step_s, "setting": setting}
+    what, own = Message("Raise log_interval from 1 to {new:n}.", facts), None
+    if case.levers is not None:
+        own = case.now_and(setting, "log_interval", every)
+        what = Message("Log every {new:n} iterations instead of each one: {setting:word}.", facts)
+    waits = (SYNC_S.high, SYNC_S.mid, SYNC_S.low)
+    yield Proposal(
+        rule="log_less",
+        new_settings={"log_interval": every},
+        effect=Effect(step=Interval(*(1 - min(wait_s / step_s, 1.0) * (1 - 1 / every) for wait_s in waits))),
+        own=own,
+        what=what,
+        because=Message(
+            "A step takes {step:time}, and every logged line makes the card wait for the processor.", facts
+        ),
+        price=Message("Fewer lines; evaluations still fall on a logged one."),
+    )
+
+
 RULES = (
     evaluate_less, fewer_eval_batches, skip_train_split,
-    save_on_improvement, save_apart, async_saving, faster_storage,
+    save_on_improvement, save_apart, async_saving, faster_storage, log_less,
 )  # fmt: skip

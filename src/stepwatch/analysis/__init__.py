@@ -97,9 +97,14 @@ def analyse(
         regimes = find_regimes(run, phases)
         costs = find_costs(run, phases, regimes)
         costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
-        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
-        split = waiting.taken_off(run, phases, costs, split_rows(run, phases, costs))
-        rules = (*findings.RULES, *waiting.RULES, *recorded.RULES, *ranks.RULES)
+        costs = recorded.with_recorded(run, phases, costs)
+        split = split_rows(run, phases, costs)
+        if run.inside is not None:
+            costs = waiting.with_data(run, phases, costs)
+            split = waiting.taken_off(run, phases, costs, split)
+        rules = findings.RULES
+        if run.inside is not None or run.span is not None or run.parts:  # more than the time of a step is timed
+            rules = (*rules, *waiting.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
         forecast = find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu))
     elif expected is not None:

@@ -589,7 +589,7 @@ def lines_without_time(a: Analysis) -> Iterator[Finding]:
 
 
 def outside_values(a: Analysis) -> Iterator[Finding]:
-    """What stepwatch.units does not let in: a broken trainer, or lines that are none of a training."""
+    """What stepwatch.bounds does not let in: a broken trainer, or lines that are none of a training."""
     if not a.run.outside:
         return
     message = Message(

@@ -34,6 +34,7 @@ from stepwatch.sources import (
 from stepwatch.sources.directories import is_collection
 
 SNIFFED_BYTES = 1 << 18
+_VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
 BLOCK_BYTES = 1 << 22
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
@@ -44,8 +45,13 @@ def detect(source: Source) -> str | None:
     text = source.text
     begin, size = 0, SNIFFED_BYTES
     traces: tuple[str | None, float] = None, 0.0
+    seen: set[bytes] = set()
     while begin < max(len(text), 1):
         head = text[max(0, begin - 4096) : begin + size]  # so that a line across the edge is seen whole
+        if begin:  # lines that no reader claimed are not claimed where they come again with other numbers
+            lines = head.split(b"\n")
+            kinds = head.translate(None, _VARYING).split(b"\n")
+            head = b"\n".join(line for line, kind in zip(lines, kinds, strict=True) if kind not in seen)
         for name, row in FORMATS.items():
             if row.certain is not None and row.certain.search(head[: 1 << 16]):
                 return name
@@ -54,6 +60,7 @@ def detect(source: Source) -> str | None:
             return name
         if hits > traces[1]:
             traces = name, hits
+        seen.update(text[begin : begin + size].translate(None, _VARYING).split(b"\n"))
         begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
     return traces[0]
 

@@ -14,6 +14,7 @@ from stepwatch.settings import Value, read_config
 from stepwatch.sources import Source
 
 LARGEST_BYTES = 1 << 18  # configs have a few kB
+LONGEST_LINE = 1000  # of all but JSON: Python's own parsers take the square of a line of dots or of equals signs
 _SUFFIXES = (".yaml", ".yml", ".toml")  # files of which nobody prints a log
 _NAMES = {
     "num_hidden_layers": "n_layer", "num_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head",
@@ -50,12 +51,12 @@ def config_given(source: Source) -> ConfigGiven | None:
     text = source.text.decode("utf-8", "replace")
     import tomllib  # a log needs none
 
-    for assigned in (json.loads, tomllib.loads, lambda text: read_config(text)[0], _yaml):
+    by_line = (tomllib.loads, lambda text: read_config(text)[0], _yaml)
+    for assigned in (json.loads, *(by_line if max(map(len, text.splitlines()), default=0) <= LONGEST_LINE else ())):
         try:
-            found = assigned(text)
+            flat = {_NAMES.get(name, name): value for name, value in _flat(assigned(text))}
         except (ValueError, RecursionError, InputError):
             continue
-        flat = {_NAMES.get(name, name): value for name, value in _flat(found)}
         settings = settings_from(flat)
         if settings or source.name.lower().endswith(_SUFFIXES):
             return ConfigGiven(source.name, settings)

@@ -52,6 +52,7 @@ FAULT_LETTERS = (
     b"DistBackend", b"StopIteration", b"Expired", b"got signal", b"SIGINT", b"job killed",
 )  # fmt: skip
 """Letters of which every line has some that a fault is read from."""
+_LETTERS = tuple(letters.decode() for letters in FAULT_LETTERS)
 
 # What a launcher says when it ends the other processes, a warning, or an error that was caught: no reason by itself.
 _HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\d{3,4} \d\d:|WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
@@ -64,6 +65,8 @@ _CODE = re.compile(
 def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
     """The fault that a line speaks of; `prefix` is what a launcher or logger put in front of it."""
     start = rest[:500]
+    if not any(letters in start for letters in _LETTERS):  # nearly all lines; cheaper than the patterns
+        return None
     for kind, pattern in _KINDS:
         if re.search(pattern, start):
             # Lightning warns of an interrupt; nobody does of one that did not happen.

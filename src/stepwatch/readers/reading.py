@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,11 +16,12 @@ from stepwatch.readers.detection import SNIFFED_BYTES, SURELY_AN_ITERATION, dete
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.rank_joining import joined_ranks
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.refusals import is_timed, no_times, not_like, nothing_found
-from stepwatch.run import Run
+from stepwatch.run import Fact, Run
 from stepwatch.settings import Settings
 from stepwatch.sources import RECORD, Source, is_wandb_file, normalise
+from stepwatch.sources.notebooks import CELL_ENDS
 
 BLOCK_BYTES = 1 << 22
 _LEAST_LINES_OF_A_LOG = 3
@@ -110,6 +111,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
                 end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
             block = text[begin:end]
             reader.parse(block, line, records)
+            records.events += [Fact(line + place, OVER, True) for place in _ends_of_cells(block)]
             line += block.count(b"\n") + (not block.endswith(b"\n"))
             begin = end
         reader.finish(line, records)
@@ -117,6 +119,16 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     finally:
         if collects:
             gc.enable()
+
+
+def _ends_of_cells(block: bytes) -> Iterator[int]:
+    """The lines of a notebook behind which another cell begins."""
+    mark = b"\n" + CELL_ENDS.encode() + b"\n"
+    line, begin, at = 1, 0, block.find(mark)
+    while at >= 0:
+        line, begin = line + block.count(b"\n", begin, at), at
+        yield line
+        at = block.find(mark, at + 1)
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:

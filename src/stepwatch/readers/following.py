@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwatch.readers import READERS, Reader, detect
 from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
-from stepwatch.readers.detection import SNIFFED_BYTES
+from stepwatch.readers.reading import SNIFFED_BYTES
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
 from stepwatch.settings import Origin, Settings

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwatch.readers.configs import config_given
+from stepwatch.readers.refusals import config_given
 from stepwatch.sources import from_text
 
 PYTHON = "# a comment\nout_dir = 'out'\nbatch_size = 8\nblock_size = 4 * 256\ncompile = False\n"

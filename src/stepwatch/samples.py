@@ -16,7 +16,7 @@ LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.cs
 
 
 def beside(log: str) -> str:
-    """Where the samples of a log are looked for, and where the recorder keeps them: `run.samples.csv` of `run.jsonl`."""
+    """Where the samples of a log are looked for and the recorder keeps them: `run.samples.csv` of `run.jsonl`."""
     return os.path.splitext(log)[0] + ".samples.csv"
 
 

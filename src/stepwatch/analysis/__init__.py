@@ -68,12 +68,13 @@ class Analysis:
         """
         of_all = self.run.timing is Timing.SPANS_RUN and bool(self.run.holds)
         priced = (name in self.costs.priced for name in ("eval_s", "checkpoint_s"))
-        return not of_all and (any(priced) or self._without("eval") and self._without("checkpoint"))
+        return not of_all and (any(priced) or (self._without("eval") and self._without("checkpoint")))
 
     @property
     def parts_s(self) -> dict[str, float | None]:
         """Where the time went; None where evaluations or checkpoints may have taken some that nothing shows."""
-        hidden = [part for part in ("eval", "checkpoint") if f"{part}_s" not in self.costs.priced and not self._without(part)]
+        unpriced = (part for part in ("eval", "checkpoint") if f"{part}_s" not in self.costs.priced)
+        hidden = [part for part in unpriced if not self._without(part)]
         return {part: None if part in hidden and not took else took for part, took in self.goodput.parts_s.items()}
 
     def _without(self, part: str) -> bool:

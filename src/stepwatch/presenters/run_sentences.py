@@ -11,6 +11,7 @@ import numpy as np
 
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.ahead import Reason
+from stepwatch.analysis.checks import SMALL_SHARE
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
@@ -188,7 +189,7 @@ def figures(run: RunReport) -> Iterator[Figure]:
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
     other = 1 - share_of(a, "step")
-    if step_known(a) and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALLEST_SHOWN):
+    if step_known(a) and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALL_SHARE):
         share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
         note = Message("of the time is not spent on training steps")
         yield Figure(Message("Overhead"), share._replace(params={"share": other}), note)

@@ -48,12 +48,12 @@ ON_WINDOWS = sys.platform == "win32"
 
 def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
-    sampled = (found for log in request.logs if isinstance(log, str) and (found := samples_of_log(log)) is not None)
+    sampled = (samples_of_log(log) for log in request.logs if isinstance(log, str))
     known = Known(
         gpu=request.gpu,
         config=request.config,
         settings=request.settings,
-        samples=request.samples or next(sampled, None),
+        samples=request.samples or next(filter(None, sampled), None),
         price_per_hour=request.price_per_hour,
         price_per_kwh=request.price_per_kwh,
     )

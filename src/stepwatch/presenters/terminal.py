@@ -320,7 +320,7 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
     for block in part.blocks:
         match block:
             case doc.Bullets():
-                items = (replace(item, kind=item.kind or "info") for item in block.items)
+                items = (item._replace(kind=item.kind or "info") for item in block.items)
                 yield from (_Item("remark", name, item, item.priority) for item in items if item.priority is not None)
             case doc.Chart(points=None) | doc.Code() | doc.Quoted():
                 pass

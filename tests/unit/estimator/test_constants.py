@@ -242,7 +242,7 @@ def test_activation_checkpointing_costs_the_extra_forward_pass() -> None:
 
 
 def test_a_ring_sends_each_fp32_gradient_twice_behind_the_backward_pass() -> None:
-    plain = replace(fitted(), link_efficiency=1.0, overlap=1.0, straggling=0.0)
+    plain = fitted()._replace(link_efficiency=1.0, overlap=1.0, straggling=0.0)
     pair, many = Workload(world_size=2), Workload(world_size=1024, grad_accum=1024)
     assert communication_s(pair, 1e9, plain, 0.0) == pytest.approx(4 * pair.n_params / 1e9)
     assert communication_s(many, 1e9, plain, 0.0) == pytest.approx(2 * 4 * many.n_params / 1e9, rel=0.01)

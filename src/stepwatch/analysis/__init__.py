@@ -59,8 +59,26 @@ class Analysis:
 
     @property
     def shows_parts(self) -> bool:
-        """Whether the log can show what evaluations and checkpoints take: a mean of the whole run hides them."""
-        return self.run.timing is not Timing.SPANS_RUN or not self.run.holds
+        """Whether the log shows how much of the time is no training step.
+
+        It does where what evaluations or checkpoints take is known, and where it would have a line for each of them: a
+        mean with all of them in it hides them.
+        """
+        of_all = self.run.timing is Timing.SPANS_RUN and bool(self.run.holds)
+        priced = (name in self.costs.priced for name in ("eval_s", "checkpoint_s"))
+        return not of_all and (any(priced) or (self._without("eval") and self._without("checkpoint")))
+
+    @property
+    def parts_s(self) -> dict[str, float | None]:
+        """Where the time went; None where evaluations or checkpoints may have taken some that nothing shows."""
+        parts = ("eval", "checkpoint")
+        hidden = [part for part in parts if f"{part}_s" not in self.costs.priced and not self._without(part)]
+        return {part: None if part in hidden and not took else took for part, took in self.goodput.parts_s.items()}
+
+    def _without(self, part: str) -> bool:
+        """Whether the log shows that there was no evaluation, or no checkpoint."""
+        done = self.evaluations_done if part == "eval" else self.checkpoints_done
+        return not done and findings.shows_events(self.run)
 
     @property
     def evaluations_done(self) -> int:

@@ -58,6 +58,16 @@ class Costs:
     """How much longer a step is on the device than in the times of a host that does not wait for it."""
 
     @property
+    def priced(self) -> frozenset[str]:
+        """The costs that are known, by name; of a pair that is not separable the sum is."""
+        found = {"eval_s": self.eval_s, "checkpoint_s": self.checkpoint_s}
+        return frozenset(
+            name
+            for name, cost in found.items()
+            if cost is not None and cost.high > 0 and (self.pair_s is not None or self.how.get(name) != NOT_SEPARABLE)
+        )
+
+    @property
     def step_known(self) -> bool:
         return self.how.get("step_s") == MEASURED and self.step_s.mid > 0
 

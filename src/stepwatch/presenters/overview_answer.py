@@ -38,7 +38,7 @@ def of_directory(report: Report) -> tuple[doc.Block, ...]:
                 step or UNKNOWN,
                 Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
                 Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
-                Message("{share:pct}", steps) if step is not None else UNKNOWN,
+                Message("{share:pct}", steps) if step is not None and a.shows_parts else UNKNOWN,
             )
         )
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):

@@ -187,11 +187,11 @@ def figures(run: RunReport) -> Iterator[Figure]:
         yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
-    if step_known(a) and a.goodput.wall_s > 0 and a.shows_parts:
-        share = {"share": 1 - share_of(a, "step")}
-        yield Figure(
-            Message("Overhead"), Message("{share:pct}", share), Message("of the time is not spent on training steps")
-        )
+    other = 1 - share_of(a, "step")
+    if step_known(a) and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALLEST_SHOWN):
+        share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
+        note = Message("of the time is not spent on training steps")
+        yield Figure(Message("Overhead"), share._replace(params={"share": other}), note)
     if a.goodput.iterations:
         facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
         note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)

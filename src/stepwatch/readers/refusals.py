@@ -163,6 +163,8 @@ def example_in(source: Source) -> str | None:
 
 
 LARGEST_BYTES = 1 << 18  # configs have a few kB
+# Of all configs but JSON: Python's own parsers take the square of a line of dots or of equals signs.
+LONGEST_LINE_OF_CONFIG = 1000
 _SUFFIXES = (".yaml", ".yml", ".toml")  # files of which nobody prints a log
 _NAMES = {
     "num_hidden_layers": "n_layer", "num_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head",
@@ -199,12 +201,13 @@ def config_given(source: Source) -> ConfigGiven | None:
     text = source.text.decode("utf-8", "replace")
     import tomllib  # a log needs none
 
-    for assigned in (json.loads, tomllib.loads, lambda text: read_config(text)[0], _yaml):
+    by_line = (tomllib.loads, lambda text: read_config(text)[0], _yaml)
+    is_short = max(map(len, text.splitlines()), default=0) <= LONGEST_LINE_OF_CONFIG
+    for assigned in (json.loads, *(by_line if is_short else ())):
         try:
-            found = assigned(text)
+            flat = {_NAMES.get(name, name): value for name, value in _flat(assigned(text))}
         except (ValueError, RecursionError, InputError):
             continue
-        flat = {_NAMES.get(name, name): value for name, value in _flat(found)}
         settings = settings_from(flat)
         if settings or source.name.lower().endswith(_SUFFIXES):
             return ConfigGiven(source.name, settings)

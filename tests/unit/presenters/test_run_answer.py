@@ -465,3 +465,34 @@ def test_what_is_not_certain_is_a_finding(shape: str, code: str) -> None:
     report = the_report([shape.format(n=n, m=n % 7) for n in range(1, 60)])
     assert code in {remark.code for remark in report.remarks}
     assert not {remark.code for remark in the_report(LINES).remarks} & {"like_unit", "like_doubt", "like_clock"}
+
+
+# --- what cannot be known ---------------------------------------------------------------------------------------
+
+EPOCHS = "epoch,time,train/box_loss\n" + "".join(f"{epoch},{50 * epoch},1.5\n" for epoch in range(1, 21))
+BAR = "".join(
+    f"Training: {n}%|##   | {n}/100 [{n // 60:02d}:{n % 60:02d}<01:00,  1.00it/s, loss=3.2]\n" for n in range(1, 101)
+)
+
+
+@pytest.mark.parametrize("text", [EPOCHS, BAR])
+@pytest.mark.parametrize("form", ["terminal", "md", "html"])
+def test_no_share_of_evaluations_is_said_where_the_log_would_not_show_them(text: str, form: str) -> None:
+    said = str(render(a_report(text, max_iters=100), form, "en", View(full=True)))
+    assert "Overhead" not in said
+    assert "Evaluations and checkpoints take" not in said
+    assert as_json(a_report(text))["goodput"]["parts_s"] | {"step": 0.0} == {
+        "step": 0.0, "eval": None, "checkpoint": None, "compile": 0.0, "stall": 0.0, "unexplained": 0.0,
+    }  # fmt: skip
+
+
+def test_what_is_lost_for_sure_is_the_least_where_evaluations_are_hidden() -> None:
+    slow = "epoch,time,train/box_loss\n" + "".join(f"{n},{50 * n + 400 * (n > 9)},1.5\n" for n in range(1, 21))
+    assert "≥ 28.6 % of the time" in " ".join(on_terminal(a_report(slow)).split())
+
+
+def test_overhead_is_said_where_the_log_has_a_line_for_each_evaluation() -> None:
+    steps = "".join(f"iter {n}: loss 3.0, time 100.00ms, mfu 12.00%\n" for n in range(10, 400, 10))
+    report = a_report(steps)
+    assert "Overhead  0.0 %" in on_terminal(report)
+    assert as_json(report)["goodput"]["parts_s"]["eval"] == 0.0

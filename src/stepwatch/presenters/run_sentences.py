@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.ahead import Reason
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.forecast import Reason
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -208,11 +208,6 @@ def figures(run: RunReport) -> Iterator[Figure]:
     else:
         clock = {"ends": run.ends_s.mid}
         yield Figure(Message("Left"), time_range(left), Message("(ends about {ends:clock})", clock))
-
-
-def all_fine(checked: Sequence[Message]) -> Message:
-    """In one line."""
-    return Message("Checked and fine: {all:said}.", {"all": tuple(checked)})
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------

@@ -21,10 +21,9 @@ from stepwatch.estimator.ceilings import (
     normal_mfu,
 )
 from stepwatch.estimator.constants import ANCHORS, FORWARD_SPREAD, SLOPE, fitted
-from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.estimate import Estimate, communication_s, estimate
 from stepwatch.estimator.memory import checkpoint_bytes, fits, vram_bytes
 from stepwatch.estimator.simulate import loop_of
-from stepwatch.estimator.step import communication_s
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload, flops_per_iteration, least_flops_per_iteration
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.gpus.catalogue import A100_FLOPS

@@ -54,7 +54,7 @@ class PeakShares(NamedTuple):
 
 PEAK_SHARES = PeakShares()
 
-# --- the step (step.py) ---------------------------------------------------------------------------------------------
+# --- the step (estimate.py) ------------------------------------------------------------------------------------------
 
 # Ada and the GeForce and RTX PRO cards of Blackwell keep much of the activations in their large L2 (24 to 128 MB).
 LARGE_CACHE = frozenset({(8, 9), (12, 0)})

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
+    PRINTED_STEP_S,
+    WINDOW,
     median,
     running_median,
     spread,
@@ -26,7 +27,7 @@ from stepwatch.analysis.statistics import (
     t_quantile,
     weighted_median,
 )
-from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
+from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run
 from stepwatch.settings import Origin
@@ -55,6 +56,16 @@ class Costs:
     """Evaluation and checkpoint together, as measured where every evaluation saves."""
     device_ratio: float = 1.0
     """How much longer a step is on the device than in the times of a host that does not wait for it."""
+
+    @property
+    def priced(self) -> frozenset[str]:
+        """The costs that are known, by name; of a pair that is not separable the sum is."""
+        found = {"eval_s": self.eval_s, "checkpoint_s": self.checkpoint_s}
+        return frozenset(
+            name
+            for name, cost in found.items()
+            if cost is not None and cost.high > 0 and (self.pair_s is not None or self.how.get(name) != NOT_SEPARABLE)
+        )
 
     @property
     def step_known(self) -> bool:

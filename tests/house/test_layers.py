@@ -9,16 +9,15 @@ from pathlib import Path
 from tests.house.trees import FILES, nodes_of
 from tools import SOURCE
 
-GROUND = {"patterns", "messages", "errors", "units", "quoting", "bounds", "platforms"}
+GROUND = {"patterns", "messages", "errors", "units", "bounds", "platforms"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
 MAY_IMPORT: dict[str, set[str]] = {
     "patterns": set(),
     "messages": set(),
     "errors": {"messages"},
     "units": {"errors", "messages"},
-    "quoting": {"patterns"},
     "bounds": {"units"},
-    "platforms": set(),
+    "platforms": {"patterns"},
     "settings": set(),
     "gpus": {"settings"},
     "run": {"settings"},

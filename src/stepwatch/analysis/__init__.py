@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from stepwatch.analysis import begun, findings, ranks, recorded, waiting
 from stepwatch.analysis.costs import Costs, find_costs
-from stepwatch.analysis.expected import find_expected, least_step_s, with_expected_step
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
-from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
-from stepwatch.analysis.outside import with_outside
+from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
-from stepwatch.analysis.throughput import Throughput, find_throughput
+from stepwatch.analysis.throughput import Throughput, find_expected, find_throughput, least_step_s, with_expected_step
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
@@ -61,8 +59,26 @@ class Analysis:
 
     @property
     def shows_parts(self) -> bool:
-        """Whether the log can show what evaluations and checkpoints take: a mean of the whole run hides them."""
-        return self.run.timing is not Timing.SPANS_RUN or not self.run.holds
+        """Whether the log shows how much of the time is no training step.
+
+        It does where what evaluations or checkpoints take is known, and where it would have a line for each of them: a
+        mean with all of them in it hides them.
+        """
+        of_all = self.run.timing is Timing.SPANS_RUN and bool(self.run.holds)
+        priced = (name in self.costs.priced for name in ("eval_s", "checkpoint_s"))
+        return not of_all and (any(priced) or (self._without("eval") and self._without("checkpoint")))
+
+    @property
+    def parts_s(self) -> dict[str, float | None]:
+        """Where the time went; None where evaluations or checkpoints may have taken some that nothing shows."""
+        parts = ("eval", "checkpoint")
+        hidden = [part for part in parts if f"{part}_s" not in self.costs.priced and not self._without(part)]
+        return {part: None if part in hidden and not took else took for part, took in self.goodput.parts_s.items()}
+
+    def _without(self, part: str) -> bool:
+        """Whether the log shows that there was no evaluation, or no checkpoint."""
+        done = self.evaluations_done if part == "eval" else self.checkpoints_done
+        return not done and findings.shows_events(self.run)
 
     @property
     def evaluations_done(self) -> int:
@@ -99,9 +115,15 @@ def analyse(
         regimes = find_regimes(run, phases)
         costs = find_costs(run, phases, regimes)
         costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
-        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
-        split = waiting.taken_off(run, phases, costs, split_rows(run, phases, costs))
-        rules = (*findings.RULES, *waiting.RULES, *recorded.RULES, *ranks.RULES)
+        if run.inside is not None or run.compile_s is not None:
+            costs = recorded.with_recorded(run, phases, costs)
+        split = split_rows(run, phases, costs)
+        if run.inside is not None:
+            costs = waiting.with_data(run, phases, costs)
+            split = waiting.taken_off(run, phases, costs, split)
+        rules = findings.RULES
+        if run.inside is not None or run.span is not None or run.parts:  # more than the time of a step is timed
+            rules = (*rules, *waiting.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
         forecast = find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu))
     elif expected is not None:

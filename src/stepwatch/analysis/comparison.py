@@ -310,7 +310,7 @@ def comparison_json(c: Comparison) -> dict[str, object]:
                 "step_s": interval_json(a.costs.step_s), "tokens_per_iter": tokens_per_iteration(a.run),
                 "tokens_per_s": a.throughput.tokens_per_s, "mfu": a.throughput.mfu if a.throughput.possible else None,
                 "wall_s": a.goodput.wall_s, "iterations": a.goodput.iterations,
-                "normal_iterations": int(a.phases.normal.sum()), "parts_s": dict(a.goodput.parts_s),
+                "normal_iterations": int(a.phases.normal.sum()), "parts_s": a.parts_s,
             }
             for name, a in c.named
         ],

@@ -14,11 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW
 from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
+    PRINTED_STEP_S,
+    WINDOW,
+    last_digit_s,
     median,
     running_median,
     spread,
@@ -26,7 +28,7 @@ from stepwatch.analysis.statistics import (
     t_quantile,
     weighted_median,
 )
-from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
+from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run
 from stepwatch.settings import Origin
@@ -55,6 +57,16 @@ class Costs:
     """Evaluation and checkpoint together, as measured where every evaluation saves."""
     device_ratio: float = 1.0
     """How much longer a step is on the device than in the times of a host that does not wait for it."""
+
+    @property
+    def priced(self) -> frozenset[str]:
+        """The costs that are known, by name; of a pair that is not separable the sum is."""
+        found = {"eval_s": self.eval_s, "checkpoint_s": self.checkpoint_s}
+        return frozenset(
+            name
+            for name, cost in found.items()
+            if cost is not None and cost.high > 0 and (self.pair_s is not None or self.how.get(name) != NOT_SEPARABLE)
+        )
 
     @property
     def step_known(self) -> bool:
@@ -316,8 +328,9 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
-    whole = 1.0 if bool((times % 1 == 0).all()) else 1e-3  # a reader may know more of long times than their digits
-    error += (whole if run.traits.rounds_times else PRINTED_STEP_S) / 2
+    # A digit hides up to half of itself where all rows print the same; where they differ it averages out.
+    alike = float(np.unique(times, return_counts=True)[1].max()) / len(times) if run.traits.rounds_times else 1.0
+    error += alike * last_digit_s(run, phases.covers) / 2
     low, high = min(mid, mean), max(mid, mean)
     return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
 

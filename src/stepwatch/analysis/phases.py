@@ -9,10 +9,17 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.baseline import Baseline, baseline_of
-from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, Period, find_period, find_periods
-from stepwatch.analysis.statistics import median
-from stepwatch.analysis.unlogged import Unlogged, between_rows
+from stepwatch.analysis.periods import (
+    LARGE_RATIO,
+    MOST_PLACES,
+    Mask,
+    Period,
+    Unlogged,
+    between_rows,
+    find_period,
+    find_periods,
+)
+from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
 from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing
 from stepwatch.settings import Origin
 
@@ -265,8 +272,8 @@ class _Marks:
         if self.first is not None:
             normal[self.first] = False
         if self._normal is None or not np.array_equal(self._normal, normal):
-            rounded = self.run.traits.rounds_times
-            self.baseline, self._normal = baseline_of(self.run.iterations, normal, rounded=rounded), normal
+            digit_s = last_digit_s(self.run, self.covers)
+            self.baseline, self._normal = baseline_of(self.run.iterations, normal, digit_s), normal
 
     def _spikes(self, baseline: Baseline) -> Mask:
         """Rows far above the baseline that nothing explains yet."""

@@ -132,8 +132,10 @@ def rows(c: Comparison) -> Iterator[tuple[Message | None, ...]]:
         yield PART_NAMES[part.name], *costs, None if part.ratio is None else _ratio(part.ratio.mid)
     yield from _pair(Message("Speed"), Message("{value:rate}"), one.tokens_per_s, other.tokens_per_s)
     yield from _pair(Message("MFU"), Message("{value:pct}"), *(t.mfu if t.possible else None for t in (one, other)))
-    walls = [a.goodput for a in (c.before, c.after)]
-    shares = [wall.steps_s / wall.wall_s if wall.wall_s > 0 else None for wall in walls]
+    shares = [
+        a.goodput.steps_s / a.goodput.wall_s if a.goodput.wall_s > 0 and a.shows_parts else None
+        for a in (c.before, c.after)
+    ]
     yield from _pair(Message("Share of training steps"), Message("{value:pct}"), *shares)
 
 

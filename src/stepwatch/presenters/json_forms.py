@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.advice import AdviceList
+from stepwatch.analysis import Analysis
 from stepwatch.analysis.comparison import Comparison, comparison_json
 from stepwatch.estimator.plan import Plan, plan_json
 from stepwatch.estimator.simulate import Simulated
@@ -124,8 +125,8 @@ def _advice(answer: AdviceReport, language: str) -> dict[str, Any]:
     }
     if advised is not None:
         document |= {
-            "before": _simulated(advised.before, advised.vram_before),
-            "after": _simulated(advised.after, advised.vram_after),
+            "before": _simulated(advised.before, advised.vram_before, advised.case.analysis),
+            "after": _simulated(advised.after, advised.vram_after, advised.case.analysis),
             "saves_s": interval_json(advised.saves_s),
             "diff": config_diff(advised.change),
             "missing": [say(message, language) for message in advised.missing],
@@ -159,7 +160,8 @@ def _advice_list(advised: AdviceList | None, language: str) -> list[dict[str, An
     ]
 
 
-def _simulated(run: Simulated, vram: Interval | None) -> dict[str, Any]:
+def _simulated(run: Simulated, vram: Interval | None, log: Analysis | None) -> dict[str, Any]:
+    hidden = [part for part, took in log.parts_s.items() if took is None] if log is not None else []
     parts = {
         "step": run.step_s,
         "eval": run.eval_s,
@@ -169,7 +171,7 @@ def _simulated(run: Simulated, vram: Interval | None) -> dict[str, Any]:
     }
     return {
         "total_s": interval_json(run.total_s),
-        "parts_s": {name: interval_json(part) for name, part in parts.items()},
+        "parts_s": {name: None if name in hidden else interval_json(part) for name, part in parts.items()},
         "vram_bytes": interval_json(vram),
     }
 

@@ -9,7 +9,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import cells, count, time, word
-from stepwatch.presenters.verdict_sentences import BADGES
+from stepwatch.presenters.run_sentences import BADGES
 from stepwatch.verdict import Status
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def of_directory(report: Report) -> tuple[doc.Block, ...]:
                 step or UNKNOWN,
                 Message("{rate:n}", {"rate": float(f"{rate:.3g}")}) if known else UNKNOWN,
                 Message("{share:pct}", {"share": t.mfu}) if t.mfu is not None and t.possible else UNKNOWN,
-                Message("{share:pct}", steps) if step is not None else UNKNOWN,
+                Message("{share:pct}", steps) if step is not None and a.shows_parts else UNKNOWN,
             )
         )
     for number, run in enumerate(report.unstarted, start=len(rows) + 1):

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.ahead import Reason
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.findings import SMALL_SHARE
+from stepwatch.analysis.forecast import Reason
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, Figure, Table, cells, time, time_range
+from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
 from stepwatch.units import Interval
-from stepwatch.verdict import ENDED
+from stepwatch.verdict import ENDED, Status, Verdict
 
 if TYPE_CHECKING:
     from stepwatch.report import RunReport
+
 
 SMALLEST_SHOWN = 0.0005
 
@@ -186,11 +188,11 @@ def figures(run: RunReport) -> Iterator[Figure]:
         yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
-    if step_known(a) and a.goodput.wall_s > 0 and a.shows_parts:
-        share = {"share": 1 - share_of(a, "step")}
-        yield Figure(
-            Message("Overhead"), Message("{share:pct}", share), Message("of the time is not spent on training steps")
-        )
+    other = 1 - share_of(a, "step")
+    if step_known(a) and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALL_SHARE):
+        share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
+        note = Message("of the time is not spent on training steps")
+        yield Figure(Message("Overhead"), share._replace(params={"share": other}), note)
     if a.goodput.iterations:
         facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
         note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)
@@ -207,11 +209,6 @@ def figures(run: RunReport) -> Iterator[Figure]:
     else:
         clock = {"ends": run.ends_s.mid}
         yield Figure(Message("Left"), time_range(left), Message("(ends about {ends:clock})", clock))
-
-
-def all_fine(checked: Sequence[Message]) -> Message:
-    """In one line."""
-    return Message("Checked and fine: {all:said}.", {"all": tuple(checked)})
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------
@@ -420,3 +417,32 @@ def rows_between(a: Analysis, first: int, last: int) -> Message:
 
 def step_time(a: Analysis) -> Message | None:
     return time(a.costs.step_s.mid) if step_known(a) else None
+
+
+# --- the verdict: a badge, one sentence, and the first thing to do ----------------------------------------------
+
+
+# A shape for each tone: colour alone would be lost on one reader in twelve.
+BADGES = {
+    Status.CRASHED: Badge("✖", Message("Crashed"), "bad"),
+    Status.DIVERGED: Badge("✖", Message("Diverged"), "bad"),
+    Status.STOPPED: Badge("■", Message("Stopped"), "bad"),
+    Status.ASLEEP: Badge("▲", Message("Asleep"), "poor"),
+    Status.STALLING: Badge("▲", Message("Stalling"), "poor"),
+    Status.SLOW: Badge("▲", Message("Slow"), "poor"),
+    Status.SLOWING: Badge("▲", Message("Slowing down"), "poor"),
+    Status.UNSTEADY: Badge("▲", Message("Unsteady"), "poor"),
+    Status.OVERHEAD: Badge("◆", Message("Overhead"), "poor"),
+    Status.HEALTHY: Badge("✔", Message("Healthy"), "good"),
+    Status.BEGUN: Badge("○", Message("Begun"), "open"),
+    Status.UNKNOWN: Badge("?", Message("Unknown"), "open"),
+}
+
+
+def verdict_headline(verdict: Verdict) -> Headline:
+    """Where no change is priced below, the remedy is said at once."""
+    paragraphs = [(verdict.text,)]
+    if verdict.remedy is not None and verdict.saves_s is None:
+        paragraphs.append((verdict.remedy,))
+    badge = BADGES[verdict.status]
+    return Headline(tuple(paragraphs), alarm=badge.tone == "bad", badge=badge)

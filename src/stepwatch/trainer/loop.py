@@ -17,7 +17,7 @@ from torch import Tensor
 
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted_path
+from stepwatch.platforms import quoted_path
 from stepwatch.recorder import Recorder
 from stepwatch.trainer import optimizer as optimizers
 from stepwatch.trainer.config import TrainConfig

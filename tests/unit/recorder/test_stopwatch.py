@@ -581,8 +581,8 @@ def test_samples_are_taken_beside_the_record_by_a_process_that_ends_with_it(tmp_
     loop = (
         "import os, sys, time; from stepwatch import Recorder\n"
         "recorder = Recorder(sys.argv[1], samples=True)\n"
-        "name = 'run.samples.csv'\n"
-        "while not os.path.exists(name) or open(name).read().count('\\n') < 3: time.sleep(0.05)\n"
+        "while not os.path.exists('run.samples.csv') or open('run.samples.csv').read().count('\\n') < 3:\n"
+        "    time.sleep(0.05)\n"
         "if len(sys.argv) > 2: os.kill(os.getpid(), 9)\n"
     )
     for words in (["run.jsonl"], ["run.jsonl", "killed"]):  # the second start appends, as the record does

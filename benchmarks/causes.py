@@ -350,21 +350,15 @@ def table(results: list[dict[str, object]]) -> str:
     return "\n".join(rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--count", type=int, default=200, help="runs with a cause")
-    parser.add_argument("--quiet", type=int, default=50, help="runs without one")
-    parser.add_argument("--only", help="causes, or `written`, or `real`; separated by commas")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=Path, default=Path(tempfile.gettempdir()) / "stepwatch-causes.jsonl")
-    arguments = parser.parse_args()
-    wanted = set(arguments.only.split(",")) if arguments.only else None
-    chosen = [
-        case for case in cases(arguments.count, arguments.quiet, arguments.seed) if not wanted or wanted & set(case[:2])
-    ]
+RESULTS = Path(tempfile.gettempdir()) / "stepwatch-causes.jsonl"
+
+
+def measure(count: int = 200, quiet: int = 50, only: str | None = None, seed: int = 1, results: Path = RESULTS) -> str:
+    wanted = set(only.split(",")) if only else None
+    chosen = [case for case in cases(count, quiet, seed) if not wanted or wanted & set(case[:2])]
     known = {}
-    if arguments.results.exists():
-        for line in arguments.results.read_text().splitlines():
+    if results.exists():
+        for line in results.read_text().splitlines():
             result = json.loads(line)
             known[result["kind"], result["cause"], result["seed"]] = result
     with tempfile.TemporaryDirectory() as place:
@@ -372,13 +366,18 @@ def main() -> None:
             if case in known and not known[case]["disturbed"]:
                 continue
             known[case] = result = one(*case, Path(place))
-            missed = {str(result["cause"])} - {QUIET} != set(result["found"])  # type: ignore[call-overload]
-            if missed:
+            if {str(result["cause"])} - {QUIET} != set(result["found"]):  # type: ignore[call-overload]
                 print(json.dumps(result), file=sys.stderr, flush=True)
-            with arguments.results.open("a") as file:
+            with results.open("a") as file:
                 file.write(json.dumps(result) + "\n")
-    print(table([known[case] for case in chosen]))
+    return table([known[case] for case in chosen])
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--count", type=int, default=200, help="runs with a cause")
+    parser.add_argument("--quiet", type=int, default=50, help="runs without one")
+    parser.add_argument("--only", help="causes, or `written`, or `real`; separated by commas")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    print(measure(**vars(parser.parse_args())))

@@ -218,6 +218,17 @@ class _View:
         return bool(cpu and processors and others and cpu > BUSY and others > 0.25 * processors)
 
 
+    @property
+    def foreign_disk(self) -> float | None:
+        """Bytes a second of other programs, where they have most of a busy disk."""
+        names = ("disk_busy", "disk_read_bytes_per_s", "disk_write_bytes_per_s", "read_bytes_per_s", "write_bytes_per_s")
+        busy, read, write, own_read, own_write = map(self.level, names)
+        if busy is None or read is None or write is None or own_read is None or own_write is None:
+            return None
+        others = read + write - own_read - own_write
+        return others if busy > BUSY and others > 0.5 * (read + write) else None
+
+
 def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else None
@@ -239,6 +250,8 @@ def _waiting(view: _View) -> Iterator[Cause]:
     facts: dict[str, Any] = {"idle": None if used is None else 1 - used, "cpu": cpu, "processors": view.level("processors")}
     disk, blocked, busiest, allowed = (view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu", "allowed_processors"))
     facts |= {"disk": disk, "busiest": busiest, "allowed": allowed}
+    if view.foreign_disk is not None:
+        return  # other programs use the disk: a cause of its own
     if disk is not None and (disk > BUSY or (blocked or 0.0) > 0.2):
         text = Message("The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory.")
         code = "waits_for_disk"
@@ -270,14 +283,8 @@ def _other_programs(view: _View) -> Iterator[Cause]:
         facts = {"others": view.others, "processors": view.level("processors")}
         text = Message("Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.", facts)
         yield Cause("busy_processors", WARNING, text)
-    busy, own = view.level("disk_busy"), view.level("read_bytes_per_s")
-    whole = view.level("disk_read_bytes_per_s")
-    write, own_write = view.level("disk_write_bytes_per_s"), view.level("write_bytes_per_s")
-    if None in (busy, own, whole, write, own_write):
-        return
-    moved, ours = float(whole or 0) + float(write or 0), float(own or 0) + float(own_write or 0)
-    if (busy or 0) > BUSY and ours < 0.5 * moved:
-        facts = {"busy": busy, "others": moved - ours}
+    if view.foreign_disk is not None:
+        facts = {"busy": view.level("disk_busy"), "others": view.foreign_disk}
         text = Message("The disk is busy {busy:pct} of the time, mostly for other programs ({others:size} a second).", facts)
         yield Cause("busy_disk", WARNING, text)
 

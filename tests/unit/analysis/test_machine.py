@@ -153,6 +153,11 @@ def test_the_one_hot_card_of_eight_is_named() -> None:
     assert (cause.code, cause.message.params["card"], cause.message.params["level"]) == ("card_apart", 3, 60.0)
 
 
+def test_a_disk_that_others_use_is_their_doing_even_where_the_training_waits_for_it() -> None:
+    disk = {"disk_busy": 0.95, "disk_write_bytes_per_s": 3e8, "blocked": 0.5}
+    assert codes(explained(a_log(), samples(120, disk, ({"utilisation": 0.3},)))) == {"busy_disk"}
+
+
 def test_a_slow_rank_is_named_by_its_clock_unless_its_driver_gives_the_reason() -> None:
     slow = {"sm_clock_hz": 1.9e9}
     (cause,) = explained(a_log(), samples(120, {}, ({}, slow, {}, {}))).machine.causes  # type: ignore[union-attr]

@@ -154,7 +154,7 @@ class Family:
         if now_s >= self._look_s:
             self._look_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, 5.0)
             self._look()  # seldom, since the search goes through all processes of the machine
-        allowed: set[int] = set()
+        hidden, allowed = False, set[int]()
         levels = dict.fromkeys(("processes", "training_memory_bytes", "threads", "blocked", "stopped"), 0.0)
         counters: dict[str, float] = {}
         last: dict[int, dict[str, float]] = {}
@@ -182,8 +182,12 @@ class Family:
                     levels["processes"] += 1
                     with contextlib.suppress(psutil.Error, AttributeError, OSError):  # not on macOS
                         allowed.update(process.cpu_affinity())
+            except psutil.AccessDenied:  # it runs, but nothing is known of it
+                hidden = True
             except psutil.Error:
                 del self._members[pid]
+        if hidden and not levels["processes"]:
+            return {}, {}
         for pid in self._last.keys() - last.keys():
             for name, value in self._last[pid].items():
                 self._done[name] = self._done.get(name, 0.0) + value

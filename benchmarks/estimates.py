@@ -30,10 +30,10 @@ from benchmarks.fit_estimator import (
 )
 from benchmarks.phases import corpus_logs
 
+from stepwatch.estimator.ceilings import forward_share
 from stepwatch.estimator.constants import MEMORY, SAVE_BYTES_PER_S, SAVED_BYTES_PER_PARAM
 from stepwatch.estimator.estimate import estimate
 from stepwatch.estimator.memory import fits, vram_bytes
-from stepwatch.estimator.priors import forward_share
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.units import GIGA

@@ -338,6 +338,10 @@ class Run:
     """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
 
     @property
+    def is_timed(self) -> bool:
+        return bool(np.isfinite(self.iterations.time_s).any())
+
+    @property
     def logged(self) -> int:
         """How many iterations the log printed."""
         return len(self.iterations) + self.left_out

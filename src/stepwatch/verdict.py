@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -116,7 +116,8 @@ def judge(
 ) -> Verdict:
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
     evidence = Evidence(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
-    return next(verdict for rule in _RULES for verdict in rule(evidence))
+    rules = (rule for rule, codes in _RULES if not codes or evidence.noticed(*codes))
+    return next(verdict for rule in rules for verdict in rule(evidence))
 
 
 # --- it ended ---------------------------------------------------------------------------------------------------
@@ -185,9 +186,6 @@ def _crashed(evidence: Evidence) -> Iterator[Verdict]:
 
 
 def _diverged(evidence: Evidence) -> Iterator[Verdict]:
-    codes = evidence.noticed("loss_nan")
-    if not codes:
-        return
     text = evidence.sentence("loss_nan")
     row = int(np.flatnonzero(evidence.analysis.run.iterations.number == text.params["at"])[0])
     saved = [save.at for save in evidence.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]]
@@ -198,7 +196,7 @@ def _diverged(evidence: Evidence) -> Iterator[Verdict]:
             "Resume from the checkpoint of iteration {at:n}, with a lower learning rate or gradient clipping.", facts
         )
     line = int(evidence.analysis.run.iterations.line[row]) + 1
-    yield Verdict(status=Status.DIVERGED, text=text, because=codes, remedy=remedy, line=line)
+    yield Verdict(status=Status.DIVERGED, text=text, because=("loss_nan",), remedy=remedy, line=line)
 
 
 def _stopped(evidence: Evidence) -> Iterator[Verdict]:
@@ -301,20 +299,18 @@ def _with_advice(verdict: Verdict, advice: Advice | None) -> Verdict:
 
 
 def _asleep(evidence: Evidence) -> Iterator[Verdict]:
-    codes = evidence.noticed("sleep")
-    if codes:
-        slept = evidence.sentence("sleep").params
-        facts = {"step": evidence.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
-        message = Message(
-            "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
-            facts,
-            "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
-            len(slept["at"]),
-        )
-        remedy = Message(
-            "Keep the machine awake while it trains: systemd-inhibit on Linux, caffeinate on macOS, the energy settings on Windows."
-        )
-        yield Verdict(status=Status.ASLEEP, text=message, because=codes, remedy=remedy)
+    slept = evidence.sentence("sleep").params
+    facts = {"step": evidence.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
+    message = Message(
+        "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
+        facts,
+        "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
+        len(slept["at"]),
+    )
+    remedy = Message(
+        "Keep the machine awake while it trains: systemd-inhibit on Linux, caffeinate on macOS, the energy settings on Windows."
+    )
+    yield Verdict(status=Status.ASLEEP, text=message, because=("sleep",), remedy=remedy)
 
 
 def _regular_s(a: Analysis) -> float:
@@ -330,7 +326,7 @@ def _stalling(evidence: Evidence) -> Iterator[Verdict]:
     stalled = a.phases.of(Phase.STALL)
     # What ends a run is no stall: a last save, figures. Its last three rows may share one mean of whole seconds.
     ending = a.forecast.done and not stalled[:-3].any()
-    if not codes or share <= LOST_SHARE or lost_s < regular_s or ending:
+    if share <= LOST_SHARE or lost_s < regular_s or ending:
         return
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "lost": lost_s, "share": share}
     text = Message(
@@ -568,7 +564,20 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
     yield _with_advice(Verdict(status=Status.HEALTHY, text=text, because=normal), evidence.advised())
 
 
-_RULES = (
-    _crashed, _diverged, _stopped, _too_little, _asleep, _stalling, _waiting, _held_back, _slow, _slowing, _unsteady,
-    _overhead, _doubtful, _healthy,
-)  # fmt: skip
+# The gravest first, with the findings of which one must be there; none where something else shows it.
+_RULES: tuple[tuple[Callable[[Evidence], Iterator[Verdict]], tuple[str, ...]], ...] = (
+    (_crashed, ()),
+    (_diverged, ("loss_nan",)),
+    (_stopped, ()),
+    (_too_little, ()),
+    (_asleep, ("sleep",)),
+    (_stalling, ("stall", "late_data", "late_ranks")),
+    (_waiting, ("data_wait",)),
+    (_held_back, ()),
+    (_slow, ("slower_than_expected", "low_mfu")),
+    (_slowing, ("regime_change", "drift")),
+    (_unsteady, ("regime_change", "uneven_steps")),
+    (_overhead, ()),
+    (_doubtful, ("impossible_figure", "few_iterations")),
+    (_healthy, ()),
+)

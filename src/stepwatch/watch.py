@@ -30,7 +30,7 @@ from stepwatch.analysis.throughput import FITTED_ROWS
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.following import LiveReader
-from stepwatch.readers.refusals import is_timed, no_times
+from stepwatch.readers.refusals import no_times
 from stepwatch.run import Ints, Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
@@ -298,9 +298,9 @@ class Live:
         if current is not None:
             current = replace(current, written_s=self._line_at)
         runs = tuple(run for run in (*self._reader.past, current) if run is not None and len(run.iterations))
-        if runs and not any(map(is_timed, runs)):
+        if runs and not any(run.is_timed for run in runs):
             raise no_times(runs)
-        return tuple(filter(is_timed, runs)) or ((current,) if current is not None else ())
+        return tuple(run for run in runs if run.is_timed) or ((current,) if current is not None else ())
 
     # --- analysis -------------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class Live:
             self._said, self._restarted = None, False
         self._runs = self._reader.ended
         try:
-            if len(run.iterations) and not is_timed(run):
+            if len(run.iterations) and not run.is_timed:
                 raise no_times((run,))
             self._analysis = self._explain(replace(run, written_s=self._line_at))
         except NoIterations:  # a header that says too little to expect anything by

@@ -9,16 +9,15 @@ from pathlib import Path
 from tests.house.trees import FILES, nodes_of
 from tools import SOURCE
 
-GROUND = {"patterns", "messages", "errors", "units", "quoting", "bounds", "platforms"}
+GROUND = {"patterns", "messages", "errors", "units", "bounds", "platforms"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
 MAY_IMPORT: dict[str, set[str]] = {
     "patterns": set(),
     "messages": set(),
     "errors": {"messages"},
     "units": {"errors", "messages"},
-    "quoting": {"patterns"},
     "bounds": {"units"},
-    "platforms": set(),
+    "platforms": {"patterns"},
     "settings": set(),
     "gpus": {"settings"},
     "run": {"settings"},
@@ -44,8 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources", "verdict"},
-    "sampler": {"samples"},
-    "recorder": set(),
+    "sampler": {"gpus", "samples"},
+    "recorder": {"samples"},
     "i18n": set(),
     "trainer": {"gpus", "recorder", "settings"},
     "options": {"estimator", "i18n", "sources"},

@@ -28,10 +28,11 @@ def suggested(text: str) -> str:
 
 
 def pasted(line: str, where: Path) -> subprocess.CompletedProcess[bytes]:
-    """The line in a shell of its own, in which `stepwatch` is this one."""
-    start = f'stepwatch() {{ {shlex.quote(sys.executable)} -m stepwatch "$@"; }}\n'
-    shell = ["bash", "-c", start + line]
-    return subprocess.run(shell, cwd=where, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    """The line in a shell, in which `stepwatch` shows what it was given, and the answer to that."""
+    shell = ["bash", "-c", "stepwatch() { printf '%s\\0' \"$@\"; }\n" + line]
+    given = subprocess.run(shell, cwd=where, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert given.stderr == b""
+    return stepwatch(*map(os.fsdecode, given.stdout.split(b"\0")[:-1]))
 
 
 # --- commands to paste ------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ UNITS = [
     "\x08", "x\x08",
     "\r", "\x00", "NVIDIA ", "tokens/s ", "é", "\x1b[0", "[1,0]<stdout>:", "INFO ", "a - ", "a:", "loss nan", "# ", "_",
 ]  # fmt: skip
-SMALL, LARGE = 1 << 17, 1 << 19
+SMALL, LARGE = 1 << 16, 1 << 18
 
 
 def filled(head: str, unit: str, size: int, end: str = "") -> bytes:
@@ -58,11 +58,10 @@ def test_one_endless_line_costs_its_length(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_many_lines_of_the_longest_kind_cost_their_length(unit: str) -> None:
-    """Below the length at which lines are shortened, each line may be as bad as it can."""
-    for head in HEADS:
-        line = filled(head, unit, 3900, "\n")
-        data = line * (SMALL // 2 // len(line))
-        assert cost(whole_road, data) < 0.75, head
+    """Below the length at which lines are shortened, each may be as bad as it can; without a head all are unread."""
+    for heads in (HEADS[:1], HEADS[1:]):
+        data = b"".join(filled(head, unit, 3900, "\n") for head in heads * (14 // len(heads)))
+        assert cost(whole_road, data) < 0.4 or cost(whole_road, data) < 0.4, heads
 
 
 def assert_linear(call: Callable[[bytes], object], make: Callable[[int], bytes]) -> None:

@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 from stepwatch.readers import READERS
 from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.records import Records
-from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.dates import read_stamps
-from stepwatch.readers.text.figures import read_floats
-from stepwatch.readers.text.prefixes import Prefix
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.block import Block, read_floats
+from stepwatch.readers.text.stamps import Prefix, read_stamps, stamp_of, strip_prefix
 from stepwatch.run import COLUMNS, Fact
 
 MONTH_FIRST = ("01/02/2026 03:04:{n:02d} - INFO - a.b -   ", "[01/02 03:04:{n:02d} a.b]: ")

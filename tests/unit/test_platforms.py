@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stepwatch import platforms
+from stepwatch.platforms import quoted, quoted_path
 
 
 def test_a_file_is_claimed_by_one_and_free_when_that_one_is_gone(tmp_path: Path) -> None:
@@ -52,3 +55,93 @@ def test_a_limit_of_memory_is_kept() -> None:
 
 def test_the_memory_of_the_machine_is_known() -> None:
     assert platforms.physical_memory_bytes() > 1e8
+
+
+ODD = [
+    "train.log", "my run.log", "it's.log", 'a "b".log', "$HOME.log", "`id`.log", "a!b.log", "größe.log", "实验 1.log",
+    "😀.log", "a;b&c|d.log", "*.log", "[1]?.log", "~/x.log", "a\\b.log", "=x", "#1.log", "(1).log", "", "a\nb.log",
+    "\x1b[31mred.log", "\u202eabc.log", "a\u00a0b.log", "{a,b}.log", "100%.log", "a^b.log", "<x>.log", "-rf",
+    "tab\t.log",
+]  # fmt: skip
+
+
+def argument_in(shell: str, text: str) -> bytes:
+    """What a program gets of the text as it is typed."""
+    show = f"{sys.executable} -c 'import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))' "
+    return subprocess.run([shell, "-c", show + text], stdout=subprocess.PIPE, check=True).stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell is needed")
+@pytest.mark.parametrize("text", [*ODD, os.fsdecode(b"\xff\xfe.log")], ids=ascii)
+def test_a_shell_reads_what_was_quoted(text: str) -> None:
+    assert argument_in("bash", quoted(text)) == os.fsencode(text)
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_what_is_quoted_is_one_printable_line_that_can_be_split_again(text: str) -> None:
+    import shlex
+
+    line = quoted(text)
+    assert line.isprintable()
+    if not line.startswith("$'"):
+        assert shlex.split(line) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("runs/a.log", "runs/a.log"), ("größe.log", "größe.log"), ("my run.log", '"my run.log"'),
+        ("it's.log", '"it\'s.log"'), ("$x.log", "'$x.log'"), ("a\nb", r"$'a\x0ab'"),
+    ],
+)  # fmt: skip
+def test_quotes_are_used_only_where_needed_and_double_ones_where_they_are_enough(text: str, line: str) -> None:
+    assert quoted(text) == line
+
+
+def test_a_name_like_an_option_is_named_with_its_directory() -> None:
+    assert quoted_path("-x.log") == os.path.join(os.curdir, "-x.log")
+    assert quoted_path("-") == "-"
+
+
+def arguments_on_windows(line: str) -> list[str]:
+    """As the C library of Windows divides a command line."""
+    found, current, within, backslashes = [], "", False, 0
+    for letter in line + " ":
+        if letter == "\\":
+            backslashes += 1
+            continue
+        if letter == '"':
+            current += "\\" * (backslashes // 2)
+            if backslashes % 2:
+                current += '"'
+            else:
+                within = not within
+        else:
+            current += "\\" * backslashes
+            if letter == " " and not within:
+                found.append(current)
+                current = ""
+            else:
+                current += letter
+        backslashes = 0
+    return found
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
+def test_a_program_of_windows_gets_what_was_quoted_for_cmd(text: str) -> None:
+    line = quoted(text, for_cmd=True)
+    assert line.isprintable()
+    if text.isprintable():
+        assert arguments_on_windows(line) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (r"C:\runs\a.log", r"C:\runs\a.log"), ("my run.log", '"my run.log"'), ("a&b.log", '"a&b.log"'),
+        ("it's.log", '"it\'s.log"'), ("a^b|c.log", '"a^b|c.log"'), ("$x.log", '"$x.log"'), ("runs\\ ", '"runs\\ "'),
+        ("my runs\\", '"my runs\\\\"'), ("a\nb", '"a?b"'), ("", '""'),
+    ],
+)  # fmt: skip
+def test_cmd_takes_double_quotes_alone(text: str, line: str) -> None:
+    assert quoted(text, for_cmd=True) == line

@@ -104,7 +104,7 @@ def test_a_thinned_run_costs_what_the_whole_one_costs(truth: Truth) -> None:
     them. A sample of 4,000 and more rows at 3 % noise tells the level to 0.1 %; with a drift of 10 % the sample's
     unevenness (both ends are kept dense) adds 0.2 %. So 0.5 % for the step and the wall, and overlapping intervals."""
     text = a_log(truth)
-    live, all_at_once = analysis_of(fed(text, at_once=500, every_look=1)), whole(text)
+    live, all_at_once = analysis_of(fed(text, at_once=1000, every_look=1)), whole(text)
     assert live.run.left_out > 0
     assert len(live.run.iterations) < MOST_ROWS
     assert live.run.logged == len(all_at_once.run.iterations)
@@ -127,11 +127,11 @@ def test_a_thinned_run_costs_what_the_whole_one_costs(truth: Truth) -> None:
 def test_the_state_stays_bounded_however_long_and_odd_the_log() -> None:
     """Nothing but evaluations, chatter on every line, a fact repeated without end."""
     live = a_live()
-    for begin in range(0, 24_000, 500):
+    for begin in range(0, 24_000, 1000):
         lines = [
             f"step {n}: train loss 2, val loss 2\niter {n}: loss 2.0, time {1000 + n % 7}.00ms, mfu 5.00%\n"
             f"Gradient norm: {n}\nchatter {n}\n"
-            for n in range(begin, begin + 500)
+            for n in range(begin, begin + 1000)
         ]
         live.feed("".join(lines).encode(), float(begin))
         live.look(float(begin))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stepwatch.advice.gains import (
     PUBLISHED_GAINS,
@@ -16,7 +16,6 @@ from stepwatch.advice.gains import (
     inverse,
     modelled_factor,
 )
-from stepwatch.advice.proposals import NO_EFFECT, Basis, Effect
 from stepwatch.estimator.constants import SAVED_BYTES_PER_PARAM
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.memory import vram_bytes
@@ -34,6 +33,7 @@ from stepwatch.estimator.simulate import (
 )
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
+from stepwatch.messages import Message
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.units import GIGA, HOUR_S, MINUTE_S, Z90, Interval
 
@@ -41,6 +41,86 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.estimator.plan import Plan
     from stepwatch.run import Levers
+
+
+# --- what a rule proposes, and the same once it is priced -------------------------------------------------------
+
+
+Basis = Literal["measured", "modelled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What a change does to a run beyond its settings: code, a disk, a quieter machine. Factors, but for the saves."""
+
+    step: Interval = UNCHANGED
+    evaluation: float = 1.0
+    checkpoint: Interval = UNCHANGED
+    lost: Interval = UNCHANGED
+    save_every: int | None = None
+    save_also: bool = False
+    """The checkpoints of `save_every` come on top of those of the evaluations, whatever the loss."""
+
+    def combined(self, other: Effect) -> Effect:
+        """Both; of two ways to make checkpoints cheaper the better one counts."""
+        return Effect(
+            step=product(self.step, other.step),
+            evaluation=self.evaluation * other.evaluation,
+            checkpoint=min(self.checkpoint, other.checkpoint, key=lambda factor: factor.mid),
+            lost=product(self.lost, other.lost),
+            save_every=other.save_every or self.save_every,
+            save_also=other.save_also or self.save_also,
+        )
+
+
+NO_EFFECT = Effect()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """One change. The engine finds out what it saves, and drops it where that is too little."""
+
+    rule: str
+    what: Message
+    """In the imperative."""
+    because: Message
+    price: Message
+    """What one gives up for it."""
+    new_settings: Mapping[str, Value] = field(default_factory=dict)
+    own: Mapping[str, tuple[Value | None, Value]] | None = None
+    """The old and the new value in the trainer's own settings, where it is not nanoGPT."""
+    effect: Effect = NO_EFFECT
+    patch: str | None = None
+    """Code to paste, where no setting does it."""
+    where: Message | None = None
+    """Where the patch goes."""
+    basis: Basis = "modelled"
+    acts_on: str | None = None
+    """Of two proposals that act on the same thing only one is chosen."""
+    most_s: float = math.inf
+    """No more can come back: what was measured of the thing that it removes."""
+    required: bool = False
+    """Given however little it saves: without it there may be no run."""
+    remedy: bool = True
+    """False where it says what to look at, not what to do: then it is no part of what the changes save together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice(Proposal):
+    """A proposal that is worth it."""
+
+    saves_s: Interval
+    change: Mapping[str, tuple[Value | None, Value]]
+    """Each setting with its value now, None where that is not known, and the new one; by nanoGPT's names."""
+
+    @property
+    def stated(self) -> Mapping[str, tuple[Value | None, Value]]:
+        """The same as the user of this trainer writes it."""
+        return self.change if self.own is None else self.own
+
+
+# --- the run that advice is about -------------------------------------------------------------------------------
+
 
 # Less than this is not worth a restart, nor the reading of a sentence.
 LEAST_SHARE, LEAST_S = 0.01, MINUTE_S
@@ -135,8 +215,9 @@ class Case:
     def basis(self, part: str) -> Basis:
         return "measured" if part in self.measured else "modelled"
 
-    def noticed(self, code: str) -> bool:
-        return self.analysis is not None and any(finding.code == code for finding in self.analysis.findings)
+    def noticed(self, *codes: str) -> bool:
+        """Whether the log shows one of these findings."""
+        return self.analysis is not None and any(finding.code in codes for finding in self.analysis.findings)
 
     # --- the run with other settings ----------------------------------------------------------------------------
 

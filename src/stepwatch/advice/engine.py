@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepwatch.advice import checkpoints, evaluations, speed
-from stepwatch.advice.case import Case, case_of_plan
-from stepwatch.advice.proposals import NO_EFFECT, Advice, Effect, Proposal
+from stepwatch.advice import schedule, speed
+from stepwatch.advice.case import NO_EFFECT, Advice, Case, Effect, Proposal, case_of_plan
 from stepwatch.estimator.simulate import NOTHING, Simulated
 from stepwatch.messages import Message
 from stepwatch.settings import Value
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
 Rule = Callable[[Case], Iterator[Proposal]]
 Change = dict[str, tuple[Value | None, Value]]
 
-# On nanoGPT's settings and its train.py.
-_SETTINGS: tuple[Rule, ...] = (*evaluations.RULES, *checkpoints.RULES, *speed.RULES)
 # On what any trainer has, in its own words.
 _ANY_TRAINER: tuple[Rule, ...] = (
-    evaluations.evaluate_less, evaluations.fewer_eval_batches, checkpoints.save_less, speed.log_less,
+    schedule.evaluate_less, schedule.fewer_eval_batches, schedule.save_less, schedule.log_less,
 )  # fmt: skip
 
 
@@ -88,11 +85,13 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 
 def advice_on_case(case: Case) -> AdviceList:
-    rules = _SETTINGS if case.levers is None else _ANY_TRAINER
+    rules: list[Rule] = list(_ANY_TRAINER)
+    if case.levers is None:  # nanoGPT's settings, and its train.py
+        rules = [*schedule.RULES, *(speed.RULES if case.workload is not None else ())]
     if case.analysis is not None:
-        from stepwatch.advice import symptoms  # on the machine, whatever the trainer
+        from stepwatch.advice import logs  # on the machine, whatever the trainer
 
-        rules = (*rules, *symptoms.RULES)
+        rules += [rule for rule, codes in logs.RULES.items() if case.noticed(*codes)]
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
     ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.advice.speed import sequences_of
-from stepwatch.analysis.expected import workload_of
+from stepwatch.analysis.throughput import workload_of
 from stepwatch.estimator.memory import vram_bytes
 from stepwatch.messages import Message
 

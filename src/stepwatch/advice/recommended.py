@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from stepwatch.advice.evaluations import CHEAP
+from stepwatch.advice.schedule import CHEAP
 from stepwatch.advice.speed import Batch, batches, sequences_of
 from stepwatch.errors import InputError
 from stepwatch.estimator.estimate import estimate

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stepwatch.advice.case import SINGLE_PRECISION, Case
+from stepwatch.advice.case import SINGLE_PRECISION, Case, Effect, Proposal
 from stepwatch.advice.gains import modelled_factor
-from stepwatch.advice.proposals import Effect, Proposal
 from stepwatch.estimator.constants import PADDING, SMALL_VOCABULARY
 from stepwatch.estimator.memory import largest_batch_size
 from stepwatch.estimator.workload import Workload
@@ -19,8 +18,6 @@ from stepwatch.units import Interval
 # From the low to the high end of a saving by compilation. In planted runs (seeds 1 to 4) the middle of a wider one is
 # off by more than a tenth.
 TOO_VAGUE = 2.5
-SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
-LOGGED_EVERY = 10
 MOST_SEQUENCES = 1 << 16  # that a card takes at a time: of 64 tokens each they are 4 million
 _ENVIRONMENT = Message("In the environment of the run:")
 
@@ -280,40 +277,7 @@ def fused_adamw(case: Case) -> Iterator[Proposal]:
     )
 
 
-# --- logging, cards ---------------------------------------------------------------------------------------------
-
-
-def log_less(case: Case) -> Iterator[Proposal]:
-    """Each logged line waits for the card, which then waits for the next launches."""
-    step_s = case.prices.step_s.mid
-    if case.settings.count("log_interval") != 1 or case.assumed("log_interval") or step_s <= 0:
-        return
-    interval = case.settings.count("eval_interval") or LOGGED_EVERY
-    every = next(size for size in range(LOGGED_EVERY, 0, -1) if interval % size == 0)
-    setting = "log_interval"
-    if case.levers is not None and case.analysis is not None:
-        loss = case.analysis.run.iterations.loss
-        prints = 2 * int((loss == loss).sum()) > len(loss)
-        setting = case.levers.log_every if prints else ""
-    if every == 1 or not setting:
-        return
-    facts = {"new": every, "step": step_s, "setting": setting}
-    what, own = Message("Raise log_interval from 1 to {new:n}.", facts), None
-    if case.levers is not None:
-        own = case.now_and(setting, "log_interval", every)
-        what = Message("Log every {new:n} iterations instead of each one: {setting:word}.", facts)
-    waits = (SYNC_S.high, SYNC_S.mid, SYNC_S.low)
-    yield Proposal(
-        rule="log_less",
-        new_settings={"log_interval": every},
-        effect=Effect(step=Interval(*(1 - min(wait_s / step_s, 1.0) * (1 - 1 / every) for wait_s in waits))),
-        own=own,
-        what=what,
-        because=Message(
-            "A step takes {step:time}, and every logged line makes the card wait for the processor.", facts
-        ),
-        price=Message("Fewer lines; evaluations still fall on a logged one."),
-    )
+# --- cards -------------------------------------------------------------------------------------------------------
 
 
 def more_cards(case: Case) -> Iterator[Proposal]:
@@ -359,6 +323,7 @@ def fewer_cards(case: Case) -> Iterator[Proposal]:
     )
 
 
+# All of them have to know the model.
 RULES = (
     micro_batch,
     use_compiler,
@@ -368,7 +333,6 @@ RULES = (
     flash_attention,
     pad_vocabulary,
     fused_adamw,
-    log_less,
     more_cards,
     fewer_cards,
 )

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from stepwatch.analysis import begun, findings, ranks, recorded, waiting
 from stepwatch.analysis.costs import Costs, find_costs
-from stepwatch.analysis.expected import find_expected, least_step_s, with_expected_step
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
-from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows
-from stepwatch.analysis.outside import with_outside
+from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
-from stepwatch.analysis.throughput import Throughput, find_throughput
+from stepwatch.analysis.throughput import Throughput, find_expected, find_throughput, least_step_s, with_expected_step
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
@@ -73,8 +71,8 @@ class Analysis:
     @property
     def parts_s(self) -> dict[str, float | None]:
         """Where the time went; None where evaluations or checkpoints may have taken some that nothing shows."""
-        unpriced = (part for part in ("eval", "checkpoint") if f"{part}_s" not in self.costs.priced)
-        hidden = [part for part in unpriced if not self._without(part)]
+        parts = ("eval", "checkpoint")
+        hidden = [part for part in parts if f"{part}_s" not in self.costs.priced and not self._without(part)]
         return {part: None if part in hidden and not took else took for part, took in self.goodput.parts_s.items()}
 
     def _without(self, part: str) -> bool:
@@ -117,9 +115,14 @@ def analyse(
         regimes = find_regimes(run, phases)
         costs = find_costs(run, phases, regimes)
         costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
-        costs = waiting.with_data(run, phases, recorded.with_recorded(run, phases, costs))
-        split = waiting.taken_off(run, phases, costs, split_rows(run, phases, costs))
-        rules = (*findings.RULES, *waiting.RULES, *recorded.RULES, *ranks.RULES)
+        costs = recorded.with_recorded(run, phases, costs)
+        split = split_rows(run, phases, costs)
+        if run.inside is not None:
+            costs = waiting.with_data(run, phases, costs)
+            split = waiting.taken_off(run, phases, costs, split)
+        rules = findings.RULES
+        if run.inside is not None or run.span is not None or run.parts:  # more than the time of a step is timed
+            rules = (*rules, *waiting.RULES, *recorded.RULES, *ranks.RULES)
         goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
         forecast = find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu))
     elif expected is not None:

@@ -14,11 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.baseline import PRINTED_STEP_S, WINDOW, last_digit_s
 from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
+    PRINTED_STEP_S,
+    WINDOW,
+    last_digit_s,
     median,
     running_median,
     spread,
@@ -26,7 +28,7 @@ from stepwatch.analysis.statistics import (
     t_quantile,
     weighted_median,
 )
-from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior
+from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run
 from stepwatch.settings import Origin

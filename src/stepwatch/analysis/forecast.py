@@ -9,10 +9,10 @@ import numpy as np
 
 from stepwatch.analysis.ahead import Reason, future_step
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.expected import combined
 from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.regimes import Regimes
+from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import Run
 from stepwatch.units import Interval

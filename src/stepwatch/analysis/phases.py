@@ -9,10 +9,17 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.baseline import Baseline, baseline_of, last_digit_s
-from stepwatch.analysis.periods import LARGE_RATIO, MOST_PLACES, Mask, Period, find_period, find_periods
-from stepwatch.analysis.statistics import median
-from stepwatch.analysis.unlogged import Unlogged, between_rows
+from stepwatch.analysis.periods import (
+    LARGE_RATIO,
+    MOST_PLACES,
+    Mask,
+    Period,
+    Unlogged,
+    between_rows,
+    find_period,
+    find_periods,
+)
+from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
 from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing
 from stepwatch.settings import Origin
 

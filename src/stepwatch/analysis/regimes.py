@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepwatch.analysis.baseline import last_digit_s
 from stepwatch.analysis.phases import Phase, Phases
-from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread
+from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, last_digit_s, median, spread
 from stepwatch.run import Floats, Ints, Run
 
 SMALLEST_CHANGE = 0.10

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from stepwatch.errors import InputError, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted, quoted_path
+from stepwatch.platforms import quoted, quoted_path
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, expanded, from_bytes, from_file, from_text
 
@@ -182,7 +182,7 @@ def of_config(config: str | Source | None) -> tuple[Settings, tuple[Message, ...
                 Message("“{name:word}” is a log, not a config", named),
                 Message("to explain it: {command:list}", named) if isinstance(config, str) else None,
             ) from error
-        from stepwatch.readers.configs import config_given
+        from stepwatch.readers.refusals import config_given
 
         given = config_given(source)
         if given is not None and given.settings:

@@ -12,30 +12,33 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.checks import passed
 from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.analysis.phases import Phase
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
-from stepwatch.answers.excerpts import excerpts_of
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu_in_text
-from stepwatch.gpus.choice import count_in, named_card
+from stepwatch.gpus.names import count_in, named_card
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted
+from stepwatch.platforms import quoted
 from stepwatch.readers import read_all
-from stepwatch.readers.configs import ConfigGiven
-from stepwatch.readers.suggestions import LooksLike
-from stepwatch.report import Report, RunReport
+from stepwatch.readers.reading import place_of_line
+from stepwatch.readers.refusals import ConfigGiven, LooksLike
+from stepwatch.report import Excerpts, LogLine, Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
-from stepwatch.sources.directories import is_collection, is_run_directory
+from stepwatch.sources.directories import is_collection, samples_of_log
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, judge
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
+
 
 ON_WINDOWS = sys.platform == "win32"
 
@@ -45,12 +48,12 @@ ON_WINDOWS = sys.platform == "win32"
 
 def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
-    sampled = (log for log in request.logs if isinstance(log, str) and is_run_directory(log))
+    sampled = (samples_of_log(log) for log in request.logs if isinstance(log, str))
     known = Known(
         gpu=request.gpu,
         config=request.config,
         settings=request.settings,
-        samples=request.samples or next(sampled, None),
+        samples=request.samples or next(filter(None, sampled), None),
         price_per_hour=request.price_per_hour,
         price_per_kwh=request.price_per_kwh,
     )
@@ -294,3 +297,40 @@ def compare(request: CompareRequest) -> Comparison:
     with saying_first(notices):
         found = compare_runs(runs[0], runs[1], names=names, limit=limit, notes=notes)
     return replace(found, notices=tuple(notices))
+
+
+# --- the lines of the log that an answer is about, for a reader who has no log ----------------------------------
+
+
+MOST_EXCERPTS = 40
+"""Of each run: the slowest iterations, the first one and the last; with what follows, 40 kB at most."""
+_LONGEST_BYTES = 200
+_BEFORE, _AFTER = 3, 1
+"""Lines: an evaluation and its checkpoint are printed before the time of their iteration."""
+
+
+def excerpts_of(a: Analysis, text: bytes) -> Excerpts:
+    """By rows; the last row has the lines of what ended the run, where the log shows it. No other line is kept."""
+    iterations = a.run.iterations
+    if not text or not len(iterations):
+        return {}
+    slow = np.flatnonzero(a.phases.phase != Phase.STEP)
+    order = slow[np.lexsort((-iterations.time_s[slow], a.phases.phase[slow] != Phase.FIRST))]
+    places = {int(row): [int(iterations.line[row])] for row in order[: MOST_EXCERPTS - 1]}
+    last = len(iterations) - 1
+    if a.run.faults:
+        places.setdefault(last, [int(iterations.line[last])]).append(a.run.faults[-1].line)
+    wanted = {
+        row: {near for at in lines for near in range(at - _BEFORE, at + _AFTER + 1)} for row, lines in places.items()
+    }
+    texts: dict[int, str] = {}
+    line = begin = 0
+    for number in sorted(set().union(*wanted.values())):
+        if number >= 0:
+            begin, line = place_of_line(text, number - line, begin), number
+            end = text.find(b"\n", begin)
+            texts[number] = text[begin : end if end >= 0 else len(text)][:_LONGEST_BYTES].decode("utf-8", "replace")
+    return {
+        row: tuple(LogLine(number + 1, texts[number]) for number in sorted(near) if texts.get(number, "").strip())
+        for row, near in wanted.items()
+    }

@@ -11,10 +11,10 @@ from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, as
 from stepwatch.errors import InputError
 from stepwatch.estimator.plan import Plan, named_shape, plan
 from stepwatch.gpus import Gpu
-from stepwatch.gpus.choice import card_of_config, count_in, named_card
 from stepwatch.gpus.links import checked_link
+from stepwatch.gpus.names import card_of_config, count_in, named_card
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted, quoted_path
+from stepwatch.platforms import quoted, quoted_path
 from stepwatch.report import AdviceReport, PlanReport
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source, from_file
@@ -98,7 +98,7 @@ def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message,
         log = config
     if log is not None:
         from stepwatch.readers import settings_of
-        from stepwatch.readers.configs import ConfigGiven
+        from stepwatch.readers.refusals import ConfigGiven
 
         try:
             settings = settings_of(log)

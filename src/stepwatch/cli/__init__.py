@@ -14,7 +14,7 @@ import click
 from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted
+from stepwatch.platforms import quoted
 
 COMMANDS = {
     "explain": "Why some iterations are slow, what each part costs, how fast the run is, when it ends.",

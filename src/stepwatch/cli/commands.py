@@ -17,8 +17,8 @@ from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
 from stepwatch.options import COMMAND_LINE, OPTIONS, Option
+from stepwatch.platforms import quoted
 from stepwatch.presenters import Typed, View, render
-from stepwatch.quoting import quoted
 from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 from stepwatch.cli.commands import options_of, speaking, write
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted
+from stepwatch.platforms import quoted
 from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 

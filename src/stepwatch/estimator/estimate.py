@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from stepwatch.estimator.ceilings import forward_share
 from stepwatch.estimator.constants import (
     COMPILE,
     DOUBT,
@@ -19,7 +20,6 @@ from stepwatch.estimator.constants import (
     widths,
 )
 from stepwatch.estimator.memory import checkpoint_bytes, vram_bytes
-from stepwatch.estimator.priors import forward_share
 from stepwatch.estimator.step import Machine, Term, arithmetic, communication_s, machine, step_terms
 from stepwatch.estimator.workload import Workload, least_flops_per_iteration
 from stepwatch.gpus import Gpu

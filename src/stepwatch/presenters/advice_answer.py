@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.messages import Message
+from stepwatch.platforms import quoted_path
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
-from stepwatch.quoting import quoted_path
 from stepwatch.settings import Origin, Value
 from stepwatch.units import Interval
 

@@ -11,10 +11,9 @@ from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import ALWAYS, Block, Bullets, Document, Headline, Labelled, Progress, Text, word
 from stepwatch.presenters.page_wording import on_page
-from stepwatch.presenters.run_sentences import forecast, slow_row, speed, step_known
+from stepwatch.presenters.run_sentences import BADGES, forecast, slow_row, speed, step_known, verdict_headline
 from stepwatch.presenters.screen import Line
 from stepwatch.presenters.terminal import TerminalWriter
-from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
 from stepwatch.units import MEGA, Interval
 from stepwatch.verdict import Status
 from stepwatch.watch import CAUSE, CRASHED, DIVERGED, SILENCE, STOPPED, Ahead, Look, Occurrence

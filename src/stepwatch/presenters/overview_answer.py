@@ -9,7 +9,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import cells, count, time, word
-from stepwatch.presenters.verdict_sentences import BADGES
+from stepwatch.presenters.run_sentences import BADGES
 from stepwatch.verdict import Status
 
 if TYPE_CHECKING:

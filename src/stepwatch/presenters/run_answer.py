@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,14 @@ import numpy as np
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
+from stepwatch.platforms import quoted, quoted_path
 from stepwatch.presenters import advice_answer, overview_answer, plan_sentences
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
-from stepwatch.presenters.like_sentences import understood_blocks
-from stepwatch.presenters.next_command import next_commands
-from stepwatch.presenters.verdict_sentences import BADGES, verdict_headline
+from stepwatch.presenters.run_sentences import BADGES, verdict_headline
+from stepwatch.run import ReadLine, TimeMeaning, Understood
+from stepwatch.settings import Origin
 from stepwatch.verdict import Status
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from stepwatch.presenters import Typed
     from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
+
 
 MOST_UNREAD = 20
 MOST_OPEN_RUNS = 4
@@ -273,3 +276,107 @@ def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
     lines = [(line.line + 1, clean(line.text)) for line in unread]
     found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
     return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)
+
+
+# --- how lines like the example were read -----------------------------------------------------------------------
+
+
+_TIMES = {
+    TimeMeaning.STEP: Message("{time:time} for one iteration"),
+    TimeMeaning.INTERVAL: Message("{time:time} for all iterations since the line before"),
+    TimeMeaning.ELAPSED: Message("{time:time} since the start"),
+    TimeMeaning.MEAN: Message("{time:time} per iteration, the mean since the start"),
+    TimeMeaning.CLOCK: Message("its time by the timestamps of the lines"),
+}
+_OF_EPOCHS = {
+    TimeMeaning.STEP: Message("{time:time} for one epoch"),
+    TimeMeaning.INTERVAL: Message("{time:time} for all epochs since the line before"),
+    TimeMeaning.MEAN: Message("{time:time} per epoch, the mean since the start"),
+}
+
+
+def understood_blocks(understood: Understood | None) -> tuple[doc.Block, ...]:
+    """Nothing where no example was given."""
+    if understood is None:
+        return ()
+    said = []
+    for line in understood.lines:
+        quote = line.text if len(line.text) <= 100 else line.text[:99] + "…"  # about a line of a terminal
+        facts: dict[str, object] = {"line": line.line + 1, "quote": quote}
+        number = Message("iteration {number:n}", {"number": line.number})
+        if understood.counts_epochs:
+            number = Message("epoch {number:n}", {"number": line.number})
+        facts |= {"number": number, "time": _time(understood, line)}
+        if line.loss is None:
+            said.append(Message("Line {line:n}, “{quote:quote}”, is read as {number:word}, {time:word}.", facts))
+        else:
+            facts["loss"] = line.loss
+            said.append(Message("Line {line:n}, “{quote:quote}”, is read as {number:word}, loss {loss:figure}, {time:word}.", facts))
+    if understood.unit and understood.word:
+        names = {"word": understood.word, "unit": understood.unit}
+        said.append(Message("The time is the figure behind “{word:word}”, in {unit:word}.", names))
+    return tuple(doc.Text((message,), "aside", priority=doc.ALWAYS) for message in said)
+
+
+def _time(understood: Understood, line: ReadLine) -> Message:
+    of_epochs = _OF_EPOCHS if understood.counts_epochs else {}
+    if line.time_s is None and understood.meaning is not TimeMeaning.CLOCK:
+        return Message("no time")
+    return of_epochs.get(understood.meaning, _TIMES[understood.meaning])._replace(params={"time": line.time_s})
+
+
+# --- the command to ask next ------------------------------------------------------------------------------------
+
+
+_OF_EXPLAIN_ALONE = ("--like", "--log-format", "--max-size")
+
+
+def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | None = None) -> Iterator[doc.Command]:
+    """The one command that would tell most more; nothing where there is nothing left to ask."""
+    a = run.analysis
+    command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(given(a)))
+    sources = dict.fromkeys(a.run.source or "-" for a in report.analyses)
+    names = typed.logs if typed else report.inputs or tuple(sources)
+    start = (command, *map(quoted_path, names), *options)
+    if report.directory and not full:
+        why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
+        yield doc.Command((*start, f"--run {report.worst_first[0] + 1}"), why)
+    elif len(report.analyses) > 1 and not full:
+        other = 0 if report.longest else 1
+        alone = _log_of(other, report, names)
+        asked = (*start, f"--run {other + 1}") if alone is None else (command, quoted_path(alone), *options)
+        yield doc.Command(asked, Message("To see another run:"))
+    elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
+        why = Message("To see how much of your card is used, name it, for example:")
+        peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured
+        card = next((name for name, peak in peaks.items() if a.throughput.achieved_flops < peak), "b200")
+        if (a.run.settings.text("device") or "").startswith("cpu"):
+            card = "cpu"
+        yield doc.Command((*start, f"--gpu {card}"), why)
+    elif a.forecast.max_iters is None and sentences.step_known(a):
+        why = Message("To see when the run ends, give its length, for example:")
+        length = max(int(float(f"{2 * a.forecast.last_iteration:.0e}")), 1000)  # one digit: it is an example
+        yield doc.Command((*start, f"--set max_iters={length}"), why)
+    elif not full:
+        yield doc.Command((*start, "--full"), Message("To see everything:"))
+    elif run.advice is not None and not any(option in " ".join((command, *options)) for option in _OF_EXPLAIN_ALONE):
+        why = Message("To see what to change, with the lines to paste:")
+        yield doc.Command((command.replace("explain", "advise", 1), *start[1:]), why)
+
+
+def given(a: Analysis) -> Iterator[str]:
+    """What the reader had given already, so that the next answer does not forget it."""
+    if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
+        yield f"--gpu {quoted(a.throughput.gpu.name)}"
+    for name, setting in a.run.settings.items():
+        if setting.origin is Origin.USER:
+            value = setting.value
+            whole = isinstance(value, float) and value == int(value)
+            yield f"--set {quoted(f'{name}={int(value) if whole else value}')}"
+
+
+def _log_of(number: int, report: Report, names: Sequence[str]) -> str | None:
+    """The log that holds this run alone, where each log holds one."""
+    source = report.analyses[number].run.source
+    found = [name for name in names if os.path.basename(name) == source]
+    return found[0] if len(found) == 1 and len(names) == report.count else None

@@ -15,12 +15,13 @@ from stepwatch.analysis.checks import SMALL_SHARE
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, Figure, Table, cells, time, time_range
+from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
 from stepwatch.units import Interval
-from stepwatch.verdict import ENDED
+from stepwatch.verdict import ENDED, Status, Verdict
 
 if TYPE_CHECKING:
     from stepwatch.report import RunReport
+
 
 SMALLEST_SHOWN = 0.0005
 
@@ -421,3 +422,32 @@ def rows_between(a: Analysis, first: int, last: int) -> Message:
 
 def step_time(a: Analysis) -> Message | None:
     return time(a.costs.step_s.mid) if step_known(a) else None
+
+
+# --- the verdict: a badge, one sentence, and the first thing to do ----------------------------------------------
+
+
+# A shape for each tone: colour alone would be lost on one reader in twelve.
+BADGES = {
+    Status.CRASHED: Badge("✖", Message("Crashed"), "bad"),
+    Status.DIVERGED: Badge("✖", Message("Diverged"), "bad"),
+    Status.STOPPED: Badge("■", Message("Stopped"), "bad"),
+    Status.ASLEEP: Badge("▲", Message("Asleep"), "poor"),
+    Status.STALLING: Badge("▲", Message("Stalling"), "poor"),
+    Status.SLOW: Badge("▲", Message("Slow"), "poor"),
+    Status.SLOWING: Badge("▲", Message("Slowing down"), "poor"),
+    Status.UNSTEADY: Badge("▲", Message("Unsteady"), "poor"),
+    Status.OVERHEAD: Badge("◆", Message("Overhead"), "poor"),
+    Status.HEALTHY: Badge("✔", Message("Healthy"), "good"),
+    Status.BEGUN: Badge("○", Message("Begun"), "open"),
+    Status.UNKNOWN: Badge("?", Message("Unknown"), "open"),
+}
+
+
+def verdict_headline(verdict: Verdict) -> Headline:
+    """Where no change is priced below, the remedy is said at once."""
+    paragraphs = [(verdict.text,)]
+    if verdict.remedy is not None and verdict.saves_s is None:
+        paragraphs.append((verdict.remedy,))
+    badge = BADGES[verdict.status]
+    return Headline(tuple(paragraphs), alarm=badge.tone == "bad", badge=badge)

@@ -15,7 +15,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, DATED_S, LINE_OF, Records
+from stepwatch.readers.records import ANNOUNCED, DATED_S, LINE_OF, OVER, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -28,6 +28,7 @@ from stepwatch.run import (
     Inside,
     Ints,
     Iterations,
+    Rank,
     Run,
     Start,
     Timing,
@@ -221,6 +222,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
     last = int(iterations.line.max()) if len(iterations) else math.inf
     facts = [fact for fact in kinds.facts if fact.line <= last]
     named = {fact.name: fact.value for fact in facts}
+    over = min((fact.line for fact in kinds.facts if fact.name == OVER and fact.line >= last), default=math.inf)
     ranks = _ranks(events[: bisect_left(events, first, key=LINE_OF)])
     timing = reader.timing
     if "mean_of_run" in named:
@@ -247,7 +249,9 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
-        faults=tuple(fault._replace(line=int(fault.line)) for fault in kinds.faults),  # some are parts of a line
+        faults=tuple(  # some are parts of a line
+            fault._replace(line=int(fault.line)) for fault in kinds.faults if fault.line < over
+        ),
         settings=_settings(facts, ranks, iterations),
         source=source,
         gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),
@@ -377,3 +381,55 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
         if gaps:
             inferred["log_interval"] = max(gaps, key=lambda gap: (gaps[gap], -gap))
     return Settings.of(Origin.LOG, values).beneath(Settings.of(Origin.INFERRED, inferred))
+
+
+# --- the records of several processes as the one run that they were ---------------------------------------------
+
+
+LONGEST_APART_S = 3600.0  # between the starts of the ranks of one run, clocks that were never set alike included
+
+
+def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ...]:
+    """The runs, those of other ranks joined to the one of the lowest; `by_name` says that they surely belong."""
+    ranked = [run for run in runs if run.span is not None and run.rank is not None and _size(run) > 1]
+    lowest = min((run.rank for run in ranked if run.rank is not None), default=None)
+    leaders = [run for run in ranked if run.rank == lowest]
+    if len(leaders) == len(ranked):
+        return tuple(runs)
+    ranks = {id(run): {rank.rank: rank for rank in run.ranks or _own_rank(run)} for run in leaders}
+    joined: set[int] = set()
+    for number in sorted({run.rank for run in ranked if run.rank is not None} - {lowest}):
+        mine = [run for run in ranked if run.rank == number]
+        # The same start of both where there are as many, else the nearest.
+        same = len(mine) == len(leaders)
+        nearest = leaders if same else [min(leaders, key=lambda leader: _apart_s(run, leader)) for run in mine]
+        for run, leader in zip(mine, nearest, strict=True):
+            if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= LONGEST_APART_S):
+                continue
+            for rank in _own_rank(run):  # it belongs to these, now or already: a file may have been handed in twice
+                if ranks[id(leader)].setdefault(rank.rank, rank).started_s == rank.started_s:
+                    joined.add(id(run))
+    return tuple(_with_ranks(run, ranks.get(id(run), {})) for run in runs if id(run) not in joined)
+
+
+def _size(run: Run) -> int:
+    return run.settings.count("world_size") or 1
+
+
+def _apart_s(run: Run, other: Run) -> float:
+    if run.span is None or other.span is None:
+        return math.inf
+    return abs(run.span.started_s - other.span.started_s)
+
+
+def _own_rank(run: Run) -> tuple[Rank, ...]:
+    """The steps of the run as those of one rank; none where nothing tells which."""
+    if run.rank is None or run.span is None:
+        return ()
+    rows = run.iterations
+    wait = run.inside.wait_s if run.inside is not None else np.full(len(rows), np.nan)
+    return (Rank(run.rank, run.span.started_s, rows.number, rows.time_s, wait),)
+
+
+def _with_ranks(run: Run, ranks: dict[int, Rank]) -> Run:
+    return replace(run, ranks=tuple(ranks[rank] for rank in sorted(ranks))) if len(ranks) > 1 else run

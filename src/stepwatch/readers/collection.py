@@ -12,18 +12,15 @@ import numpy as np
 from stepwatch.errors import NoIterations, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.assemble import joined_ranks
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.readers.inputs import Wanted
 from stepwatch.readers.log_files import NEAR, Log, joined_pieces, spacing
-from stepwatch.readers.rank_joining import joined_ranks
+from stepwatch.readers.reading import Wanted
 from stepwatch.run import Run
 from stepwatch.sources import unreadable
-from stepwatch.sources.contents import samples_of
-from stepwatch.sources.directories import event_files, mlflow_files, places_below, wandb_files
-from stepwatch.sources.packed import SUFFIXES
-from stepwatch.sources.recordings import without_ranks
-from stepwatch.sources.rotation import groups_of
+from stepwatch.sources.contents import SUFFIXES, samples_of
+from stepwatch.sources.directories import event_files, groups_of, mlflow_files, places_below, wandb_files, without_ranks
 
 MOST_FILES = 20_000
 _NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted

@@ -14,8 +14,9 @@ import numpy as np
 
 from stepwatch.readers import READERS, Reader, detect
 from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
-from stepwatch.readers.detection import SNIFFED_BYTES
+from stepwatch.readers.reading import SNIFFED_BYTES
 from stepwatch.readers.records import Records
+from stepwatch.readers.text.faults import FAULT_LETTERS
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
@@ -34,6 +35,7 @@ class LiveReader:
         """How many runs are over, more than are kept."""
         self._reader: Reader | None = READERS[format_name] if format_name is not None else None
         self._undetected = b""
+        self._may_have_crashed = False
         self._line = 0
         self._records = Records()
         self._given_out = 0
@@ -48,6 +50,7 @@ class LiveReader:
         """Whole lines, as they come."""
         if self._reader is None:
             recent = self._undetected[-(1 << 13) :] + text  # with lines in which an iteration may have begun
+            self._may_have_crashed |= any(letters in text for letters in FAULT_LETTERS)
             text = self._undetected + text
             # What came before was looked at when it came: chatter of any length costs what is new in it.
             name = detect(Source(self.name, recent)) and detect(Source(self.name, text))
@@ -65,6 +68,8 @@ class LiveReader:
     def run(self) -> Run | None:
         """The run that is going on, or None before its header; one that crashed before it is a run too."""
         if self._reader is None:
+            if not self._may_have_crashed:
+                return None
             unknown, records = READERS["nanogpt"], Records()  # signs of a crash are the same in every format
             unknown.parse(self._undetected, self._line, records)
             crashed = assemble(records, unknown, self.name)[-1]

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.errors import NoIterations, StepwatchError
-from stepwatch.readers.inputs import Wanted
-from stepwatch.readers.reading import read
+from stepwatch.readers.reading import Wanted, read
 from stepwatch.readers.records import DATED_S
 from stepwatch.run import Run
 from stepwatch.settings import Origin
@@ -22,9 +21,7 @@ from stepwatch.sources import (
     from_pieces,
     plain_file,
 )
-from stepwatch.sources.directories import event_files, wandb_files
-from stepwatch.sources.recordings import is_continued
-from stepwatch.sources.rotation import Name, groups_of
+from stepwatch.sources.directories import Name, event_files, groups_of, is_continued, wandb_files
 
 NEAR = 3  # lines: as many may be lost where a log is cut in two
 

@@ -1,30 +1,69 @@
-"""Reading a log: detect the format, then call the same function with the format fixed."""
+"""From what a user names to runs: detect the format of a log, then read it with the format fixed."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.errors import NoIterations, UsageError
+from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
-from stepwatch.readers.assemble import assemble
-from stepwatch.readers.detection import SNIFFED_BYTES, SURELY_AN_ITERATION, detect, nearness
-from stepwatch.readers.formats import READERS
-from stepwatch.readers.rank_joining import joined_ranks
+from stepwatch.readers.assemble import assemble, joined_ranks
+from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import Records
-from stepwatch.readers.refusals import is_timed, no_times, not_like, nothing_found
-from stepwatch.run import Run
+from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
+from stepwatch.run import Fact, Run
 from stepwatch.settings import Settings
-from stepwatch.sources import RECORD, Source, is_wandb_file, normalise
+from stepwatch.sources import (
+    LARGEST_EXPANSION_BYTES,
+    RECORD,
+    Source,
+    from_file,
+    from_stdin,
+    is_binary,
+    is_wandb_file,
+    normalise,
+)
+from stepwatch.sources.directories import is_collection
+from stepwatch.sources.plain_text import CELL_ENDS
 
+SNIFFED_BYTES = 1 << 18
+_VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
 BLOCK_BYTES = 1 << 22
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
+
+
+def detect(source: Source) -> str | None:
+    """The name of the format that most of the first lines belong to."""
+    text = source.text
+    begin, size = 0, SNIFFED_BYTES
+    traces: tuple[str | None, float] = None, 0.0
+    seen: set[bytes] = set()
+    while begin < max(len(text), 1):
+        head = text[max(0, begin - 4096) : begin + size]  # so that a line across the edge is seen whole
+        if begin:  # lines that no reader claimed are not claimed where they come again with other numbers
+            lines = head.split(b"\n")
+            kinds = head.translate(None, _VARYING).split(b"\n")
+            head = b"\n".join(line for line, kind in zip(lines, kinds, strict=True) if kind not in seen)
+        for name, row in FORMATS.items():
+            if row.certain is not None and row.certain.search(head[: 1 << 16]):
+                return name
+        name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
+        if hits >= 1:
+            return name
+        if hits > traces[1]:
+            traces = name, hits
+        seen.update(text[begin : begin + size].translate(None, _VARYING).split(b"\n"))
+        begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
+    return traces[0]
 
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
@@ -67,7 +106,7 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
     """From the history, or from the console output where that tells of no steps."""
     from stepwatch.readers.formats import wandb_file
 
-    runs = _timed(parse(source, READERS["wandb-file"]))
+    runs = tuple(run for run in parse(source, READERS["wandb-file"]) if run.is_timed)
     if runs:
         return runs
     printed, facts = wandb_file.console(source.text)
@@ -110,6 +149,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
                 end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
             block = text[begin:end]
             reader.parse(block, line, records)
+            records.events += [Fact(line + place, OVER, True) for place in _ends_of_cells(block)]
             line += block.count(b"\n") + (not block.endswith(b"\n"))
             begin = end
         reader.finish(line, records)
@@ -119,6 +159,16 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
             gc.enable()
 
 
+def _ends_of_cells(block: bytes) -> Iterator[int]:
+    """The lines of a notebook behind which another cell begins."""
+    mark = b"\n" + CELL_ENDS.encode() + b"\n"
+    line, begin, at = 1, 0, block.find(mark)
+    while at >= 0:
+        line, begin = line + block.count(b"\n", begin, at), at
+        yield line
+        at = block.find(mark, at + 1)
+
+
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if not source.text or source.text.isspace():
         raise NoIterations(Message("the log is empty"), Message("give a log file, or paste the log with: stepwatch -"))
@@ -126,13 +176,13 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if name is None:
         raise nothing_found(source)
     runs = parse(source, READERS[name])
-    timed = _timed(runs)
+    timed = tuple(run for run in runs if run.is_timed)
     if not timed and not format_name:  # where most lines have no time, those of another program may
         head = source.text[:SNIFFED_BYTES]
         hits = {other: reader.sniff(head) for other, reader in READERS.items() if other != name}
         for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
             with suppress(NoIterations):
-                timed = _timed(parse(source, READERS[other]))
+                timed = tuple(run for run in parse(source, READERS[other]) if run.is_timed)
             if timed:
                 break
     if timed:
@@ -146,10 +196,6 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     if not begun or untimed or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
         raise nothing_found(source)
     return (begun[-1],)
-
-
-def _timed(runs: Sequence[Run]) -> tuple[Run, ...]:
-    return tuple(filter(is_timed, runs))
 
 
 # --- lines of two programs in one text --------------------------------------------------------------------------
@@ -168,7 +214,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
     # What the other log says, an error at its end for example, is not of this one.
     own = int(before[-1].iterations.line.max()) + 1 if before else 0
     part = source._replace(text=text[place_of_line(text, own) : end if behind else len(text)])
-    runs = _timed(parse(part, READERS[name], own))
+    runs = tuple(run for run in parse(part, READERS[name], own) if run.is_timed)
     if before:
         runs = tuple(replace(run, faults=tuple(fault for fault in run.faults if fault.line >= first)) for run in runs)
     return (*before, *joined_ranks(runs), *behind)
@@ -187,7 +233,7 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     if hits[other] < _LEAST_LINES_OF_A_LOG:
         return ()
     with suppress(NoIterations):
-        runs = _timed(parse(source, READERS[other], first_line))
+        runs = tuple(run for run in parse(source, READERS[other], first_line) if run.is_timed)
         return joined_ranks([run for run in runs if len(run.iterations) >= _LEAST_LINES_OF_A_LOG])
     return ()
 
@@ -204,3 +250,106 @@ def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
             begin = text.find(b"\n", begin) + 1 or len(text)
         break
     return begin
+
+
+# --- whatever a user names --------------------------------------------------------------------------------------
+
+
+class Wanted(NamedTuple):
+    """How a log is to be read."""
+
+    format_name: str | None = None
+    like: str | None = None
+    limit: int = LARGEST_EXPANSION_BYTES
+
+    def read(self, source: Source) -> tuple[Run, ...]:
+        """Says so where the format that is forced is not that of the log."""
+        try:
+            return read(source, self.format_name, like=self.like)
+        except NoIterations as error:
+            other = detect(source) if self.format_name is not None else None
+            if other in (None, self.format_name):
+                raise
+            facts = {"forced": self.format_name, "other": other}
+            raise NoIterations(
+                Message("no iteration of the format {forced:word}; the log looks like {other:word}", facts),
+                Message("leave --log-format out, or give the format of the log"),
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The runs in what was named, in its order, and what is to be said beside them."""
+
+    runs: tuple[Run, ...]
+    notices: tuple[Notice, ...] = ()
+    """Logs that could not be read, files that are no logs."""
+    gaps: tuple[Message, ...] = ()
+    """Logs of which a piece is missing."""
+    text: bytes = b""
+    """Where all runs are of one text: its lines are those that the runs count."""
+
+
+def read_all(
+    logs: Sequence[str | Source],
+    *,
+    log_format: str | None = None,
+    like: str | None = None,
+    limit: int = LARGEST_EXPANSION_BYTES,
+) -> Found:
+    """Files, directories, `-` for standard input, or sources at hand.
+
+    One bad log among several is a notice; alone it is the error. Raises NothingRead where all of several are bad.
+    """
+    wanted = Wanted(log_format, like, limit)
+    if len(logs) == 1 and not (isinstance(logs[0], str) and os.path.isdir(logs[0])):
+        source = _opened(logs[0], limit)
+        text = b"" if source.beside or is_binary(source.text) else source.text
+        return Found(runs=joined_ranks(wanted.read(source)), text=text)
+    from stepwatch.readers.collection import notices_of, runs_in
+    from stepwatch.readers.log_files import Log, logs_among
+
+    runs: list[Run] = []
+    notices: list[Notice] = []
+    gaps: list[tuple[str, int]] = []
+    names = [log for log in logs if isinstance(log, str)]
+    for log in logs_among(names, wanted) if len(names) == len(logs) > 1 else logs:
+        path = log if isinstance(log, str) else log.paths[-1] if isinstance(log, Log) else None
+        try:
+            if isinstance(log, Source):
+                runs += wanted.read(log)
+            elif path == "-":
+                runs += wanted.read(_opened(path, limit))
+            elif path is not None and is_collection(path):
+                found = runs_in(path, wanted)
+                runs += found.runs
+                notices += notices_of(found)
+                gaps += found.gaps
+            else:
+                whole = log if isinstance(log, Log) else Log((log,))
+                runs += whole.runs(wanted)
+                gaps.append((whole.paths[-1], whole.missing))
+        except StepwatchError as error:
+            if len(logs) < 2:
+                raise
+            notices.append(Notice(error.what, error.remedy, is_failure=True))
+    if not runs:
+        failure = next(notice for notice in notices if notice.is_failure)
+        nothing = NothingRead(failure.what, failure.remedy)
+        nothing.notices = tuple(notices)
+        raise nothing
+    pieces = (
+        Message(
+            "A piece of “{name:word}” is missing, with {count:n} iterations.",
+            {"name": os.path.basename(name), "count": missing},
+        )
+        for name, missing in gaps
+        if missing
+    )
+    return Found(runs=joined_ranks(runs), notices=tuple(notices), gaps=tuple(pieces))
+
+
+def _opened(log: str | Source, limit: int) -> Source:
+    if isinstance(log, Source):
+        return log
+    return from_stdin(limit=limit) if log == "-" else from_file(log, limit=limit)

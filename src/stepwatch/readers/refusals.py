@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
-from stepwatch.errors import NoIterations
+from stepwatch.errors import InputError, NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.configs import config_given
-from stepwatch.readers.detection import SURELY_AN_ITERATION, nearness
+from stepwatch.platforms import quoted, quoted_path
 from stepwatch.readers.formats import READERS
-from stepwatch.readers.suggestions import LooksLike, example_in
+from stepwatch.readers.text.arguments import settings_from
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.shape import LONGEST_LINE
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Fault, Run, most_telling
+from stepwatch.settings import Value, read_config
 from stepwatch.sources import Source
 
+SURELY_AN_ITERATION = 5  # of the weights below: its word and number, and two more
+_MARKS = (
+    (Pattern(rb"(?i)\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
+    (Pattern(rb"(?i)\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
+    (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
+    (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
+)
 _SHOWN_LETTERS = 80
 _LAST_BYTES = 1 << 20  # in which the end of a process stands
 _COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 
 
-def is_timed(run: Run) -> bool:
-    return bool(np.isfinite(run.iterations.time_s).any())
+def nearness(line: bytes) -> int:
+    """How many of the marks of an iteration line are there; its word and number count most."""
+    return sum(weight for pattern, weight in _MARKS if pattern.search(line[:400]))
 
 
 def no_times(runs: Sequence[Run]) -> NoIterations:
@@ -102,3 +110,126 @@ def fault_of(text: bytes) -> Fault | None:
 
 def _shown(line: bytes) -> str:
     return line.decode("utf-8", "replace").strip()[:_SHOWN_LETTERS]
+
+
+# --- an example line, so that `--like` reads an unknown format --------------------------------------------------
+
+
+_LEAST_LINES = 5  # of one shape, below which it may be anything
+_DIGITS = re.compile(rb"\d[\d.,]*(?:[eE][-+]?\d+)?")
+
+
+class LooksLike(NoIterations):
+    """The format is unknown, but one of the log's own lines can be the example; the remedy can be pasted."""
+
+    def __init__(self, name: str, example: str) -> None:
+        self.example = example
+        what = Message("no known format; the nearest line is “{line:word}”", {"line": example})
+        super().__init__(what, about="like")
+        self.remedy = self.command(name)
+
+    def command(self, path: str) -> Message:
+        facts = {
+            "command": f"stepwatch explain {quoted_path(path)} --like {quoted(self.example)}",
+            "example": self.example,
+        }
+        return Message("if such lines are its iterations: {command:list}", facts)
+
+
+def example_in(source: Source) -> str | None:
+    """A line that is most likely an iteration: one of many of its shape, which `--like` understands."""
+    from stepwatch.readers.formats.like import reader_like
+    from stepwatch.readers.reading import parse
+
+    shapes: dict[bytes, list[bytes]] = {}
+    for line in source.text.split(b"\n"):
+        if 0 < len(line) <= LONGEST_LINE:
+            shapes.setdefault(_DIGITS.sub(b"0", b" ".join(line.split())), []).append(line)
+    near = [(nearness(lines[0]), len(lines), lines) for lines in shapes.values() if len(lines) >= _LEAST_LINES]
+    near = sorted((each for each in near if each[0] > 1), key=lambda each: each[:2], reverse=True)
+    for _, _, lines in near[:5]:  # to read a log once more takes its time
+        example = lines[len(lines) // 2].decode("utf-8", "replace").strip()
+        try:
+            runs = parse(source, reader_like(example))
+        except (UsageError, NoIterations):
+            continue
+        understood = next((run.understood for run in runs if len(run.iterations) >= _LEAST_LINES), None)
+        if understood is not None and not understood.doubtful and "\ufffd" not in example:
+            return example
+    return None
+
+
+# --- a config where a log was expected --------------------------------------------------------------------------
+
+
+LARGEST_BYTES = 1 << 18  # configs have a few kB
+# Of all configs but JSON: Python's own parsers take the square of a line of dots or of equals signs.
+LONGEST_LINE_OF_CONFIG = 1000
+_SUFFIXES = (".yaml", ".yml", ".toml")  # files of which nobody prints a log
+_NAMES = {
+    "num_hidden_layers": "n_layer", "num_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head",
+    "max_position_embeddings": "block_size", "sequence_len": "block_size", "max_seq_length": "block_size",
+}  # fmt: skip
+_YAML_LINE = Pattern(
+    r"""\s*(?:\#.*|---|(?:-\s+)*["']?(?P<key>[A-Za-z_][\w.-]*)["']?\s*:(?:\s+(?P<value>[^#]*?))?\s*(?:\s\#.*)?|-\s.*)?"""
+)
+
+
+class ConfigGiven(NoIterations):
+    """The input is a config; the remedy can be pasted."""
+
+    def __init__(self, name: str, settings: Mapping[str, Value]) -> None:
+        self.settings = settings
+        super().__init__(Message("“{name:word}” is a config, not a log", {"name": name}), self.estimate())
+
+    def estimate(self, *options: str, path: str | None = None) -> Message:
+        """How to estimate it: the file where `estimate` reads it, else what it sets."""
+        given = [f"--{name}={quoted(str(value))}" for name, value in self.settings.items()]
+        if path is not None and path.lower().endswith(".py"):
+            given = [quoted_path(path)]
+        elif not given:
+            example = {"command": "stepwatch estimate --n_layer=12 --n_head=12 --n_embd=768 --batch_size=8"}
+            return Message("estimate takes its settings by nanoGPT's names, for example: {command:list}", example)
+        command = {"command": " ".join(("stepwatch estimate", *given, *options))}
+        return Message("to estimate it: {command:list}", command)
+
+
+def config_given(source: Source) -> ConfigGiven | None:
+    """None where the text is no config: Python, JSON, TOML or YAML that sets anything known, or named as one."""
+    if len(source.text) > LARGEST_BYTES:
+        return None
+    text = source.text.decode("utf-8", "replace")
+    import tomllib  # a log needs none
+
+    by_line = (tomllib.loads, lambda text: read_config(text)[0], _yaml)
+    is_short = max(map(len, text.splitlines()), default=0) <= LONGEST_LINE_OF_CONFIG
+    for assigned in (json.loads, *(by_line if is_short else ())):
+        try:
+            flat = {_NAMES.get(name, name): value for name, value in _flat(assigned(text))}
+        except (ValueError, RecursionError, InputError):
+            continue
+        settings = settings_from(flat)
+        if settings or source.name.lower().endswith(_SUFFIXES):
+            return ConfigGiven(source.name, settings)
+    return None
+
+
+def _yaml(text: str) -> dict[str, object]:
+    """Keys with plain values, at any depth; ValueError where a line is none of YAML's usual ones."""
+    found: dict[str, object] = {}
+    for line in text.splitlines():
+        match = _YAML_LINE.fullmatch(line)
+        if match is None:
+            raise ValueError(line)
+        value = (match["value"] or "").strip("\"'")
+        if match["key"] and value:
+            found[match["key"]] = {"true": True, "false": False}.get(value.lower(), value)
+    return found
+
+
+def _flat(found: object) -> Iterator[tuple[str, object]]:
+    for name, value in found.items() if isinstance(found, dict) else ():
+        if isinstance(value, dict):
+            yield from _flat(value)
+        else:
+            yield str(name), value

@@ -13,9 +13,16 @@ from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.samples import LOG_FILE
 from stepwatch.sources.contents import read_bytes
-from stepwatch.sources.directories import event_files, is_run_directory, mlflow_files, wandb_files
+from stepwatch.sources.directories import (
+    RECORD,
+    event_files,
+    is_run_directory,
+    mlflow_files,
+    ranks_beside,
+    wandb_files,
+    whole_record,
+)
 from stepwatch.sources.plain_text import is_binary, is_event_file, is_sqlite, is_wandb_file, normalise
-from stepwatch.sources.recordings import RECORD, ranks_beside, whole_record
 
 __all__ = [
     "LARGEST_EXPANSION_BYTES",

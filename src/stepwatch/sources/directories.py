@@ -1,13 +1,63 @@
-"""Directories that are one run, of Weights & Biases or of TensorBoard event files, and those that hold several."""
+"""Which files are one run: directories, the pieces of a rotated log, the records of several ranks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
+from stepwatch.errors import StepwatchError
 from stepwatch.patterns import Pattern
-from stepwatch.samples import LOG_FILE, SAMPLES_FILE
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE, beside
+from stepwatch.sources.contents import SUFFIXES, head_of
+
+# --- names of the pieces of a rotated log -----------------------------------------------------------------------
+
+
+_DATE = r"\d{4}-?[01]\d-?[0-3]\d(?:[-_T.]?\d\d[-:.]?\d\d(?:[-:.]?\d\d)?)?"
+_INDEX = rf"(?:[.-](?P<date>{_DATE})|\.(?P<number>\d{{1,4}}))"
+_PACKED = r"(?:\.(?:gz|xz|bz2|zst))?"
+_BEHIND = Pattern(rf"(?P<base>.+?){_INDEX}?(?P<suffix>){_PACKED}")
+_BEFORE = Pattern(rf"(?P<base>.+?){_INDEX}(?P<suffix>\.[A-Za-z]{{2,6}}){_PACKED}")
+
+
+class Name(NamedTuple):
+    base: str
+    """What the pieces of a log have in common: the name of its newest."""
+    date: str = ""
+    number: int | None = None
+
+    @property
+    def age(self) -> tuple[bool, str, int]:
+        """Sorts the oldest first: dates rise, numbers fall, and what has neither is the newest."""
+        return not self.date and self.number is None, self.date, -(self.number or 0)
+
+
+def name_of(name: str) -> Name:
+    """By the number or date behind the name, which is usual, else by one before its ending."""
+    behind = _BEHIND.fullmatch(name)
+    found = behind if behind is not None and (behind["date"] or behind["number"]) else _BEFORE.fullmatch(name) or behind
+    if found is None:
+        return Name(name)
+    date = "".join(letter for letter in found["date"] or "" if letter.isdigit())
+    return Name(found["base"] + found["suffix"], date, int(found["number"]) if found["number"] else None)
+
+
+def groups_of(names: Iterable[str]) -> list[list[tuple[Name, str]]]:
+    """Names that may be pieces of one log, the oldest first; whether they are, only their content tells."""
+    known = {name: name_of(name) for name in names}
+    bases = {found.base for name, found in known.items() if name.startswith(found.base)}
+    groups: dict[str, list[tuple[Name, str]]] = {}
+    for name, found in known.items():
+        own = found if name.startswith(found.base) or name not in bases else Name(name)  # a.1.log, beside a.1.log.2
+        groups.setdefault(own.base, []).append((own, name))
+    return [sorted(members, key=lambda member: member[0].age) for members in groups.values()]
+
+
+# --- directories ------------------------------------------------------------------------------------------------
+
 
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
@@ -57,6 +107,13 @@ def is_run_directory(path: str) -> bool:
     return all(os.path.isfile(os.path.join(path, name)) for name in (LOG_FILE, SAMPLES_FILE))
 
 
+def samples_of_log(path: str) -> str | None:
+    """Where the samples are that belong to a log, or to the directory of a run."""
+    if is_run_directory(path):
+        return path
+    return found if os.path.isfile(path) and os.path.isfile(found := beside(path)) else None
+
+
 def is_collection(path: str) -> bool:
     """A directory that is not itself one run."""
     if not os.path.isdir(path) or mlflow_files(path) or is_run_directory(path):
@@ -74,3 +131,64 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
         if event_files(place):  # those of its parts are among them
             directories[:] = [name for name in directories if name not in PARTS]
         yield place, sorted(name for name in names if not name.startswith("."))
+
+
+# --- what belongs to a file of the recorder ---------------------------------------------------------------------
+
+
+RECORD = b'{"stepwatch":'  # how a file of the recorder begins
+_RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
+_CONTINUED = b'"continued":true}'
+_MOST_PIECES = 10_000
+_HEAD_BYTES = 1 << 10
+
+Texts = Callable[[str], bytes]
+"""The text of a file, by its path."""
+
+
+def whole_record(text: bytes, path: str, text_of: Texts) -> bytes:
+    """With the pieces before it: run.jsonl goes on from run.jsonl.1, and that from run.jsonl.2."""
+    pieces = [text]
+    while is_continued(pieces[0]) and len(pieces) < _MOST_PIECES:
+        names = (f"{path}.{len(pieces)}{packed}" for packed in ("", *SUFFIXES))
+        older = next((name for name in names if os.path.isfile(name)), None)
+        before = text_of(older) if older is not None else b""
+        if not before.startswith(RECORD):
+            break
+        pieces.insert(0, before if before.endswith(b"\n") else before + b"\n")
+    return b"".join(pieces)
+
+
+def is_continued(text: bytes) -> bool:
+    """Whether a record goes on from an older piece."""
+    return text[: text.find(b"\n")].rstrip().endswith(_CONTINUED)
+
+
+def ranks_beside(path: str, text_of: Texts) -> Iterator[tuple[str, bytes]]:
+    """run.rank1.jsonl, run.rank2.jsonl, … beside run.jsonl, by rank: path and text of each that is a record."""
+    place, name = os.path.split(path)
+    stem, suffix = os.path.splitext(name)
+    pattern = re.compile(rf"{re.escape(stem)}\.rank(\d{{1,6}}){re.escape(suffix)}")
+    found = [(int(match[1]), other) for other in os.listdir(place or ".") if (match := pattern.fullmatch(other))]
+    for _, other in sorted(found)[:4096]:  # ranks
+        file = os.path.join(place, other)
+        if not os.path.isfile(file):  # a pipe that nobody writes to would be waited for
+            continue
+        text = text_of(file)
+        if text.startswith(RECORD):
+            yield file, whole_record(text, file, text_of)
+
+
+def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
+    """The names of files, without the records of other ranks, which are read with the one of rank 0."""
+    there = set(names)
+    for name in names:
+        found = _RANK.fullmatch(name_of(name).base) if ".rank" in name else None
+        leader = found["stem"] + (found["suffix"] or "") if found is not None else ""
+        try:
+            file = os.path.join(place, leader) if leader in there else ""
+            beside = os.path.isfile(file) and head_of(file, _HEAD_BYTES).startswith(RECORD)
+        except (OSError, StepwatchError):  # told where it is itself looked at
+            beside = False
+        if not beside:
+            yield name

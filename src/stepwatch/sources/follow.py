@@ -19,7 +19,7 @@ from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.sources import printable, unreadable
-from stepwatch.sources.packed import READ_BYTES, packing_of
+from stepwatch.sources.contents import READ_BYTES, packing_of
 from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
 
 LONGEST_HALF_LINE = 1 << 16

@@ -7,9 +7,11 @@ backspaces, carriage returns or NULs, and none behind a progress bar.
 from __future__ import annotations
 
 import codecs
+import json
+import re
+from collections.abc import Iterator
 
 from stepwatch.patterns import Pattern
-from stepwatch.sources.notebooks import unpack
 
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
 _ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
@@ -104,3 +106,102 @@ def _overstrike(line: bytes) -> bytes:
         elif shown:
             shown.pop()
     return bytes(shown)
+
+
+# --- logs inside JSON: notebook files and Kaggle's log, whole or cut short --------------------------------------
+
+
+CELL_ENDS = "--- end of cell ---"
+"""A line behind the output of each cell of a notebook: what follows is of another program."""
+
+_BETWEEN_CELLS = Pattern(r"</t[hd]>\s*<t[hd][^>]*>")
+_TAG = Pattern(r"<[^<>]*>")
+_JSON_STRING = Pattern(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
+
+
+def unpack(data: bytes) -> bytes:
+    """The text inside a notebook file or Kaggle's JSON log; anything else as it is."""
+    head = data[:4000].lstrip()
+    looks_like_notebook = head.startswith(b"{") and b'"cells"' in data
+    looks_like_kaggle = head.startswith(b"[") and b'"stream_name"' in head
+    if not (looks_like_notebook or looks_like_kaggle):
+        return data
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError, MemoryError):
+        return _kaggle_entries(data) if looks_like_kaggle else _json_strings(data)
+    text = "".join(_notebook_parts(document) if looks_like_notebook else _kaggle_parts(document))
+    return text.encode("utf-8", "replace") or data
+
+
+def _json_strings(data: bytes) -> bytes:
+    """The lines among the strings of a document that is cut short or nested too deeply to be read as a whole."""
+    lines = []
+    for string in _JSON_STRING.finditer(data):
+        try:
+            text = json.loads(b'"%s"' % string[1])
+        except ValueError:
+            text = string[1].decode("utf-8", "replace")
+        lines.append(text if text.endswith("\n") else text + "\n")
+    return "".join(lines).encode("utf-8", "replace") or data
+
+
+def _notebook_parts(document: object) -> Iterator[str]:
+    cells = document.get("cells") if isinstance(document, dict) else None
+    for cell in cells if isinstance(cells, list) else []:
+        outputs = cell.get("outputs") if isinstance(cell, dict) else None
+        for output in outputs if isinstance(outputs, list) else []:
+            if isinstance(output, dict):
+                data = output.get("data")
+                shown = data if isinstance(data, dict) else {}
+                html = "".join(part for part in _listed(shown.get("text/html")) if isinstance(part, str))
+                if "<progress" in html:  # of the Hugging Face Trainer, whose bar and losses are nowhere else
+                    yield _rows_of_html(html)
+                for text in (output.get("text"), shown.get("text/plain")):
+                    yield from (part for part in _listed(text) if isinstance(part, str))
+                yield "\n".join(part for part in _listed(output.get("traceback")) if isinstance(part, str))
+            yield "\n"
+        if outputs:
+            yield CELL_ENDS + "\n"
+
+
+def _rows_of_html(html: str) -> str:
+    """As a browser copies it: tabs between the cells of a table, a line for each row."""
+    lines = (_TAG.sub("", line).strip(" ") for line in _BETWEEN_CELLS.sub("\t", html).split("\n"))
+    return "".join(line + "\n" for line in lines if line)
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def _kaggle_parts(document: object) -> Iterator[str]:
+    """The text of the entries; each line that begins in one carries its clock, as from a launcher."""
+    begins_line = True
+    for entry in document if isinstance(document, list) else []:
+        text = entry.get("data") if isinstance(entry, dict) else None
+        if isinstance(text, str) and text:
+            yield _clock(entry.get("time")) + text if begins_line else text
+            begins_line = text.endswith(("\n", "\r"))
+
+
+def _clock(seconds: object) -> str:
+    # Sessions end after half a day; a whole one is 86400 s.
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 86400:
+        return ""
+    minutes, rest = divmod(round(seconds, 3), 60)
+    return f"{int(minutes) // 60:02d}:{int(minutes) % 60:02d}:{rest:06.3f} "
+
+
+def _kaggle_entries(data: bytes) -> bytes:
+    """Kaggle writes one entry per line: a file cut short still gives its whole entries."""
+    entries: list[object] = []
+    for line in data.split(b"\n"):
+        line = line.strip().lstrip(b"[,").rstrip(b"],")
+        if not line.startswith(b"{"):
+            continue
+        try:
+            entries.append(json.loads(line))
+        except (ValueError, RecursionError):
+            continue
+    return "".join(_kaggle_parts(entries)).encode("utf-8", "replace") or _json_strings(data)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from stepwatch.messages import Message
-from stepwatch.quoting import quoted_path
+from stepwatch.platforms import quoted_path
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
 from stepwatch.trainer.input_errors import DataError
 

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import Saves, Shape, Truth, a_log, a_run
 
 from stepwatch.advice import Advice, AdviceList, advice_on_log, advice_on_plan, advise
-from stepwatch.advice.checkpoints import best_spacing_s, rounded
+from stepwatch.advice.schedule import best_spacing_s, rounded
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu

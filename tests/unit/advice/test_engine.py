@@ -21,12 +21,17 @@ from tests.unit.advice.test_advice import (
     rules_of,
 )
 
-from stepwatch.advice.case import Case
-from stepwatch.advice.checkpoints import async_saving, faster_storage, save_apart, save_on_improvement
-from stepwatch.advice.evaluations import evaluate_less, fewer_eval_batches
-from stepwatch.advice.proposals import Proposal
+from stepwatch.advice.case import Case, Proposal
+from stepwatch.advice.logs import heat
+from stepwatch.advice.schedule import (
+    async_saving,
+    evaluate_less,
+    faster_storage,
+    fewer_eval_batches,
+    save_apart,
+    save_on_improvement,
+)
 from stepwatch.advice.speed import log_less, pad_vocabulary, reduce_overhead
-from stepwatch.advice.symptoms import heat
 from stepwatch.settings import Value
 from stepwatch.units import Interval
 

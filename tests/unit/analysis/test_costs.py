@@ -21,8 +21,8 @@ from tests.recorded import Record as Recorded
 
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.costs import _Beliefs, _divided, _quantiles, _Typical, _with_and_without
-from stepwatch.analysis.expected import combined
-from stepwatch.estimator.priors import Belief
+from stepwatch.analysis.throughput import combined
+from stepwatch.estimator.ceilings import Belief
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
 from stepwatch.run import Run

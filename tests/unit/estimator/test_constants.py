@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 from benchmarks.fit_estimator import rows
 
-from stepwatch.estimator.ceilings import matmul_ceiling, measured_ceilings, normal_mfu
+from stepwatch.estimator.ceilings import (
+    Belief,
+    checkpoint_prior,
+    evaluation_prior,
+    forward_share,
+    matmul_ceiling,
+    measured_ceilings,
+    normal_mfu,
+)
 from stepwatch.estimator.constants import ANCHORS, FORWARD_SPREAD, SLOPE, fitted
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.memory import checkpoint_bytes, fits, vram_bytes
-from stepwatch.estimator.priors import Belief, checkpoint_prior, evaluation_prior, forward_share
 from stepwatch.estimator.simulate import loop_of
 from stepwatch.estimator.step import communication_s
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload, flops_per_iteration, least_flops_per_iteration

@@ -20,7 +20,7 @@ from stepwatch.estimator.estimate import estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
-from stepwatch.gpus.choice import named_card
+from stepwatch.gpus.names import named_card
 from stepwatch.gpus.this_machine import card_of_this_machine
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render

@@ -20,13 +20,13 @@ from stepwatch.readers.formats.running import WHOLE_SECONDS, median
 from stepwatch.readers.formats.trainer_rows import TrainerRows
 from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.records import LARGEST_KEPT, OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Floats, Ints, Timing, Traits
+from stepwatch.run import Fact, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 
@@ -239,6 +239,7 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
         runtime, rate = _float(pairs["train_runtime"]), _float(pairs.get("train_steps_per_second"))
         output = _OUTPUT.search(prefix)
         records.keep_row("summary", number, runtime, rate, epoch, last, float(output["step"]) if output else step)
+        records.events.append(Fact(line=int(number), name=OVER, value=True))
         return True
     if "current_steps" in pairs:
         records.keep_row("told", number, step, last, elapsed, WHOLE_SECONDS, math.nan)

@@ -16,7 +16,7 @@ from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
 from stepwatch.readers.levers import LIGHTNING
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -49,8 +49,11 @@ class LightningFormat(LineFormat):
         if records.held or (first_line == 0 and lightning_csv.sniff(text)):
             records.held += text
             return
-        if _STOPPED in text:  # which may stand behind a bar
-            records.events.append(Fact(first_line + text.count(b"\n", 0, text.find(_STOPPED)), "stopped", True))
+        at = text.find(_STOPPED)  # which may stand behind a bar
+        while at >= 0:
+            line = first_line + text.count(b"\n", 0, at)
+            records.events += [Fact(line, "stopped", True), Fact(line, OVER, True)]
+            at = text.find(_STOPPED, at + 1)
         super().parse(text, first_line, records)
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:

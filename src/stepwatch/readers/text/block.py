@@ -1,4 +1,4 @@
-"""Whole lines as one array of bytes: what every vectorised step reads from."""
+"""Whole lines as one array of bytes, and the numbers and clocks in them, read for all lines at once."""
 
 from __future__ import annotations
 
@@ -85,3 +85,187 @@ class Block(NamedTuple):
         held = np.zeros(len(kinds) + 1, bool)
         held[np.searchsorted(np.cumsum([len(line) + 1 for line in kinds]), places, side="right")] = True
         return lines[held[kind]]
+
+
+# --- figures at a cursor, eight bytes at a time ---------------------------------------------------------------------
+# Each function takes the places at which the figures begin and returns which of them there are, where these end, and
+# their values, which are those that float() gives.
+
+_ZEROS = np.uint64(0x3030303030303030)
+_PAST_NINE = np.uint64(0x7676767676767676)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_ONES = np.uint64(0x0101010101010101)
+_TENS = np.array([float(10**n) for n in range(23)])  # all that a float holds exactly
+_WHOLE_TENS = np.array([10 ** min(n, 18) for n in range(64)])
+_LOADS = 4  # of eight digits each
+_NAN, _INF = (np.uint64(int.from_bytes(word, "little")) for word in (b"nan", b"inf"))
+_ENDS_WITH_FIGURE = np.zeros(256, bool)
+_ENDS_WITH_FIGURE[list(b"0123456789.eE")] = True
+
+
+def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = False) -> tuple[Mask, Ints, Floats]:
+    """A decimal number, with `commas` between thousands, or, with `nan`, one that may be nan or inf, which is inf."""
+    begin, octets = at, block.octets
+    sign = octets[at]
+    negative = sign == ord("-")
+    signed = negative | (sign == ord("+"))
+    if signed.any():
+        at = at + signed
+    mantissa, digits = _read_digits(block, at)
+    fits = digits > 0
+    at = at + digits
+    point = octets[at] == ord(".")
+    if commas and not point.all():
+        mantissa, digits, at = _read_thousands(block, begin + signed, mantissa, digits, at)
+        point = octets[at] == ord(".")
+    places = np.zeros(len(at), np.int64)
+    if point.any():
+        fraction, places = _read_digits(block, at + 1)
+        if not point.all():
+            fraction, places = fraction * point, places * point
+        mantissa = mantissa * _WHOLE_TENS[places] + fraction
+        at, digits = at + point + places, digits + places
+    power = (octets[at] | 32) == ord("e")
+    value: Floats
+    if power.any():
+        sign = octets[at + 1]
+        signed_power = (sign == ord("-")) | (sign == ord("+"))
+        exponent, count = eight_digits(block, at + 1 + signed_power)
+        power &= (count > 0) & (count < 8)
+        at = at + power * (1 + signed_power + count)
+        places = places + np.where(sign == ord("-"), exponent, -exponent) * power
+        down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
+        value = mantissa / _TENS[down] * _TENS[up]
+    else:
+        value = mantissa / _TENS[np.minimum(places, len(_TENS) - 1)]
+    # One division or product of exact numbers is rounded as float() rounds; the others are few. A float holds 53 bits,
+    # and 64 bits 18 digits.
+    doubtful = (mantissa >= 1 << 53) | (digits > 18) | (np.abs(places) >= len(_TENS))
+    if doubtful.any():
+        for row in np.flatnonzero(doubtful & fits).tolist():
+            value[row] = abs(float(block.text[begin[row] : at[row]].replace(b",", b"")))
+    if negative.any():
+        value = np.where(negative, -value, value)
+    if nan and not fits.all():
+        word = block.words[begin + signed] & np.uint64(0xFFFFFF)
+        named = ~fits & ((word == _NAN) | (word == _INF))
+        fits, at, value = fits | named, np.where(named, begin + signed + 3, at), np.where(named, np.inf, value)
+    return fits, at, value
+
+
+def read_int(block: Block, at: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
+    """One to fifteen digits, with `commas` between thousands or without."""
+    value, count = _read_digits(block, at)
+    end = at + count
+    if commas:
+        value, count, end = _read_thousands(block, at, value, count, end)
+    return (count > 0) & (count <= 15), end, value.astype(np.float64)
+
+
+def read_floats(block: Block, begins: Ints, ends: Ints) -> Floats:
+    """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
+    fits, stops, values = read_number(block, begins)
+    for row in np.flatnonzero(~fits | (stops != ends)).tolist():
+        values[row] = float(block.text[begins[row] : ends[row]])
+    return values
+
+
+def goes_on(block: Block, at: Ints) -> Mask:
+    """Whether what stands behind a number may be more of it, so that a pattern has to say what it is."""
+    after = block.octets[at]
+    thousands = (after == ord(",")) & (block.octets[at + 1] - np.uint8(ord("0")) < 10)
+    return np.asarray(_ENDS_WITH_FIGURE[after] | thousands)
+
+
+def read_clock(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
+    """`mm:ss` or `h:mm:ss` in seconds."""
+    seconds, count = eight_digits(block, at)
+    fits, parts = (count > 0) & (count < 7), np.zeros(len(at), np.int64)
+    at = at + count
+    for _ in range(2):
+        more, two = eight_digits(block, at + 1)
+        part = (block.octets[at] == ord(":")) & fits & (two == 2)
+        seconds = np.where(part, seconds * 60 + more, seconds)
+        at, parts = at + 3 * part, parts + part
+    point = (block.octets[at] == ord(".")) & (block.octets[at + 1] - np.uint8(ord("0")) < 10)
+    if not point.any():
+        return fits & (parts > 0), at, seconds.astype(np.float64)
+    fraction, places = eight_digits(block, at + 1)
+    fits &= ~point | (places < 8)
+    return fits & (parts > 0), at + point * (1 + places), seconds + point * fraction / _TENS[places]
+
+
+def read_duration(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
+    """`1d 2h 3m 4s`, or the last of these parts, in seconds."""
+    seconds, part, begin = np.zeros(len(at)), np.ones(len(at), bool), at
+    for _ in range(4):
+        value, count = eight_digits(block, at)
+        unit = _SECONDS_OF_UNITS[block.octets[at + count]]
+        part &= (count > 0) & (count < 8) & (unit > 0)
+        seconds = np.where(part, seconds + value * unit, seconds)
+        at = at + (count + 1) * part
+        spaced = part & (block.octets[at] == ord(" ")) & (block.octets[at + 1] - np.uint8(ord("0")) < 10)
+        at = at + spaced
+        part = spaced
+    return at > begin, at, seconds
+
+
+def eight_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:
+    """The digits at a place as one number, and how many there are; 8 are at least so many."""
+    word = block.words[at] ^ _ZEROS
+    past = ((word + _PAST_NINE) | word) & _HIGH_BITS  # the high bit of every byte that is no digit
+    count = _bytes_below(past)
+    shift = (8 - count.astype(np.uint64)) << np.uint64(3)
+    word = np.where(count > 0, word << (shift & np.uint64(63)), 0)
+    word = (word * np.uint64(2561)) >> np.uint64(8)
+    word = ((word & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
+    word = ((word & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
+    return word.view(np.int64), count
+
+
+def bytes_before(words: Words, letter: int) -> Ints:
+    """How many of the eight bytes stand before the first that is this letter."""
+    others = words ^ (np.uint64(letter) * _ONES)
+    return _bytes_below((others - _ONES) & ~others & _HIGH_BITS)  # the lowest bit that is set is right
+
+
+def bytes_equal(words: Words, letter: int) -> Ints:
+    """How many of the eight bytes are this letter before the first that is another."""
+    return _bytes_below(words ^ (np.uint64(letter) * _ONES))
+
+
+def _bytes_below(bits: Words) -> Ints:
+    """Whole bytes below the lowest bit that is set."""
+    return (np.bitwise_count((bits & (~bits + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
+
+
+def _read_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:
+    """Digits as one number, which is right up to 18 of them, and how many there are."""
+    value, count = eight_digits(block, at)
+    rows = np.flatnonzero(count == 8)
+    for _ in range(_LOADS - 1):
+        if not len(rows):
+            break
+        more, further = eight_digits(block, at[rows] + count[rows])
+        value[rows] = value[rows] * _WHOLE_TENS[further] + more
+        count[rows] += further
+        rows = rows[further == 8]
+    return value, count
+
+
+def _read_thousands(block: Block, begin: Ints, value: Ints, count: Ints, at: Ints) -> tuple[Ints, Ints, Ints]:
+    """Groups of three digits behind commas, after one to three digits of which the first is not 0."""
+    head = (count > 0) & (count <= 3) & (block.octets[begin] != ord("0"))
+    for _ in range(_LOADS):
+        more, three = eight_digits(block, at + 1)
+        group = head & (block.octets[at] == ord(",")) & (three == 3)
+        if not group.any():
+            break
+        value = np.where(group, value * 1000 + more, value)
+        count, at = count + 3 * group, at + 4 * group
+        head = group
+    return value, count, at
+
+
+_SECONDS_OF_UNITS = np.zeros(256)
+_SECONDS_OF_UNITS[list(b"dhms")] = (86400, 3600, 60, 1)

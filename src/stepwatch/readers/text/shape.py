@@ -17,8 +17,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from stepwatch.readers.reader import MOST_SNIFFED
-from stepwatch.readers.text.block import Block, Floats, Ints, Mask
-from stepwatch.readers.text.figures import (
+from stepwatch.readers.text.block import (
+    Block,
+    Floats,
+    Ints,
+    Mask,
     bytes_before,
     goes_on,
     read_clock,
@@ -27,8 +30,7 @@ from stepwatch.readers.text.figures import (
     read_number,
 )
 from stepwatch.readers.text.line import Found, Line
-from stepwatch.readers.text.prefixes import Prefix, skip_spaces
-from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.readers.text.stamps import Prefix, skip_spaces, strip_prefix
 
 LONGEST_LINE = 4000  # bytes of a line that are looked at
 _MOST_SHAPES = 40  # of one block

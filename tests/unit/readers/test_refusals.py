@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwatch.readers.configs import config_given
+from stepwatch.readers.refusals import config_given
 from stepwatch.sources import from_text
 
 PYTHON = "# a comment\nout_dir = 'out'\nbatch_size = 8\nblock_size = 4 * 256\ncompile = False\n"
@@ -72,3 +74,16 @@ def test_a_python_config_is_named_and_others_are_written_out() -> None:
 @given(st.text())
 def test_no_text_is_too_odd(text: str) -> None:
     config_given(from_text(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [("a" + ".b" * 400 + " = 1\n", False), ("[a]\n" + "b.c = {d" + ".e" * 490 + " = 1}\n", False),
+     ("a.b" * 50_000 + " = 1\n", False), ("a = " * 60_000 + "1\n", False),
+     (f"batch_size = 8\nnames = '{'x' * 900}'\n", True), (f"batch_size = 8\nnames = '{'x' * 1000}'\n", False)],
+    ids=["deep", "deeper", "dots", "equals", "long line", "too long"],
+)  # fmt: skip
+def test_keys_of_any_depth_and_length_cost_no_time_and_never_raise(text: str, known: bool) -> None:
+    began = time.process_time()
+    assert (config_given(from_text(text)) is not None) is known
+    assert time.process_time() - began < 0.5

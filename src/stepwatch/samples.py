@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
 SCHEMA = "stepwatch.samples/1"
 LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.csv"
 """In a directory that `stepwatch run` has made."""
+
+
+def beside(log: str) -> str:
+    """Where the samples of a log are looked for and the recorder keeps them: `run.samples.csv` of `run.jsonl`."""
+    return os.path.splitext(log)[0] + ".samples.csv"
+
+
 
 MACHINE: Mapping[str, str] = {
     "cpu": "share of all processors that are busy",

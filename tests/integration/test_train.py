@@ -20,8 +20,12 @@ from benchmarks.checkpoints import small_disk
 
 from stepwatch import from_file, read
 from stepwatch.analysis import analyse
+from stepwatch.analysis.machine import Clock
+from stepwatch.answers import ExplainRequest
+from stepwatch.answers.from_logs import explain
 from stepwatch.cli import main
 from stepwatch.run import Timing
+from stepwatch.sources.sample_files import read_samples
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
 
@@ -147,6 +151,16 @@ def test_the_log_and_the_record_say_the_same(train: Train, place: Path) -> None:
         assert [event.took_s for event in ours] == pytest.approx([event.took_s for event in theirs], abs=0.1)
     assert log.settings["eval_iters"].value == record.settings["eval_iters"].value == 3
     assert analyse(log).costs.how["eval_s"] == analyse(log).costs.how["checkpoint_s"] == "measured"
+
+
+def test_samples_of_the_machine_lie_beside_the_record_and_explain_it(train: Train, place: Path) -> None:
+    train("--samples", "--max_iters=200", "--eval_interval=10000")
+    sampled = read_samples(place / "out" / "run.samples.csv")
+    (run,) = explain(ExplainRequest(logs=(str(place / "out" / "run.jsonl"),))).runs
+    assert run.analysis.machine is not None
+    assert run.analysis.machine.clock is Clock.STAMPS
+    assert len(run.analysis.machine.samples) == len(sampled) > 0
+    assert (sampled.machine["processes"] == 1).all(), "the sampler itself is no part of the training"
 
 
 def test_an_iteration_that_stands_for_several_shows_their_mean(train: Train, place: Path) -> None:

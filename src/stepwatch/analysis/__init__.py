@@ -66,12 +66,13 @@ class Analysis:
         """
         of_all = self.run.timing is Timing.SPANS_RUN and bool(self.run.holds)
         priced = (name in self.costs.priced for name in ("eval_s", "checkpoint_s"))
-        return not of_all and (any(priced) or self._without("eval") and self._without("checkpoint"))
+        return not of_all and (any(priced) or (self._without("eval") and self._without("checkpoint")))
 
     @property
     def parts_s(self) -> dict[str, float | None]:
         """Where the time went; None where evaluations or checkpoints may have taken some that nothing shows."""
-        hidden = [part for part in ("eval", "checkpoint") if f"{part}_s" not in self.costs.priced and not self._without(part)]
+        parts = ("eval", "checkpoint")
+        hidden = [part for part in parts if f"{part}_s" not in self.costs.priced and not self._without(part)]
         return {part: None if part in hidden and not took else took for part, took in self.goodput.parts_s.items()}
 
     def _without(self, part: str) -> bool:
@@ -114,7 +115,8 @@ def analyse(
         regimes = find_regimes(run, phases)
         costs = find_costs(run, phases, regimes)
         costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
-        costs = recorded.with_recorded(run, phases, costs)
+        if run.inside is not None or run.compile_s is not None:
+            costs = recorded.with_recorded(run, phases, costs)
         split = split_rows(run, phases, costs)
         if run.inside is not None:
             costs = waiting.with_data(run, phases, costs)

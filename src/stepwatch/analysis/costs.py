@@ -20,6 +20,7 @@ from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
     PRINTED_STEP_S,
     WINDOW,
+    last_digit_s,
     median,
     running_median,
     spread,
@@ -327,8 +328,9 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
-    whole = 1.0 if bool((times % 1 == 0).all()) else 1e-3  # a reader may know more of long times than their digits
-    error += (whole if run.traits.rounds_times else PRINTED_STEP_S) / 2
+    # A digit hides up to half of itself where all rows print the same; where they differ it averages out.
+    alike = float(np.unique(times, return_counts=True)[1].max()) / len(times) if run.traits.rounds_times else 1.0
+    error += alike * last_digit_s(run, phases.covers) / 2
     low, high = min(mid, mean), max(mid, mean)
     return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
 

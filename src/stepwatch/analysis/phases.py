@@ -19,7 +19,7 @@ from stepwatch.analysis.periods import (
     find_period,
     find_periods,
 )
-from stepwatch.analysis.statistics import Baseline, baseline_of, median
+from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
 from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing
 from stepwatch.settings import Origin
 
@@ -272,8 +272,8 @@ class _Marks:
         if self.first is not None:
             normal[self.first] = False
         if self._normal is None or not np.array_equal(self._normal, normal):
-            rounded = self.run.traits.rounds_times
-            self.baseline, self._normal = baseline_of(self.run.iterations, normal, rounded=rounded), normal
+            digit_s = last_digit_s(self.run, self.covers)
+            self.baseline, self._normal = baseline_of(self.run.iterations, normal, digit_s), normal
 
     def _spikes(self, baseline: Baseline) -> Mask:
         """Rows far above the baseline that nothing explains yet."""

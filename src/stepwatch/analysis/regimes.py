@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from stepwatch.analysis.phases import Phase, Phases
-from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread
+from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, last_digit_s, median, spread
 from stepwatch.run import Floats, Ints, Run
 
 SMALLEST_CHANGE = 0.10
@@ -56,12 +56,14 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
     stable = int(numbers[warm_up]) if warm_up else None
     times, numbers = times[warm_up:], numbers[warm_up:]
     lines = run.iterations.line[normal][warm_up:]
+    # What the rounding of the print can make is no change.
+    digit = math.log1p(1.01 * last_digit_s(run, phases.covers) / max(median(times), 1e-9))
     regimes = tuple(
         Regime(
             from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a,
             announced=next((text for line, text in run.announced if _meets(line, lines, a)), ""),
         )
-        for a, b in pairwise(_bounds(times))
+        for a, b in pairwise(_bounds(times, max(SMALLEST_CHANGE, digit)))
     )  # fmt: skip
     drift = None  # from the first to the last fifth, if the fifths rise or fall in order
     fifths = block_medians(times, 5)
@@ -69,7 +71,7 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
         change = float(fifths[-1] / fifths[0] - 1)
         noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])
         backwards = np.diff(fifths) * np.sign(change) < -0.2 * abs(fifths[-1] - fifths[0])
-        if abs(change) >= max(0.02, 5 * noise) and not backwards.any():
+        if abs(change) >= max(0.02, 5 * noise, math.expm1(digit)) and not backwards.any():
             drift = change
     return Regimes(regimes=regimes, drift=drift, stable_from=stable)
 
@@ -79,8 +81,8 @@ def _meets(line: int, lines: Ints, row: int) -> bool:
     return row > 0 and abs(int(np.searchsorted(lines, line)) - row) <= 1
 
 
-def _bounds(times: Floats) -> list[int]:
-    """The rows where the level changes, with both ends."""
+def _bounds(times: Floats, smallest: float) -> list[int]:
+    """The rows where the level changes by at least so much, with both ends."""
     if len(times) < 2 * _ROWS_PER_BLOCK:
         # Too few rows for blocks: cut only where the change is large and far beyond the noise from row to row.
         levels = np.log(np.maximum(times, 1e-9))
@@ -92,17 +94,22 @@ def _bounds(times: Floats) -> list[int]:
             change = abs(median(after) - median(before))
             return change > max(0.2, 6 * error) and not overlap
 
-        return _merged(times, [0, *_cuts(levels, 4, clearly_apart), len(times)])
+        return _merged(times, [0, *_cuts(levels, 4, clearly_apart), len(times)], smallest)
 
     blocks = min(200, len(times) // _ROWS_PER_BLOCK)
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
     levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
-    noise = spread(np.diff(levels)) / math.sqrt(2) if blocks > 3 else 0.0
+    # Of a block's median: from block to block or, where these are few, from row to row.
+    single = float(np.std(np.diff(np.log(np.maximum(times, 1e-9))))) / math.sqrt(2)
+    noise = MEDIAN_ERROR * single / math.sqrt(len(times) / blocks)
+    if blocks > 3:
+        noise = max(noise, spread(np.diff(levels)) / math.sqrt(2))
     least = 2 * max(SMALLEST_CHANGE / 2, 3 * noise) ** 2
     cuts = _cuts(levels, 1, lambda _before, _after, gain: gain > least)
-    bounds = _merged(times, [0, *edges[cuts].tolist(), len(times)])
+    bounds = _merged(times, [0, *edges[cuts].tolist(), len(times)], smallest)
 
     # Blocks show that the level changes, the rows of the two around a cut show where; a drift stays as it was cut.
+    # More than half of a block's rows make its median: no stretch is shorter.
     block, placed = math.ceil(len(times) / blocks), [0]
     for cut, end in pairwise(bounds[1:]):
         begin, stop = max(cut - block, placed[-1]), min(cut + block, end)
@@ -110,8 +117,10 @@ def _bounds(times: Floats) -> list[int]:
         middle, far = median(around), 2 * spread(around)
         row, _ = _best_cut(np.clip(around, middle - far, middle + far), 1)  # one slow row is no change of level
         change = _level(times, begin + row, end) - _level(times, placed[-1], begin + row)
-        placed.append(begin + row if abs(change) >= SMALLEST_CHANGE else cut)
-    return [*placed, bounds[-1]]
+        place = begin + row if abs(change) >= smallest else cut
+        if min(place - placed[-1], end - place) > block // 2:
+            placed.append(place)
+    return _merged(times, [*placed, bounds[-1]], smallest)
 
 
 def _cuts(levels: Floats, fewest: int, is_change: Callable[[Floats, Floats, float], bool]) -> list[int]:
@@ -141,13 +150,13 @@ def _best_cut(levels: Floats, fewest: int) -> tuple[int, float]:
     return best + fewest, float(gain[best])
 
 
-def _merged(times: Floats, bounds: list[int]) -> list[int]:
+def _merged(times: Floats, bounds: list[int], smallest: float) -> list[int]:
     """Without the cuts between parts that are nearly alike, the most alike first: a drift is no change of regime."""
     kept, levels = list(bounds), [_level(times, begin, end) for begin, end in pairwise(bounds)]
     while len(levels) > 1:
         changes = [abs(after - before) for before, after in pairwise(levels)]
         least = changes.index(min(changes))
-        if changes[least] >= SMALLEST_CHANGE:
+        if changes[least] >= smallest:
             break
         del kept[least + 1]
         levels[least : least + 2] = [_level(times, kept[least], kept[least + 1])]

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.run import Floats, Ints, Iterations
+from stepwatch.run import Floats, Ints, Iterations, Run
 from stepwatch.units import Z90
 
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
 
 
-def median(values: Floats) -> float:
+def median(values: Floats | Ints) -> float:
     """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
     values = np.asarray(values, dtype=np.float64)
     if not len(values):
@@ -107,15 +107,27 @@ class Baseline(NamedTuple):
         return iterations.time_s / self.time_s
 
 
-def baseline_of(iterations: Iterations, normal: np.ndarray, *, rounded: bool = False) -> Baseline | None:
-    """From the rows that may be normal; None where there are none. `rounded` are times below a second to whole ms."""
+def last_digit_s(run: Run, covers: Ints) -> float:
+    """What the last printed digit is worth in the time of a step: two times that are no further apart may be equal."""
+    times = run.iterations.time_s
+    if not run.traits.rounds_times or not len(times):
+        return PRINTED_STEP_S
+    # An epoch has whole seconds, a step below one has whole milliseconds: the finer one counts, where it is printed.
+    totals, steps = times * covers, 1e3 * times
+    whole, in_ms = (bool((np.abs(shown - np.rint(shown)) < 1e-6).all()) for shown in (totals, steps))
+    of_epoch = 1 / median(covers)
+    return of_epoch if median(times) >= 1 or (whole and not in_ms) else min(of_epoch, 1e-3)
+
+
+def baseline_of(iterations: Iterations, normal: np.ndarray, digit_s: float = PRINTED_STEP_S) -> Baseline | None:
+    """From the rows that may be normal; None where there are none."""
     if not normal.any():
         return None
     times = np.maximum(iterations.time_s[normal], PRINTED_STEP_S / 2)
     local = running_median(times, WINDOW)
     everywhere = spread_over(local, normal)
     usual = median(times)
-    rounding = 0.3 * (1e-3 if rounded and usual < 1 else PRINTED_STEP_S) / usual  # of a digit, as a standard deviation
+    rounding = 0.3 * digit_s / usual  # of a digit, as a standard deviation
     return Baseline(time_s=everywhere, noise=max(spread(np.log(times / local)), rounding))
 
 

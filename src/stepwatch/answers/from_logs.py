@@ -16,8 +16,7 @@ import numpy as np
 
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.analysis.checks import passed
-from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.analysis.findings import NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
@@ -32,7 +31,7 @@ from stepwatch.report import Excerpts, LogLine, Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
-from stepwatch.sources.directories import is_collection, is_run_directory
+from stepwatch.sources.directories import is_collection, samples_of_log
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, judge
 
@@ -48,12 +47,12 @@ ON_WINDOWS = sys.platform == "win32"
 
 def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
-    sampled = (log for log in request.logs if isinstance(log, str) and is_run_directory(log))
+    sampled = (samples_of_log(log) for log in request.logs if isinstance(log, str))
     known = Known(
         gpu=request.gpu,
         config=request.config,
         settings=request.settings,
-        samples=request.samples or next(sampled, None),
+        samples=request.samples or next(filter(None, sampled), None),
         price_per_hour=request.price_per_hour,
         price_per_kwh=request.price_per_kwh,
     )

@@ -12,6 +12,7 @@ from stepwatch.cli.sampling import interval_option, open_sampler
 from stepwatch.errors import InputError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.sampler.host import runs
 
 
 @click.command(name="monitor")
@@ -26,7 +27,7 @@ def command(output: str, pid: int | None, interval: float, lang: str | None) -> 
     by Ctrl-C. `stepwatch explain LOG --samples FILE` then explains the log with the samples.
     """
     with speaking(lang) as language:
-        if pid is not None and not _runs(pid):
+        if pid is not None and not runs(pid):
             raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
         sampler = open_sampler(output, pid, interval, language)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -34,19 +35,9 @@ def command(output: str, pid: int | None, interval: float, lang: str | None) -> 
             sampler.sample()
             if "cards" in sampler.unseen:
                 click.echo(f"stepwatch: {say(Message('no graphics card can be seen here'), language)}", err=True)
-            sampler.run(until=lambda: pid is not None and not _runs(pid))
+            sampler.run(until=lambda: pid is not None and not runs(pid))
         except KeyboardInterrupt:
             pass  # this is how it ends
         finally:
             sampler.close()
 
-
-def _runs(pid: int) -> bool:
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 @click.command(name="train", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
+@click.option("--samples", is_flag=True, help="Sample the machine meanwhile, to run.samples.csv beside run.jsonl.")
 @options_of("train")
-def command(arguments: tuple[str, ...], lang: str | None) -> None:
+def command(arguments: tuple[str, ...], samples: bool, lang: str | None) -> None:
     """Train a GPT as nanoGPT does, with the time of every part on a line of its own.
 
     Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes nanoGPT's log, its
@@ -47,7 +48,7 @@ def command(arguments: tuple[str, ...], lang: str | None) -> None:
         ranks = ranks_from_environment()
         log = Log(speaks=ranks.is_first)
         try:
-            train(_config(arguments, log), ranks, log)
+            train(_config(arguments, log), ranks, log, samples=samples)
         except Exception as error:
             failure = _as_stepwatch_error(error)
             if ranks.is_alone:

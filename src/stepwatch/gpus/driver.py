@@ -61,6 +61,10 @@ class DriverLibrary(Protocol):
     def nvmlDeviceGetAttributes(self, handle: Any, /) -> Any: ...
     def nvmlDeviceGetTemperature(self, handle: Any, sensor: int, /) -> int: ...
     def nvmlDeviceGetPowerUsage(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, /) -> Any: ...
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, /) -> int: ...
+    def nvmlDeviceGetPcieThroughput(self, handle: Any, counter: int, /) -> int: ...
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Any, /) -> list[Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,16 +123,14 @@ class Sensors:
             self._library.nvmlInit()
         except Exception as error:
             raise _no_card() from error
-        count = _asked(self._library.nvmlDeviceGetCount) or 0
-        handles = [_asked(partial(self._library.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
-        self._devices = [_Device(self._library, handle) for handle in handles if handle is not None]
-        if not self._devices:
+        self.devices = _devices(self._library)
+        if not self.devices:
             self.close()
             raise _no_card()
 
     def read(self) -> Reading:
         """Of the card with most memory in use: that is where the training runs."""
-        device = max(self._devices, key=lambda device: device.used_vram_bytes or 0.0)
+        device = max(self.devices, key=lambda device: device.used_vram_bytes or 0.0)
         return Reading(
             name=plain_name(device.name or ""),
             sm_clock_hz=device.current_sm_clock_hz,
@@ -177,7 +179,7 @@ def _text(question: Callable[[], str | bytes]) -> str | None:
     return (text or "").strip() or None
 
 
-class _Device:
+class Device:
     """A device of the driver, a whole card or a MIG part of one, in our units."""
 
     def __init__(self, library: DriverLibrary, handle: object) -> None:
@@ -233,6 +235,28 @@ class _Device:
         return _figure(lambda: self.library.nvmlDeviceGetPowerUsage(self.handle), _MILLI)
 
     @property
+    def utilisation(self) -> float | None:
+        """The share of the time in which a kernel ran."""
+        return _asked(lambda: self.library.nvmlDeviceGetUtilizationRates(self.handle).gpu * 0.01)
+
+    @property
+    def clock_reasons(self) -> int | None:
+        """Bits of nvmlClocksEventReason."""
+        return _asked(lambda: self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle))
+
+    @property
+    def pcie_bytes_per_s(self) -> float | None:
+        """Sent and received: NVML_PCIE_UTIL_TX_BYTES and RX_BYTES, which are in KB."""
+        ask = self.library.nvmlDeviceGetPcieThroughput
+        return _asked(lambda: (ask(self.handle, 0) + ask(self.handle, 1)) * 1024.0)
+
+    @property
+    def processes(self) -> dict[int, float] | None:
+        """Those that compute on the card, by their number, and the memory they use, 0 where it is unknown."""
+        found = _asked(lambda: self.library.nvmlDeviceGetComputeRunningProcesses(self.handle))
+        return None if found is None else {one.pid: float(one.usedGpuMemory or 0) for one in found}
+
+    @property
     def bandwidth_bytes_per_s(self) -> float | None:
         clock_hz = _figure(lambda: self.library.nvmlDeviceGetMaxClockInfo(self.handle, _MEMORY_CLOCK), MEGA)
         bits = _figure(lambda: self.library.nvmlDeviceGetMemoryBusWidth(self.handle))
@@ -249,25 +273,29 @@ class _Device:
     def default_power_limit_w(self) -> float | None:
         return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), _MILLI)
 
-    def first_part(self) -> _Device | None:
+    def first_part(self) -> Device | None:
         """The MIG part that a process gets; the places of parts that were never made are empty."""
         places = _asked(lambda: self.library.nvmlDeviceGetMaxMigDeviceCount(self.handle)) or 0
         for place in range(places):
             handle = _asked(partial(self.library.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, place))
             if handle is not None:
-                return _Device(self.library, handle)
+                return Device(self.library, handle)
         return None
 
 
 def _cards(library: DriverLibrary) -> list[ThisCard]:
     count = _asked(library.nvmlDeviceGetCount) or 0
-    handles = [_asked(partial(library.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
-    devices = [_Device(library, handle) for handle in handles if handle is not None]
     version = _text(library.nvmlSystemGetDriverVersion)
-    return [_card(device, device.name, count, version) for device in devices if device.name is not None]
+    return [_card(device, device.name, count, version) for device in _devices(library) if device.name is not None]
 
 
-def _card(device: _Device, name: str, count: int, driver_version: str | None) -> ThisCard:
+def _devices(library: DriverLibrary) -> list[Device]:
+    count = _asked(library.nvmlDeviceGetCount) or 0
+    handles = [_asked(partial(library.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+    return [Device(library, handle) for handle in handles if handle is not None]
+
+
+def _card(device: Device, name: str, count: int, driver_version: str | None) -> ThisCard:
     gpu = _gpu(device, _MIG.sub("", name))
     used = device if _MIG.search(name) else device.first_part()
     if used is not None:
@@ -288,7 +316,7 @@ def _card(device: _Device, name: str, count: int, driver_version: str | None) ->
     )
 
 
-def _gpu(device: _Device, name: str) -> Gpu:
+def _gpu(device: Device, name: str) -> Gpu:
     """From the catalogue, else computed, else with what little the driver tells: unknown peaks stay unknown."""
     is_whole = device.name == name
     vram_bytes, sm_count = (device.vram_bytes, device.sm_count) if is_whole else (None, None)
@@ -312,7 +340,7 @@ def _gpu(device: _Device, name: str) -> Gpu:
     return gpu if sm_count is None or gpu.sm_count in (None, sm_count) else _with_sm_count(gpu, sm_count)
 
 
-def _computed(device: _Device, name: str) -> Gpu | None:
+def _computed(device: Device, name: str) -> Gpu | None:
     if device.compute_capability is None or device.sm_count is None or device.max_sm_clock_hz is None:
         return None
     # Only data-centre cards advertise their highest clock (A100: 1410 MHz both). Others advertise about as much less as
@@ -338,7 +366,7 @@ def _with_sm_count(gpu: Gpu, sm_count: int | None) -> Gpu:
     return replace(gpu, **changes, name=name, sm_count=sm_count, confidence="C", sources=sources)
 
 
-def _part_of(gpu: Gpu, name: str, part: _Device) -> Gpu:
+def _part_of(gpu: Gpu, name: str, part: Device) -> Gpu:
     """A MIG part has its own SMs and memory slices, yet neither a link nor a power limit of its own."""
     share = part.vram_bytes / gpu.vram_bytes if part.vram_bytes and gpu.vram_bytes else None
     slices = None if share is None else round(share * _MEMORY_SLICES) / _MEMORY_SLICES

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.ahead import Reason
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.findings import SMALL_SHARE
+from stepwatch.analysis.forecast import Reason
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
@@ -188,7 +189,7 @@ def figures(run: RunReport) -> Iterator[Figure]:
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
     other = 1 - share_of(a, "step")
-    if step_known(a) and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALLEST_SHOWN):
+    if step_known(a) and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALL_SHARE):
         share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
         note = Message("of the time is not spent on training steps")
         yield Figure(Message("Overhead"), share._replace(params={"share": other}), note)
@@ -208,11 +209,6 @@ def figures(run: RunReport) -> Iterator[Figure]:
     else:
         clock = {"ends": run.ends_s.mid}
         yield Figure(Message("Left"), time_range(left), Message("(ends about {ends:clock})", clock))
-
-
-def all_fine(checked: Sequence[Message]) -> Message:
-    """In one line."""
-    return Message("Checked and fine: {all:said}.", {"all": tuple(checked)})
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, DATED_S, LINE_OF, Records
+from stepwatch.readers.records import ANNOUNCED, DATED_S, LINE_OF, OVER, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -222,6 +222,7 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
     last = int(iterations.line.max()) if len(iterations) else math.inf
     facts = [fact for fact in kinds.facts if fact.line <= last]
     named = {fact.name: fact.value for fact in facts}
+    over = min((fact.line for fact in kinds.facts if fact.name == OVER and fact.line >= last), default=math.inf)
     ranks = _ranks(events[: bisect_left(events, first, key=LINE_OF)])
     timing = reader.timing
     if "mean_of_run" in named:
@@ -248,7 +249,9 @@ def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader:
         iterations=in_order,
         evaluations=_evaluations(kinds.evaluations),
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
-        faults=tuple(fault._replace(line=int(fault.line)) for fault in kinds.faults),  # some are parts of a line
+        faults=tuple(  # some are parts of a line
+            fault._replace(line=int(fault.line)) for fault in kinds.faults if fault.line < over
+        ),
         settings=_settings(facts, ranks, iterations),
         source=source,
         gpu_text=next((str(fact.value) for fact in facts if fact.name == "gpu_text"), None),

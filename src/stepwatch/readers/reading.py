@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -14,12 +14,13 @@ import numpy as np
 
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import assemble, joined_ranks
 from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
-from stepwatch.run import Run
+from stepwatch.run import Fact, Run
 from stepwatch.settings import Settings
 from stepwatch.sources import (
     LARGEST_EXPANSION_BYTES,
@@ -32,8 +33,11 @@ from stepwatch.sources import (
     normalise,
 )
 from stepwatch.sources.directories import is_collection
+from stepwatch.sources.plain_text import CELL_ENDS
 
 SNIFFED_BYTES = 1 << 18
+_VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
+_BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)")
 BLOCK_BYTES = 1 << 22
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
@@ -44,8 +48,13 @@ def detect(source: Source) -> str | None:
     text = source.text
     begin, size = 0, SNIFFED_BYTES
     traces: tuple[str | None, float] = None, 0.0
+    seen: set[bytes] = set()
     while begin < max(len(text), 1):
         head = text[max(0, begin - 4096) : begin + size]  # so that a line across the edge is seen whole
+        if begin:  # lines that no reader claimed are not claimed where they come again with other numbers
+            lines = head.split(b"\n")
+            kinds = head.translate(None, _VARYING).split(b"\n")
+            head = b"\n".join(line for line, kind in zip(lines, kinds, strict=True) if kind not in seen)
         for name, row in FORMATS.items():
             if row.certain is not None and row.certain.search(head[: 1 << 16]):
                 return name
@@ -54,6 +63,7 @@ def detect(source: Source) -> str | None:
             return name
         if hits > traces[1]:
             traces = name, hits
+        seen.update(text[begin : begin + size].translate(None, _VARYING).split(b"\n"))
         begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
     return traces[0]
 
@@ -141,6 +151,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
                 end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
             block = text[begin:end]
             reader.parse(block, line, records)
+            records.events += [Fact(line + place, OVER, True) for place in _other_programs(block)]
             line += block.count(b"\n") + (not block.endswith(b"\n"))
             begin = end
         reader.finish(line, records)
@@ -148,6 +159,14 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     finally:
         if collects:
             gc.enable()
+
+
+def _other_programs(block: bytes) -> Iterator[int]:
+    """The lines behind which another program writes: the end of a notebook's cell, arguments that were refused."""
+    line, begin = 1, 0
+    for found in _BORDERS.finditer(block):
+        line, begin = line + block.count(b"\n", begin, found.start()), found.start()
+        yield line
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:

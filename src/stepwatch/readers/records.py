@@ -27,6 +27,9 @@ BESIDE = (INSIDE, DEVICES, WORK)
 ANNOUNCED = "announced"
 """A fact: a line that says that the steps are others from there on."""
 
+OVER = "over"
+"""A fact: what stands behind this line is of another program, where no iteration follows."""
+
 _NOT_SET = (0, -1, "")  # what trainers print for a setting without a value
 _COLUMN_BOUNDS = {
     "loss": bounds.LOSS,

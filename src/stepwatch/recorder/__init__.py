@@ -12,8 +12,11 @@ It never raises into the loop and never waits for the device. `stepwatch explain
 from __future__ import annotations
 
 import atexit
+import contextlib
 import difflib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
@@ -33,6 +36,7 @@ from stepwatch.recorder.phases import (
     Phase,
 )
 from stepwatch.recorder.stopwatch import Stopwatch
+from stepwatch.samples import beside
 
 __all__ = ["Phase", "Recorder"]
 
@@ -53,7 +57,7 @@ class Recorder:
     def __init__(
         self, path: str | os.PathLike[str], settings: Any = None, *, tokens_per_step: int | None = None,
         flops_per_step: float | None = None, first_step: int = 0, rank: int | None = None,
-        world_size: int | None = None, rotate_bytes: int | None = None,
+        world_size: int | None = None, rotate_bytes: int | None = None, samples: bool = False,
     ) -> None:  # fmt: skip
         self._process = os.getpid()
         self._closed = False
@@ -78,6 +82,7 @@ class Recorder:
         self.stopwatch = Stopwatch(lines, trouble, first_step)
         self._step, self._data = Phase(self.stopwatch, STEP, None, None), Phase(self.stopwatch, DATA, None, None)
         """Used again for each step, where the one before has ended."""
+        self._sampler = self._start_sampler() if samples and not self.rank else None
         atexit.register(self.close)
 
     # --- phases -------------------------------------------------------------------------------------------------
@@ -158,10 +163,28 @@ class Recorder:
         watch.write_device_times()
         watch.write({"end": watch.next - self._first, "t": watch.now()})
         self._closed = True
+        if self._sampler is not None:
+            self._sampler.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._sampler.wait(5.0)  # then the program may end
         watch.lines.close()
         if _open.get(os.path.abspath(self.path)) is self:
             del _open[os.path.abspath(self.path)]
         atexit.unregister(self.close)
+
+    def _start_sampler(self) -> subprocess.Popen[bytes] | None:
+        """In a process of its own: what it does is not the training's time, and Ctrl-C is not meant for it."""
+        # The ranks of a machine are children of the same launcher; each other's work is not that of other programs.
+        pid = self._process if self.world_size == 1 else os.getppid()
+        command = [sys.executable, "-m", "stepwatch.sampler", beside(self.path), str(pid), str(self._process)]
+        try:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            self.stopwatch.complain("samples", f"the machine is not sampled ({error.strerror}): the training goes on")
+            return None
 
     def __enter__(self) -> Recorder:
         return self

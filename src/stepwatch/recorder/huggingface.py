@@ -31,9 +31,9 @@ class StepwatchCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, tokens_per_step: int | None = None,
-        flops_per_step: float | None = None, rotate_bytes: int | None = None,
+        flops_per_step: float | None = None, rotate_bytes: int | None = None, samples: bool = False,
     ) -> None:  # fmt: skip
-        self._path, self._rotate_bytes = path, rotate_bytes
+        self._path, self._rotate_bytes, self._samples = path, rotate_bytes, samples
         self._tokens_per_step, self._flops_per_step = tokens_per_step, flops_per_step
         self.trouble = Trouble()
         self._events: Events | None = None
@@ -50,7 +50,7 @@ class StepwatchCallback(TrainerCallback):  # type: ignore[misc]
             os.path.join(args.output_dir, FILE) if self._path is None else self._path,
             settings_of(args, state, model), tokens_per_step=self._tokens_per_step,
             flops_per_step=self._flops_per_step, first_step=state.global_step, rank=args.process_index,
-            world_size=args.world_size, rotate_bytes=self._rotate_bytes,
+            world_size=args.world_size, rotate_bytes=self._rotate_bytes, samples=self._samples,
         )  # fmt: skip
         self._tokens = _Tokens(recorder, state, model) if self._tokens_per_step is None else None
         self._events = Events(recorder)

@@ -44,10 +44,10 @@ class StepwatchCallback(Callback):  # type: ignore[misc]
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, tokens_per_step: int | None = None,
-        flops_per_step: float | None = None, rotate_bytes: int | None = None,
+        flops_per_step: float | None = None, rotate_bytes: int | None = None, samples: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._path, self._rotate_bytes = path, rotate_bytes
+        self._path, self._rotate_bytes, self._samples = path, rotate_bytes, samples
         self._tokens_per_step, self._flops_per_step = tokens_per_step, flops_per_step
         self.trouble = Trouble()
         self._events: Events | None = None
@@ -65,7 +65,7 @@ class StepwatchCallback(Callback):  # type: ignore[misc]
         recorder = Recorder(
             path, settings_of(trainer, pl_module), tokens_per_step=self._tokens_per_step,
             flops_per_step=self._flops_per_step, first_step=trainer.global_step, rank=trainer.global_rank,
-            world_size=trainer.world_size, rotate_bytes=self._rotate_bytes,
+            world_size=trainer.world_size, rotate_bytes=self._rotate_bytes, samples=self._samples,
         )  # fmt: skip
         self._steps_done, self._tokens, self._data_s, self._waiting_since = trainer.global_step, 0, 0.0, None
         self._undo = [

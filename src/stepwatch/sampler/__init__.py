@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from stepwatch.sampler.cards import Cards, Driver
+from stepwatch.gpus.driver import DriverLibrary
+from stepwatch.sampler.cards import Cards
 from stepwatch.sampler.host import Machine
 from stepwatch.samples import CARD, MACHINE, SCHEMA
 
@@ -28,7 +29,8 @@ class Sampler:
         *,
         pid: int | None = None,
         interval_s: float = INTERVAL_S,
-        driver: Driver | None = None,
+        append: bool = False,
+        driver: DriverLibrary | None = None,
         clock: Callable[[], float] = time.time,
         trouble: Callable[[OSError], None] = lambda error: None,
     ) -> None:
@@ -37,7 +39,8 @@ class Sampler:
         self._failing = False
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | (os.O_APPEND if append else os.O_TRUNC)
+        self._file = os.open(path, flags, 0o644)
         columns = [
             "time_s",
             *MACHINE,

@@ -14,6 +14,16 @@ import psutil
 from stepwatch.samples import MACHINE
 
 
+def runs(pid: int) -> bool:
+    """Whether there is such a process, which has not ended."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
 class Machine:
     """Figures since the last reading; those that this system does not give are absent."""
 
@@ -179,4 +189,5 @@ class Family:
         with contextlib.suppress(psutil.Error):
             first = self._members.get(self._pid) or psutil.Process(self._pid)
             for process in (first, *first.children(recursive=True)):
-                self._members.setdefault(process.pid, process)
+                if process.pid != os.getpid():  # a sampler that the training itself has started
+                    self._members.setdefault(process.pid, process)

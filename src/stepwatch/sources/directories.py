@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stepwatch.errors import StepwatchError
 from stepwatch.patterns import Pattern
-from stepwatch.samples import LOG_FILE, SAMPLES_FILE
+from stepwatch.samples import LOG_FILE, SAMPLES_FILE, beside
 from stepwatch.sources.contents import SUFFIXES, head_of
 
 # --- names of the pieces of a rotated log -----------------------------------------------------------------------
@@ -105,6 +105,13 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
 def is_run_directory(path: str) -> bool:
     """Whether `stepwatch run` has made it."""
     return all(os.path.isfile(os.path.join(path, name)) for name in (LOG_FILE, SAMPLES_FILE))
+
+
+def samples_of_log(path: str) -> str | None:
+    """Where the samples are that belong to a log, or to the directory of a run."""
+    if is_run_directory(path):
+        return path
+    return found if os.path.isfile(path) and os.path.isfile(found := beside(path)) else None
 
 
 def is_collection(path: str) -> bool:

@@ -111,6 +111,9 @@ def _overstrike(line: bytes) -> bytes:
 # --- logs inside JSON: notebook files and Kaggle's log, whole or cut short --------------------------------------
 
 
+CELL_ENDS = "--- end of cell ---"
+"""A line behind the output of each cell of a notebook: what follows is of another program."""
+
 _BETWEEN_CELLS = Pattern(r"</t[hd]>\s*<t[hd][^>]*>")
 _TAG = Pattern(r"<[^<>]*>")
 _JSON_STRING = Pattern(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
@@ -158,6 +161,8 @@ def _notebook_parts(document: object) -> Iterator[str]:
                     yield from (part for part in _listed(text) if isinstance(part, str))
                 yield "\n".join(part for part in _listed(output.get("traceback")) if isinstance(part, str))
             yield "\n"
+        if outputs:
+            yield CELL_ENDS + "\n"
 
 
 def _rows_of_html(html: str) -> str:

@@ -39,7 +39,7 @@ class NotFinite(InputError):
     """The loss is nan or infinite: the weights are spoilt."""
 
 
-def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
+def train(config: TrainConfig, ranks: Ranks, log: Log, *, samples: bool = False) -> None:
     """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more."""
     with Stop(under_torchrun=not ranks.is_alone, on_asked=log.acknowledge) as stop:
         directory = Path(config.out_dir)
@@ -55,7 +55,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
         if config.wandb_log:
             log.say("note: wandb_log is not done here; the figures are in the log and in run.jsonl")
         training = prepare(config, device, ranks, log)
-        with _recorder(training, directory) as recorder:
+        with _recorder(training, directory, samples) as recorder:
             if device.compile:
                 began = time.perf_counter()
                 with recorder.compile():
@@ -78,7 +78,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log) -> None:
     log.hint(f"next: stepwatch explain {quoted_path(str(directory / 'run.jsonl'))}")
 
 
-def _recorder(training: Training, directory: Path) -> Recorder:
+def _recorder(training: Training, directory: Path, samples: bool) -> Recorder:
     shape = {"n_params": training.raw.n_params(), "vocab_size": training.raw.config.vocab_size}
     return Recorder(
         directory / "run.jsonl",
@@ -88,6 +88,7 @@ def _recorder(training: Training, directory: Path) -> Recorder:
         first_step=training.iteration,
         rank=training.ranks.rank,
         world_size=training.ranks.world_size,
+        samples=samples,
     )
 
 

@@ -486,3 +486,37 @@ def test_noise_in_a_few_rows_is_no_change_of_speed(noise: float) -> None:
 def test_times_of_zero_a_second_apart_are_answered() -> None:
     text = "".join(f"2025-01-01 10:00:0{n} iter {n}: loss 3, time 0.00ms\n" for n in (1, 2))
     assert analysed(text).goodput.parts_s["unexplained"] == pytest.approx(1)
+
+
+# --- what is no change ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 16, 23, 34, 53, 61, 110])
+def test_a_few_rows_are_no_stretch(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    times = rng.choice([100.0, 130.0], int(rng.integers(31, 90)), p=[0.6, 0.4])
+    regimes = analysed(lines(*times, first=10, mfu=", mfu 12.00%")).regimes.regimes
+    assert len(regimes) == 1 or min(regime.rows for regime in regimes) > 7
+
+
+def whole_seconds(*epochs: int) -> str:
+    shown = (
+        f"Epoch {n}/{len(epochs)}\n127/127 [==============================] - {took}s - loss: 0.2 - val_loss: 0.1\n"
+        for n, took in enumerate(epochs, start=1)
+    )
+    return "".join(shown)
+
+
+@pytest.mark.parametrize("late", [1, 3, 20])
+def test_what_the_rounding_of_the_print_can_make_is_no_change_of_speed(late: int) -> None:
+    a = analysed(whole_seconds(10, *[7] * 39, *[8] * late))
+    assert {finding.code for finding in a.findings} & {"regime_change", "stall", "drift"} == set()
+    assert len(analysed(whole_seconds(10, *[7] * 39, *[9] * 20)).regimes.regimes) == 2
+
+
+def test_the_interval_of_a_step_holds_what_its_digits_hide() -> None:
+    step = analysed(whole_seconds(*[7] * 40)).costs.step_s
+    assert step.low <= 6.51 / 127
+    assert step.high >= 7.49 / 127
+    mixed = analysed(whole_seconds(*[7, 8] * 20)).costs.step_s
+    assert mixed.low <= 7.49 / 127 <= mixed.high <= 8.4 / 127

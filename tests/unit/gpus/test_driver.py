@@ -44,6 +44,10 @@ class Device:
     multiprocessors: int | None = None
     celsius: int | None = 71
     drawn_mw: int | None = 187_400
+    busy_percent: int | None = 97
+    reasons: int | None = 0
+    pcie_kb: int | None = 1000
+    processes: dict[int, int | None] | None = field(default_factory=dict)
 
 
 class Driver:
@@ -116,6 +120,18 @@ class Driver:
 
     def nvmlDeviceGetPowerUsage(self, handle: Device, /) -> int:
         return self._told(handle.drawn_mw)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Device, /) -> SimpleNamespace:
+        return SimpleNamespace(gpu=self._told(handle.busy_percent))
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Device, /) -> int:
+        return self._told(handle.reasons)
+
+    def nvmlDeviceGetPcieThroughput(self, handle: Device, counter: int, /) -> int:
+        return self._told(handle.pcie_kb) if counter in (0, 1) else self._told(None)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Device, /) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in self._told(handle.processes).items()]
 
     def _told(self, figure: T | None) -> T:
         if self.open != 1 or figure is None:

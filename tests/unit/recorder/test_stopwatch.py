@@ -572,3 +572,31 @@ def test_recording_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
     assert told.stderr == ""
+
+
+# --- the machine meanwhile --------------------------------------------------------------------------------------
+
+
+def test_samples_are_taken_beside_the_record_by_a_process_that_ends_with_it(tmp_path: Path) -> None:
+    loop = (
+        "import os, sys, time; from stepwatch import Recorder\n"
+        "recorder = Recorder(sys.argv[1], samples=True)\n"
+        "while not os.path.exists('run.samples.csv') or open('run.samples.csv').read().count('\\n') < 3:\n"
+        "    time.sleep(0.05)\n"
+        "if len(sys.argv) > 2: os.kill(os.getpid(), 9)\n"
+    )
+    for words in (["run.jsonl"], ["run.jsonl", "killed"]):  # the second start appends, as the record does
+        subprocess.run([sys.executable, "-c", loop, *words], cwd=tmp_path, timeout=60, check=False)
+    size = -1
+    while size != (size := (tmp_path / "run.samples.csv").stat().st_size):
+        time.sleep(1.1)  # more than an interval: it has noticed by then that nobody is there any more
+    assert (tmp_path / "run.samples.csv").read_text().count("# stepwatch.samples/1") == 2
+
+
+def test_a_sampler_that_cannot_be_started_is_said_once_and_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    with pytest.warns(RuntimeWarning, match="not sampled"), Recorder(tmp_path / "run.jsonl", samples=True) as recorder:
+        take(recorder, 2)
+    assert [line["step"] for line in written(tmp_path / "run.jsonl") if "step" in line] == [0, 1]

@@ -1,7 +1,8 @@
 """metrics.json of detectron2: one object for every 20 iterations, appended by each process that trains.
 
 `time` and `data_time` are medians of the last 20 iterations. The eta of a process' first object is that same median by
-the iterations that are left, which gives their number exactly; later ones go by a median of 1000.
+the iterations that are left, which gives their number exactly; later ones go by a median of 1000. Older versions
+count the one that was just done among those left.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000
 _TIMED = Pattern(rb'"(?:data_time|eta_seconds|time)": ')
 _RESULTS = (b"/AP", b'"AP', b"mIoU", b"/PQ")  # of its evaluators: boxes and masks, semantic and panoptic segmentation
 _EVERY = 20  # iterations between two objects, and those of a median
+_ROUND = 10  # what the number of iterations is a multiple of, mostly
 _LEFT = "left"
 _WHOLE = 1e-6  # how far a count may be from a whole number by rounding
 
@@ -85,7 +87,12 @@ def finish(first_line: int, records: Records) -> None:
         ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) and np.isfinite(eta[0]) else 0.5
         if ahead == 0 or (row < len(rows) - 1 and abs(ahead - round(ahead)) < _WHOLE * max(ahead, 1.0)):
             end = int(rows.number[row]) + round(ahead)
-            records.events.append(Fact(int(rows.line[row]), "max_iters", end))
+            later = fell[fell > row]
+            last = int(rows.number[later[0] - 1 if len(later) else -1])
+            # Older versions, by what follows: the last object, which alone may be off the interval, or a round number.
+            one_less = last == end - 1 and last % _EVERY != 0
+            older = ahead > 0 and (one_less or ((end - 1) % _ROUND == 0 and end % _ROUND != 0))
+            records.events.append(Fact(int(rows.line[row]), "max_iters", end - older))
     # The last results stand behind the training, with the number of its end or the next one.
     for event in records.unplaced:
         above = int(np.searchsorted(rows.line, event.line, side="right")) - 1

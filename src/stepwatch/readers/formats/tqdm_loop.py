@@ -2,279 +2,256 @@
 
 A bar may be of anything: loading, tokenising, validation, inference. Bars of one length that follow each other are the
 epochs of a run; a shorter one that comes back between them is its validation. One bar alone is a training only where
-its title or a loss behind it says so. The seconds on a bar are those of its epoch; the rate is smoothed. Where only a
-bar of the epochs is left, evaluations inside are known from lines with a clock, as those of Hugging Face's examples.
+its title or a loss behind it says so. Where the epochs are counted from the beginning again, another run begins. The
+seconds on a bar are those of its epoch; the rate is smoothed. Where only a bar of the epochs is left, evaluations
+inside are known from lines with a clock, as those of Hugging Face's examples.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator
-from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats.drawn_bars import Bars, Draw, bars_of, drawn, found_in
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, first_draws, lap_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
-from stepwatch.readers.text.line import value_of
+from stepwatch.readers.text.redraws import thinned
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
 
-_BAR = Pattern(  # the second form has no total: tqdm around a generator
-    rb"(?:(?<!\d)\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
-    rb"\[(?P<elapsed>\d{1,6}(?::\d\d){1,2})<[^,\]\n]{1,24}"
-    rb"|(?<![\w.])(?P<count>\d{1,12})(?:it|batch|step) \[(?P<since>\d{1,6}(?::\d\d){1,2})), *"
-    rb"(?:(?P<per_s>[\d.]{1,12}|\?) ?(?:it|iter|batch|batches|step|steps)/s"
-    rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
-    rb"(?P<behind>[^\]\n]{0,400})\]"
-)
 _TRAINING = Pattern(
     r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])"
 )  # no path
+_STEPS = Pattern(r"(?i)\b(?:progress|iterations?|iters?|steps?)\b")
 _VALIDATION = Pattern(r"(?i)\b(?:in)?val|eval|\btest|\bdev\b")
 _OTHER = Pattern(
     r"(?i)load|token|map|split|generat|process|prepar|extract|convert|cach|filter|pack|sav|writ|merg|cop(?:y|ied)|fetch"
     r"|predict|infer|scan|shard|build|read|request|encod|decod|embed|sampl|render|featur|search|files?\b"
 )
+_MEASURE = Pattern(  # a figure that inference and validation show as well
+    r"(?i)acc|top|prec|recall|f1|auc|iou|map|wer|cer|bleu|rouge|psnr|ssim|score|time|sec|mem|gpu|ram|speed|fps|rate|[kmg]b"
+)
+_LEARNT = Pattern(r"(?i)loss|\b(?:nll|elbo|kl|lr|learning rate|grad(?: norm)?)\b")
 _LOSS = Pattern(rb"(?i)\bloss\b|_loss\b")
-_EPOCH = Pattern(rb"(?i)\bepochs?\b[^\w\n]{0,4}(?P<epoch>\d{1,6})(?: ?(?:/|of) ?(?P<last>\d{1,6}))?")
-_PLACE = Pattern(rb"(?i)(?:epoch|train|valid)\w*[^\n\d%]{0,12}?(?P<epoch>\d{1,6}) ?(?:/|of) ?(?P<last>\d{1,6})(?! *\[)")
-_PLANNED = Pattern(rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})")
+_SPEAKS = (b"loss", b"Loss", b"LOSS", b"poch", b"POCH", b"val", b"Val", b"VAL", b"est", b"EST", b"cc", b"ACC", b"rain")
+_PLACE = Pattern(
+    rb"(?i)\bepoch\b[^\w\n]{0,4}(?P<epoch>\d{1,6}+)(?!\.\d|%)(?: ?(?:/|of) ?(?P<last>\d{1,6}))?"
+    rb"|(?:epoch|train|valid)\w*[^\n\d%]{0,12}?(?P<place>\d{1,6}) ?(?:/|of) ?(?P<end>\d{1,6})(?! *\[| \d\d:)"
+)
+_PLANNED = Pattern(
+    rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})"
+    rb"|(?:\btrain\w*[^\n]{0,30}[ (]|\()(?P<length>\d{1,6}) epochs\b"
+)
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
-_DIGITS = Pattern(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-_WHOLE = Pattern(r"(?<![\d.])(?<!e[-+])\d+(?![\d.%]|e[-+])")  # the epoch; a loss or a rate in the title has a point
-_LONGEST_TITLE = 160
+_CHECK = Pattern(rb"(?i)\b(?:val|valid|validation|eval|evaluation|test|dev)(?:\b|_)|\bacc(?:uracy)?\b")
+_ITS_LOSS = Pattern(rb"(?i)(?:val|valid|validation|eval|evaluation|test|dev)[ _/-]?loss")
+_TRAINS = Pattern(rb"(?i)train")
+_TOOK = Pattern(
+    rb"(?i)\b(?:train\w*|epoch)\b[^\n]{0,80}?\b(?:took|time|elapsed|in)\b[^\n\d]{0,12}"
+    rb"(?P<took>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>s|sec|second|m|min|minute|h|hour)(?:ond|ute|our)?s?\b"
+)
+_UNITS = {b"s": 1.0, b"m": 60.0, b"h": 3600.0}
+_ENDED = Pattern(
+    rb"(?i)early[ _-]?stop(?:ping|ped)?\b(?![^\n]{0,12}(?:counter|patience))"
+    rb"|\btraining (?:is )?(?:complete|finish|done|over)"
+)
 _EVALUATES = Pattern(
     rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
 )
-_LOSS_VALUE = Pattern(rb"(?i)\bloss\W{0,3}(?P<loss>\d{1,9}\.\d{1,12})")
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
-
-
-class _Draw(NamedTuple):
-    line: int
-    number: int
-    elapsed_s: float
-    loss: float
-
-
+_LONGEST_SPOKEN = 500
+_MOST_HIDDEN = 2.0  # of the time of all bars: where a training takes longer, they are not its own
 _SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
 
 
-class _Bars(NamedTuple):
-    """All bars with one title and one length: their draws, divided where one begins anew."""
+class _Spoken(NamedTuple):
+    """Lines that speak of epochs, losses or a validation."""
 
-    title: str
-    last: int
-    laps: list[list[_Draw]]
-    with_loss: bool
-
-    @property
-    def spent_s(self) -> float:
-        return sum(lap[-1].elapsed_s for lap in self.laps)
-
-    @property
-    def step_s(self) -> float:
-        last = self.laps[-1][-1]
-        return last.elapsed_s / last.number
-
-    @property
-    def whole_s(self) -> float:
-        """What one of them takes from its beginning to its end."""
-        lap = max(self.laps, key=lambda lap: lap[-1].number)[-1]
-        return lap.elapsed_s / lap.number * self.last
-
-    @property
-    def is_titled(self) -> bool:
-        return bool(_TRAINING.search(self.title)) and not _VALIDATION.search(self.title)
+    line: Floats
+    about: np.ndarray
+    """It names an epoch or a loss."""
+    checks: np.ndarray
+    """It is about a validation alone."""
+    heads: np.ndarray
+    """It names an epoch, and no result."""
 
 
 def sniff(head: bytes) -> float:
     """Below that of any format with lines of its own."""
-    likely = (title for _, title in _titled(head) if not _OTHER.search(title) and not _VALIDATION.search(title))
+    titles = (title.words for _, title in found_in(head))
+    likely = (words for words in titles if not _OTHER.search(words) and not _VALIDATION.search(words))
     return 0.9 * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
 
 
-def _titled(text: bytes) -> Iterator[tuple[re.Match[bytes], str]]:
-    """The bars, each with its title: what stands on its line before it, behind another bar."""
-    end = 0
-    for found in _BAR.finditer(text):
-        begin = max(end, text.rfind(b"\n", end, found.start()) + 1)
-        yield found, _title(text[begin : found.start()][-_LONGEST_TITLE:])
-        end = found.end()
-
-
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    line, begin, end = first_line, 0, 0
+    text, numbers = thinned(Block.of(text), first_line, _LEAST_S + 1)
+    row, begin, end = 0, 0, 0
     beside = []
-    for found, title in _titled(text):
-        line, begin = line + text.count(b"\n", begin, found.start()), found.start()
+    for found, title in found_in(text):
+        row, begin = row + text.count(b"\n", begin, found.start()), found.start()
         beside.append(text[end:begin])
         end = found.end()
-        loss = _LOSS_VALUE.search(found["behind"])
-        value = float(loss["loss"]) if loss else math.nan
-        counts = int(found["number"] or found["count"]), int(found["last"] or 0)
-        seconds = _seconds(found, counts[0])
-        has_loss = _LOSS.search(found["behind"]) is not None
-        records.kept.append((title, line, *counts, seconds, value, has_loss))
+        records.kept.append(drawn(found, title, int(numbers[row])))
     rest = b"".join([*beside, text[end:]])
-    spoken = Block.of(rest)
-    rows = spoken.holding(spoken.filled, (b"loss", b"Loss", b"LOSS", b"poch", b"POCH")).tolist()
-    says = [row for row in rows if _LOSS.search(spoken.line(row)) or _EPOCH.search(spoken.line(row))]
-    records.keep("spoken", np.array(says) + first_line)
-    line, begin = first_line, 0
+    _keep_spoken(rest, numbers, records)
+    row, begin = 0, 0
     for found in _PLACE.finditer(rest):
-        line, begin = line + rest.count(b"\n", begin, found.start()), found.start()
-        records.keep_row("place", line, float(found["epoch"]), float(found["last"]))
+        row, begin = row + rest.count(b"\n", begin, found.start()), found.start()
+        epoch, last = float(found["epoch"] or found["place"]), float(found["last"] or found["end"] or math.nan)
+        if not epoch > last:  # a date for example
+            records.keep_row("place", numbers[row], epoch, last)
+    row, begin = 0, 0
     for found in _PLANNED.finditer(rest):
-        records.keep_row("place", first_line, math.nan, float(found["last"]))
-    line, begin = first_line, 0
+        row, begin = row + rest.count(b"\n", begin, found.start()), found.start()
+        records.keep_row("place", numbers[row], math.nan, float(found["last"] or found["length"]))
+    row, begin = 0, 0
     for found in _EVALUATES.finditer(text):
-        line, begin = line + text.count(b"\n", begin, found.start()), found.start()
+        row, begin = row + text.count(b"\n", begin, found.start()), found.start()
         evaluates = b"valuation" in found[0] or found["begins"] is None
         stamp = stamp_of(found[0].decode("utf-8", "replace")) if evaluates else None
         if stamp is not None:
-            records.keep_row("evaluates", line, stamp, float(found["begins"] is not None))
+            records.keep_row("evaluates", numbers[row], stamp, float(found["begins"] is not None))
+    row, begin = 0, 0
+    for found in _ENDED.finditer(rest):
+        row, begin = row + rest.count(b"\n", begin, found.start()), found.start()
+        records.keep_row("ended", numbers[row])
     for last in {int(found["last"]) for found in _COVERED.finditer(text)}:
         records.keep_row("covered", first_line, float(last))
     block = Block.of(text)
-    for number in block.holding(block.filled, (b"Error", b"Interrupt", b"Traceback", b"Killed")).tolist():
-        bare, prefix = strip_prefix(block.line(number)[:2000].decode("utf-8", "replace"))
-        fault = fault_in(bare, prefix, first_line + number)
+    for row in block.holding(block.filled, (b"Error", b"Interrupt", b"Traceback", b"Killed")).tolist():
+        bare, prefix = strip_prefix(block.line(row)[:2000].decode("utf-8", "replace"))
+        fault = fault_in(bare, prefix, int(numbers[row]))
         if fault is not None:
             records.events.append(fault)
 
 
+def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
+    spoken = Block.of(rest)
+    kinds: dict[bytes, tuple[bool, bool, bool]] = {}
+    for row in spoken.holding(spoken.filled, _SPEAKS).tolist():
+        line = spoken.line(row)[:_LONGEST_SPOKEN]
+        kind = line.translate(None, b"0123456789")
+        if kind not in kinds:
+            names_epoch = _PLACE.search(line) is not None
+            trains = bool(_TRAINS.search(line) or _LOSS.search(_ITS_LOSS.sub(b"", line)))
+            checks = not trains and _CHECK.search(line) is not None
+            about = names_epoch or _LOSS.search(line) is not None
+            kinds[kind] = about, checks, names_epoch and not checks and not trains
+        about, checks, heads = kinds[kind]
+        if about or checks:
+            records.keep_row("spoken", numbers[row], float(about), float(checks), float(heads))
+        took = _TOOK.search(line)
+        if took is not None:
+            records.keep_row("took", numbers[row], float(took["took"]) * _UNITS[took["unit"][:1].lower()])
+
+
 def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
-    spoken = records.take_table("spoken", 1)[:, 0]
+    line, about, checks, heads = records.take_table("spoken", 4).T
+    spoken = _Spoken(line, about > 0, checks > 0, heads > 0)
     places, covered = records.take_table("place", 3), records.take_table("covered", 2)
-    evaluates = records.take_table("evaluates", 3)
-    planned = [int(last) for last in places[:, 2]]
-    bars = _bars_of(_with_totals(kept))
-    training = _training_of(bars, spoken)
-    if training is not None:
-        titles = {row[0] for row in kept if _masked(row[0]) == training.title}
-        planned += [last for title in titles if (last := _named(title))]
-        outer = [each.last for each in bars if _is_outer(each, training)]
-        validations = [each for each in bars if _is_validation(each, training)]
-        validations += [each for each in bars if _OTHER.search(each.title) and _leads_to(each, validations, training)]
-        if _COUNTS_EPOCHS.fullmatch(training.title):
-            batches = max((int(last) for last in covered[:, 1] if last != training.last), default=0)
-            if batches:
-                _tell_epochs(training, batches, _clocked(evaluates), records)
-            return
-        _tell(training, validations, planned + outer, places[np.isfinite(places[:, 1])], records)
+    ended = records.take_table("ended", 1)
+    evaluates, took = records.take_table("evaluates", 3), records.take_table("took", 2)
+    bars = bars_of(kept)
+    runs = _trainings_of(bars, spoken, places, took)
+    if not runs:
+        return
+    if len(runs) == 1 and _COUNTS_EPOCHS.fullmatch(runs[0].title.words) and not runs[0].names:
+        batches = max((int(last) for last in covered[:, 1] if last != runs[0].last), default=0)
+        if batches:
+            _tell_epochs(runs[0], batches, _clocked(evaluates), records)
+        return
+    ends = [*(run.begin for run in runs[1:]), math.inf]
+    begins = [-1.0, *(run.end for run in runs[:-1])]
+    for training, begin, end in zip(runs, begins, ends, strict=True):
+        beside = [part for each in bars if each.key != training.key and (part := each.within(training.begin, end))]
+        own = places[(places[:, 0] > begin) & (places[:, 0] < end)]
+        planned = _planned(places[(places[:, 0] > begin) & (places[:, 0] <= training.end)])
+        planned = planned or _planned(places[places[:, 0] < end])
+        planned += [each.last for each in beside if _is_outer(each, training)]
+        validations = [each for each in beside if _is_validation(each, training)]
+        others = [each for each in beside if _OTHER.search(each.title.words)]
+        validations += [each for each in others if _leads_to(each, validations, training)]
+        _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
+        over = [line for line in ended[:, 0].tolist() if training.end < line < end]
+        if over:
+            records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OVER)]
+        if begin >= 0:
+            records.events.append(Fact(training.begin, "process", training.begin, header=True))
 
 
-def _seconds(found: re.Match[bytes], number: int) -> float:
-    """The clock shows whole seconds; the rate more, where it is the mean of all."""
-    shown = value_of((found["elapsed"] or found["since"]).decode(), "clock")
-    try:
-        per_s, s_per = float(found["per_s"] or 0), float(found["s_per"] or 0)
-    except ValueError:
-        per_s = s_per = 0.0
-    exact = number / per_s if per_s > 0 else number * s_per
-    if number == 0:
-        return 0.0
-    return exact if shown <= exact < shown + 1 else shown + WHOLE_SECONDS
+def _planned(places: Floats) -> list[int]:
+    """How many epochs lines and titles name: the last that counts one of them, else the most that are announced."""
+    told = places[np.isfinite(places[:, 2])]
+    counted = told[np.isfinite(told[:, 1])]
+    return [int(epochs) for epochs in (counted[-1:] if len(counted) else told)[:, 2]]
 
 
-@lru_cache(maxsize=1000)
-def _title(text: bytes) -> str:
-    return text.decode("utf-8", "replace").strip(" :-\r\t")
-
-
-def _named(title: str) -> int:
-    """How many epochs a title names; 0 where it names none."""
-    epoch = _EPOCH.search(title.encode())
-    return int(epoch["last"] or 0) if epoch else 0
-
-
-@lru_cache(maxsize=1000)
-def _masked(title: str) -> str:
-    return " ".join(_DIGITS.sub("#", title).split())
-
-
-@lru_cache(maxsize=1000)
-def _epoch_of(title: str) -> tuple[str, ...]:
-    """The whole numbers of a title: where they change, it is that of another bar."""
-    return tuple(found[0] for found in _WHOLE.finditer(title))
-
-
-_Kept = tuple[str, int, int, int, float, float, bool]
-
-
-def _with_totals(kept: list[_Kept]) -> list[_Kept]:
-    """With a total for bars that have none: where most bars of that title ended."""
-    ends: dict[str, Counter[int]] = {}
-    open_bars: dict[str, tuple[str, int]] = {}
-    for title, _, number, last, *_ in kept:
-        if last == 0:
-            before = open_bars.get(_masked(title))
-            if before is not None and (number <= before[1] or _epoch_of(before[0]) != _epoch_of(title)):
-                ends.setdefault(_masked(title), Counter())[before[1]] += 1
-            open_bars[_masked(title)] = title, number
-    for masked, (_, number) in open_bars.items():
-        if masked not in ends:  # one bar alone shows no total
-            continue
-        ends[masked][number] += 1
-    totals = {masked: max(counts, key=lambda number: (counts[number], number)) for masked, counts in ends.items()}
-    whole = [row if row[3] else (*row[:3], totals.get(_masked(row[0]), 0), *row[4:]) for row in kept]
-    return [row for row in whole if row[2] <= row[3]]
-
-
-def _bars_of(kept: list[_Kept]) -> list[_Bars]:
-    found: dict[tuple[str, int], _Bars] = {}
-    titles: dict[tuple[str, int], str] = {}
-    drawn: tuple[str, int] | None = None
-    for title, line, number, last, seconds, loss, has_loss in kept:
-        key = (_masked(title), last)
-        bars = found.setdefault(key, _Bars(key[0], last, [], has_loss))
-        if has_loss and not bars.with_loss:
-            bars = found[key] = bars._replace(with_loss=True)
-        lap = bars.laps[-1] if bars.laps else []
-        anew = not lap or number < lap[-1].number or seconds < lap[-1].elapsed_s - 1
-        anew = anew or _epoch_of(titles[key]) != _epoch_of(title)
-        if not anew and number == lap[-1].number == last:
-            # The last position again: the same bar, right behind it or where the log has more of a bar than its end.
-            again = line - lap[-1].line <= 2 or lap[0].number < last
-            anew = drawn != key or not again or seconds > lap[-1].elapsed_s + 1
-        if anew:
-            bars.laps.append([])
-        titles[key], drawn = title, key
-        bars.laps[-1].append(_Draw(line, number, seconds, loss))
-    # What was never drawn beyond its beginning has no time.
-    moved = (bars._replace(laps=[lap for lap in bars.laps if lap[-1].number > 0]) for bars in found.values())
-    return [bars for bars in moved if bars.laps and bars.last > 1]
-
-
-def _is_spoken_of(bars: _Bars, spoken: Floats) -> bool:
+def _is_spoken_of(bars: Bars, spoken: _Spoken) -> bool:
     """Whether a loss or an epoch stands above or below most of these bars, as of a training, and of no loading."""
-    places = np.unique(np.searchsorted([lap[-1].line for lap in bars.laps], spoken)).tolist()
+    places = np.unique(np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[spoken.about])).tolist()
     count = len(bars.laps)
     return count > 1 and max(sum(place < count for place in places), sum(place > 0 for place in places)) > count / 2
 
 
-def _training_of(bars: list[_Bars], spoken: Floats) -> _Bars | None:
-    """The bars of the training; None where nothing shows that any of them is."""
-    likely = [
-        each for each in bars
-        if not _VALIDATION.search(each.title) and not _OTHER.search(each.title)
-        and (each.is_titled or each.with_loss or (not each.title and _is_spoken_of(each, spoken)))
-    ]  # fmt: skip
+def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
+    """Whether the lines behind most of these bars speak of a validation alone, and none above names the epoch.
+
+    `every` has the lines of all bars that were drawn.
+    """
+    count = 0
+    for lap in bars.laps:
+        behind = int(np.searchsorted(spoken.line, lap[-1].line, side="right"))
+        following = bisect_right(every, lap[-1].line)
+        next_bar = every[following] if following < len(every) else math.inf
+        checks = behind < len(spoken.line) and spoken.checks[behind] and spoken.line[behind] < next_bar
+        above = int(np.searchsorted(spoken.line, lap[0].line)) - 1
+        count += bool(checks) and not (above >= 0 and spoken.heads[above])
+    return 2 * count > len(bars.laps)
+
+
+def _is_titled(bars: Bars) -> bool:
+    return bool(_TRAINING.search(bars.title.words)) and not _VALIDATION.search(bars.title.words)
+
+
+def _has_loss(bars: Bars) -> bool:
+    """Whether the figures at the bar are those of a training."""
+    names = (name.replace("_", " ") for name in (*bars.names, *bars.title.names))
+    return any(_LEARNT.search(name) and not _VALIDATION.search(name) for name in names)
+
+
+def _has_figures(bars: Bars) -> bool:
+    """Whether its title is of nothing but figures that change all the time, and that no inference would show."""
+    names = bars.names.intersection(bars.title.names)
+    own = (name for name in names if not _MEASURE.search(name) and not _VALIDATION.search(name.replace("_", " ")))
+    return not bars.title.words and any(own)
+
+
+def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Floats) -> list[Bars]:
+    """The bars of each training, in order; none where nothing shows that any of them is one."""
+    every = sorted(draw.line for each in bars for lap in each.laps for draw in lap)
+    likely = []
+    for each in bars:
+        words = each.title.words
+        if _VALIDATION.search(words) or (_OTHER.search(words) and not _has_loss(each)):
+            continue
+        untitled = not words and not each.names and _is_spoken_of(each, spoken) and not _is_checked(each, every, spoken)
+        if untitled:
+            told_s = took[took[:, 0] > each.begin, 1].sum()
+            untitled = told_s < _MOST_HIDDEN * sum(other.spent_s for other in bars)
+        if _is_titled(each) or _has_loss(each) or _has_figures(each) or untitled:
+            likely.append(each)
     # None that a longer one is inside of; each is held against the shortest of these, since there may be many bars.
     shortest: dict[int, float] = {}
     for each in likely:
@@ -283,26 +260,47 @@ def _training_of(bars: list[_Bars], spoken: Floats) -> _Bars | None:
     for last in sorted(shortest, reverse=True):
         longer[last], least = least, min(least, shortest[last])
     inner = [each for each in likely if each.step_s < _SURELY * longer[each.last]]
-    return max(inner, key=lambda each: each.spent_s, default=None)
+    runs: list[Bars] = []
+    for each in sorted(inner, key=lambda each: -each.spent_s):
+        alike = not runs or _is_titled(each)
+        for run in _divided(each, places):
+            # A single bar behind a training, or between two, is a test of it.
+            if (alike or len(run.laps) > 1) and all(run.end < other.begin or other.end < run.begin for other in runs):
+                runs.append(run)
+    return sorted(runs, key=lambda run: run.begin)
 
 
-def _is_outer(bars: _Bars, inner: _Bars) -> bool:
+def _divided(bars: Bars, places: Floats) -> list[Bars]:
+    """The bars of each run: another begins where the number of the epoch falls."""
+    epochs = _numbered(bars.laps, places[np.isfinite(places[:, 1])])
+    ends = np.array([lap[-1].number for lap in bars.laps])
+    values, counts = np.unique(ends, return_counts=True)
+    usual = values[np.argmax(counts)] if 2 * counts.max() > len(ends) else bars.last
+    # An epoch that was not ended, unlike others, is followed by no other: the training was begun again.
+    broken = (ends[:-1] < _SURELY * usual) & (np.array([lap[0].number for lap in bars.laps[1:]]) < ends[:-1])
+    cuts = (np.flatnonzero(broken if epochs is None else np.diff(epochs) <= 0) + 1).tolist()
+    return [bars._replace(laps=bars.laps[begin:end]) for begin, end in pairwise([0, *cuts, len(bars.laps)])]
+
+
+def _is_outer(bars: Bars, inner: Bars) -> bool:
     """A bar that counts the epochs: a step of it takes as long as all of the other bar."""
-    if bars is inner or bars.last >= inner.last or _OTHER.search(bars.title) or _VALIDATION.search(bars.title):
+    words = bars.title.words
+    if bars is inner or bars.last >= inner.last or _OTHER.search(words) or _VALIDATION.search(words):
         return False
     return bars.step_s >= _SURELY * inner.whole_s
 
 
-def _is_validation(bars: _Bars, training: _Bars) -> bool:
-    if bars is training or _OTHER.search(bars.title) or _is_outer(bars, training):
+def _is_validation(bars: Bars, training: Bars) -> bool:
+    if bars is training or _OTHER.search(bars.title.words) or _is_outer(bars, training):
         return False
     begin, end = training.laps[0][0].line, training.laps[-1][-1].line
     within = [lap for lap in bars.laps if lap[-1].line >= begin]
     repeats = len(within) > 1 and within[0][0].line < end
-    return bool(within) and (bool(_VALIDATION.search(bars.title)) or (repeats and bars.spent_s < training.spent_s))
+    named = bool(_VALIDATION.search(bars.title.words))
+    return bool(within) and (named or (repeats and bars.spent_s < training.spent_s))
 
 
-def _leads_to(bars: _Bars, validations: list[_Bars], training: _Bars) -> bool:
+def _leads_to(bars: Bars, validations: list[Bars], training: Bars) -> bool:
     """Whether a validation has a bar of something else before it, most times: features that it works on."""
     checks = [(lap[-1].line, True) for each in validations for lap in each.laps]
     following = sorted([*checks, *((lap[-1].line, False) for lap in training.laps)])
@@ -311,9 +309,12 @@ def _leads_to(bars: _Bars, validations: list[_Bars], training: _Bars) -> bool:
     return 2 * leading > max(len(bars.laps), len(training.laps))
 
 
-def _thinned(lap: list[_Draw]) -> list[_Draw]:
-    """Positions so far apart that the clock tells the time between them; the first, and the last."""
-    kept = lap[:1] if lap[0].number == 1 else []
+def _thinned(lap: list[Draw], *, first: bool) -> list[Draw]:
+    """Positions so far apart that the clock tells the time between them, and the last; of the first epoch its first.
+
+    The first step of a later epoch starts the loader again, as in each: it is part of the row that follows.
+    """
+    kept = lap[:1] if first and lap[0].number == 1 else []
     for draw in lap[len(kept) : -1]:
         since = draw.elapsed_s - (kept[-1].elapsed_s if kept else 0.0)
         if since >= _LEAST_S and lap[-1].elapsed_s - draw.elapsed_s >= _LEAST_S:
@@ -321,18 +322,23 @@ def _thinned(lap: list[_Draw]) -> list[_Draw]:
     return [*kept, lap[-1]] if len(lap) > len(kept) else kept
 
 
-def _epochs(laps: list[list[_Draw]], places: Floats) -> Ints:
-    """Which epoch each lap is, from 0: by the lines that number them, as not every bar may have been kept."""
-    in_order = np.arange(len(laps))
-    if not len(places):
-        return in_order
-    ends = np.array([lap[-1].line for lap in laps])
-    above = places[0, 0] <= laps[0][0].line  # the epoch is named before its bar, else with its results
-    rows = np.searchsorted(places[:, 0], ends, side="right") - 1 if above else np.searchsorted(places[:, 0], ends)
-    if rows.min() < 0 or rows.max() >= len(places):
-        return in_order
-    epochs = places[rows, 1].astype(np.int64) - int(min(places[:, 1].min(), 1))
-    return epochs if bool((np.diff(epochs, prepend=-1) > 0).all()) else in_order
+def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
+    """The epoch of each lap, as titles and lines number it: not every bar may have been kept. None where none do."""
+    begins, ends = np.array([lap[0].line for lap in laps]), np.array([lap[-1].line for lap in laps])
+    edges = np.append(-1, ends)
+    above = np.searchsorted(places[:, 0], ends, side="right") - 1  # named before its bar or in its title
+    below = np.searchsorted(places[:, 0], ends)  # or with its results
+    following = np.append(begins[1:], np.inf)
+    padded = np.concatenate((places, [[-1.0, np.nan, np.nan]]))
+    for rows, least, most in ((above, edges[:-1], ends), (below, ends, following)):
+        known = (padded[rows, 0] >= least) & (padded[rows, 0] <= most) & (rows >= 0)
+        epochs = padded[rows, 1]
+        if known.all():
+            falls = np.diff(epochs) <= 0
+            # The same number for one epoch after the other is no number of epochs.
+            if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
+                return np.asarray(epochs, np.int64)
+    return None
 
 
 def _clocked(evaluates: Floats) -> list[tuple[int, float]]:
@@ -345,7 +351,7 @@ def _clocked(evaluates: Floats) -> list[tuple[int, float]]:
     ]
 
 
-def _tell_epochs(training: _Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
+def _tell_epochs(training: Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
     """A bar of the epochs alone, with all that ran in them; evaluations taken out where each of them is known."""
     draws = [draw for draw in training.laps[-1] if draw.number > 0]
     number = np.array([draw.number for draw in draws], np.int64)
@@ -367,10 +373,10 @@ def _tell_epochs(training: _Bars, batches: int, evaluations: list[tuple[int, flo
     records.events += [Fact(int(line[0]), name, value) for name, value in facts.items()]
 
 
-def _tell(training: _Bars, validations: list[_Bars], planned: list[int], places: Floats, records: Records) -> None:
+def _tell(training: Bars, validations: list[Bars], planned: list[int], places: Floats, records: Records) -> None:
     checks = sorted((lap for bars in validations for lap in bars.laps), key=lambda lap: lap[-1].line)
     begins_of = [lap[0].line for lap in training.laps[1:]] + [math.inf]
-    laps: list[list[_Draw]] = []
+    laps: list[list[Draw]] = []
     at_end = any(
         lap[-1].number == training.last and any(lap[-1].line < check[-1].line < end for check in checks)
         for lap, end in zip(training.laps, begins_of, strict=True)
@@ -381,14 +387,16 @@ def _tell(training: _Bars, validations: list[_Bars], planned: list[int], places:
             # A validation follows, as on other epochs that were whole: its last position is not in the log.
             seconds = last.elapsed_s * training.last / last.number
             lap = [*lap, last._replace(number=training.last, elapsed_s=seconds)]
-        laps.append(_thinned([lap[row] for row in first_draws(np.array([draw.number for draw in lap])).tolist()]))
+        rising = [lap[row] for row in first_draws(np.array([draw.number for draw in lap])).tolist()]
+        laps.append(_thinned(rising, first=not laps))
     draws = [draw for lap in laps for draw in lap]
     lengths = np.array([len(lap) for lap in laps])
     number = np.array([draw.number for draw in draws], np.int64)
     begins = np.cumsum(lengths) - lengths
     line = np.array([draw.line for draw in draws], np.int64)
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
-    epochs = _epochs(laps, places)
+    numbered = _numbered(training.laps, places)
+    epochs = np.arange(len(laps)) if numbered is None else numbered - min(int(places[:, 1].min()), 1)
     whole = number + np.repeat(epochs, lengths) * training.last
     evaluations, pauses = [], []
     for lap in checks:
@@ -403,9 +411,18 @@ def _tell(training: _Bars, validations: list[_Bars], planned: list[int], places:
     records.events += _filled(_merged(evaluations), epochs, training.last)
     begun = int(line[0])
     facts: dict[str, int] = {"averaged": 1, "first_covers": int(number[0])}
-    if planned:
+    if not planned and not len(places) and len(laps) == 1 and _counts_all(training):
+        planned = [1]
+    if planned and max(planned) > epochs[-1]:
         facts["max_iters"] = max(planned) * training.last
+        if whole[-1] >= facts["max_iters"]:
+            records.events.append(Fact(training.end, OVER, True))
     records.events += [Fact(begun, name, value) for name, value in facts.items()]
+
+
+def _counts_all(bars: Bars) -> bool:
+    """Whether the title is that of one bar for the whole training: of steps, not of an epoch."""
+    return _has_figures(bars) or _STEPS.search(bars.title.words) is not None
 
 
 def _filled(evaluations: list[Evaluation], epochs: Ints, batches: int) -> list[Evaluation]:

@@ -14,7 +14,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import NOTHING, Untimed
-from stepwatch.readers.records import ANNOUNCED, Records
+from stepwatch.readers.records import ANNOUNCED, OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -65,6 +65,7 @@ class _Ultralytics(LineFormat):
         if completed is not None:
             values = completed.values()
             records.keep_row(_ENDS, number, values["epochs"], values["hours"] * HOUR_S)
+            records.events.append(Fact(number, OVER, True))
             return True
         found = next((found for line in _VALIDATIONS if (found := line.find(rest)) is not None), None)
         if found is not None:

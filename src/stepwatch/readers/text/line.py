@@ -112,6 +112,8 @@ class Line:
 
     def find(self, line: str) -> Found | None:
         """What the line says, from its beginning on; None where it is another one."""
+        if self._text not in line:  # most lines of a log are none of most statements
+            return None
         head, *others = self._patterns
         match = head.match(line)
         if match is None:
@@ -155,9 +157,13 @@ class Line:
         return tuple(dict.fromkeys(pattern.mark.encode() for pattern in self._patterns if pattern.mark))
 
     @cached_property
+    def _text(self) -> str:
+        return self._patterns[0].letters
+
+    @cached_property
     def letters(self) -> bytes:
         """The longest letters that stand in every such line."""
-        return self._patterns[0].letters.encode()
+        return self._text.encode()
 
 
 class _Pattern:

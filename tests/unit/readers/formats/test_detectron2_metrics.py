@@ -13,12 +13,14 @@ from stepwatch.run import Run
 from stepwatch.sources import from_text
 
 
-def log(until: int, *, start: int = 0, planned: int = 400, time: float = 0.5, results: tuple[int, ...] = ()) -> str:
+def log(
+    until: int, *, start: int = 0, planned: int = 400, time: float = 0.5, results: tuple[int, ...] = (), older: int = 0
+) -> str:
     rows = []
-    for iteration in range(start + 19, until, 20):
+    for iteration in [*range(start + 19, until, 20), *[until - 1] * (until == planned and until % 20 > 0)]:
         median = time if iteration == start + 19 else time + iteration / 1e5
         row = {
-            "data_time": 0.05, "eta_seconds": (planned - iteration - 1) * time, "fast_rcnn/cls_accuracy": 0.5,
+            "data_time": 0.05, "eta_seconds": (planned - iteration - 1 + older) * time, "fast_rcnn/cls_accuracy": 0.5,
             "iteration": iteration, "loss_cls": 1.25, "lr": 1e-05, "time": median, "total_loss": 9 - iteration / 100,
         }  # fmt: skip
         rows.append({"bbox/AP": 31.5, **row} if iteration + 1 in results else row)
@@ -46,6 +48,15 @@ def test_the_first_eta_shows_the_end() -> None:
     assert the_run(log(100)).settings.count("max_iters") == 400
     assert the_run("\n".join(log(200).splitlines()[3:])).settings.count("max_iters") is None  # by another median
     assert analyse(the_run(log(400))).forecast.done
+
+
+@pytest.mark.parametrize("planned", [400, 410, 407])
+@pytest.mark.parametrize("older", [0, 1])
+def test_older_versions_count_the_one_just_done_among_those_left(planned: int, older: int) -> None:
+    whole = analyse(the_run(log(planned, planned=planned, older=older))).forecast
+    assert (whole.done, whole.max_iters) == (True, planned)
+    if planned % 10 == 0:  # nothing else shows it before the end
+        assert the_run(log(100, planned=planned, older=older)).settings.count("max_iters") == planned
 
 
 def test_results_are_evaluations() -> None:

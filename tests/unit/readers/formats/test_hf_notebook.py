@@ -33,8 +33,10 @@ def html(label: str, header: Cells = ("Step", "Training Loss"), rows: tuple[Cell
     )
 
 
-def notebook(*outputs: dict[str, object]) -> bytes:
-    return json.dumps({"cells": [{"cell_type": "code", "outputs": [output]} for output in outputs]}).encode()
+def notebook(*outputs: dict[str, object] | list[dict[str, object]]) -> bytes:
+    """A cell for each output, or for a list of them."""
+    cells = [output if isinstance(output, list) else [output] for output in outputs]
+    return json.dumps({"cells": [{"cell_type": "code", "outputs": cell} for cell in cells]}).encode()
 
 
 def shown(text: str) -> dict[str, object]:
@@ -45,7 +47,7 @@ def printed(text: str) -> dict[str, object]:
     return {"output_type": "stream", "text": text.splitlines(True)}
 
 
-def runs_of(*outputs: dict[str, object]) -> tuple[Run, ...]:
+def runs_of(*outputs: dict[str, object] | list[dict[str, object]]) -> tuple[Run, ...]:
     return read(from_bytes(notebook(*outputs), "training.ipynb"))
 
 
@@ -106,8 +108,10 @@ def test_an_error_of_another_cell_is_none_of_the_training() -> None:
     error = {"output_type": "error", "traceback": ["Traceback (most recent call last)", "RuntimeError: no such file"]}
     whole, cut = html("[100/100 01:39, Epoch 1/1]"), html("[ 60/100 01:39 < 01:00, 0.6 it/s, Epoch 0.6/1]")
     assert runs_of(error, shown(whole), error)[0].faults == ()
-    assert {fault.kind for fault in runs_of(error, shown(cut), error)[0].faults} >= {FaultKind.TRACEBACK}
-    assert len(runs_of(error, shown(cut), error)[0].faults) == len(runs_of(shown(cut), error)[0].faults)
+    own = [shown(cut), error]
+    assert {fault.kind for fault in runs_of(error, own)[0].faults} >= {FaultKind.TRACEBACK}
+    assert len(runs_of(error, own, error)[0].faults) == len(runs_of(own)[0].faults)
+    assert runs_of(error, shown(cut), error)[0].faults == ()
 
 
 def test_a_bar_of_an_evaluation_or_without_a_clock_is_no_training() -> None:

@@ -172,3 +172,105 @@ def test_untitled_bars_are_a_training_only_where_losses_or_epochs_stand_beside_t
         the_run("the loss is computed later", *(line for lap in bars for line in lap), "epoch 1")
     told = [line for number, lap in enumerate(bars) for line in (*lap, f"epoch {number}: loss 0.5")]
     assert the_run(*told).iterations.number[-1] == 360
+
+
+def test_a_title_of_figures_that_change_is_a_training() -> None:
+    """As of a GAN; the first drawings have no title yet."""
+    lines = [bar("", 0, 4000, 2.0), bar("", 1, 4000, 2.0)]
+    lines += [bar(f"d: {4 / n - 0.5:.3f};generator: {-n / 3:.3f}: ", n, 4000, 2.0) for n in range(1, 1500)]
+    run = the_run("some line", *lines)
+    assert (run.iterations.number[0], run.iterations.number[-1]) == (1, 1499)
+    assert run.settings.count("max_iters") == 4000  # a bar of the whole training
+    assert analyse(run).costs.step_s.mid == pytest.approx(2.0, rel=0.02)
+
+
+@pytest.mark.parametrize("behind", [", loss=0.51", ", lr=1e-5", ", g_loss=0.1, d_loss=0.4", ", nll=2.5"])
+def test_a_loss_behind_an_untitled_bar_is_a_training(behind: str) -> None:
+    assert the_run("some line", *lap("", 500, 0.5, behind)).iterations.number[-1] == 500
+
+
+@pytest.mark.parametrize(
+    ("title", "behind"),
+    [("acc: {}: ", ""), ("Processed prompts: ", ", est. input: {} toks/s"), ("val_loss: {}: ", ""), ("", ", acc={}")],
+)
+def test_figures_that_inference_shows_too_are_no_training(title: str, behind: str) -> None:
+    lines = [bar(title.format(f"{n / 7:.3f}"), n, 400, 0.5, behind.format(f"{n / 7:.3f}")) for n in range(10, 401, 10)]
+    with pytest.raises(NoIterations):
+        the_run("some line", *lines)
+
+
+def test_untitled_bars_above_lines_of_a_validation_are_those_of_the_validation() -> None:
+    bars = [[*lap("", 46, 0.05), f"EPOCH {n} ... Validation Accuracy = 0.41", ""] for n in range(1, 9)]
+    lines = [line for lap in bars for line in lap]
+    with pytest.raises(NoIterations):
+        the_run("Training...", *lines, "Training for 8 epochs took 273.1 seconds")
+    headed = [line for n, lap in enumerate(bars, 1) for line in (f"Epoch {n}", *lap)]
+    assert the_run(*headed).iterations.number[-1] == 8 * 46  # a bar right under the name of its epoch
+
+
+def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None:
+    bars = [[f"Epoch {n} loss 0.4", *lap("", 46, 0.05)] for n in range(1, 9)]
+    lines = [line for lap in bars for line in lap]
+    assert the_run(*lines).iterations.number[-1] == 8 * 46
+    with pytest.raises(NoIterations):
+        the_run(*lines, "Training took 273.1 seconds")
+
+
+@pytest.mark.parametrize("form", ["Epoch {}", "Epoch {}/3", "epoch: {}"])
+def test_a_run_begins_where_the_epochs_are_counted_from_the_beginning_again(form: str) -> None:
+    lines: list[str] = []
+    for step_s in (0.4, 0.2, 0.8):
+        for epoch in (1, 2, 3):
+            lines += [form.format(epoch), *lap("", 60, step_s), "Loss: 12.9", "Evaluating..."]
+    runs = read(from_text("\n".join(lines)))
+    assert [run.iterations.number[-1] for run in runs] == [180] * 3
+    assert [analyse(run).costs.step_s.mid for run in runs] == pytest.approx([0.4, 0.2, 0.8], rel=0.03)
+
+
+def test_trainings_of_different_length_are_runs_of_their_own() -> None:
+    lines: list[str] = []
+    for last, step_s in ((100, 0.5), (40, 0.2)):
+        for epoch in range(1, 5):
+            lines += [f"Epoch {epoch}/4", *lap("Training: ", last, step_s), *lap("Validation: ", last // 10, 0.1)]
+        lines += ["Early stopping triggered!" if last == 40 else "Training completed", *lap("Testing: ", 12, 0.1)]
+    first, second = read(from_text("\n".join(lines)))
+    assert (first.iterations.number[-1], second.iterations.number[-1]) == (400, 160)
+    assert (first.settings.count("max_iters"), second.settings.count("max_iters")) == (400, 160)
+    assert (len(first.evaluations), len(second.evaluations)) == (4, 4)
+    assert second.ended_by_plan
+
+
+def test_early_stopping_is_an_end_and_its_counter_is_none() -> None:
+    laps = [[f"Epoch {n}/50", *lap("Training: ", 60, 0.4), "EarlyStopping counter: 1"] for n in (1, 2, 3)]
+    lines = [line for lap in laps for line in lap]
+    assert not the_run(*lines).ended_by_plan
+    assert the_run(*lines, "Early stopping at epoch 3").ended_by_plan
+
+
+def test_an_error_behind_the_end_of_a_training_is_no_crash_of_it() -> None:
+    lines = [line for n in (1, 2) for line in (f"Epoch {n}/2", *lap("Training: ", 60, 0.4))]
+    error = ("Traceback (most recent call last):", "NameError: name 'preds' is not defined")
+    assert the_run(*lines, *error).faults == ()
+    assert the_run(*lines[:-3], *error).faults
+
+
+def test_a_bar_beyond_its_total_is_the_same_bar() -> None:
+    over = ["Training: 401it [06:45, 1.01s/it]", "Training: 402it [06:50, 1.02s/it]"]
+    assert the_run(*lap("Training: ", 400, 1.0), *over).iterations.number[-1] == 400
+
+
+def test_a_date_is_no_epoch() -> None:
+    run = the_run("Loading Training Cameras [12/01 14:10:44]", *lap("Training progress: ", 400, 1.0))
+    assert run.iterations.number[-1] == 400
+
+
+def test_several_bars_and_nothing_else_are_no_training() -> None:
+    with pytest.raises(NoIterations):
+        the_run(*lap("", 500, 0.5), *lap("", 800, 0.5))
+
+
+def test_a_bar_that_was_broken_off_is_followed_by_another_run() -> None:
+    ends = ((2, 30.0), (3, 31.0), (17, 29.0))
+    bars = [[line for draw in lap("", 200, s)[:end] for line in (draw, "Epoch num| loss 0.4")] for end, s in ends]
+    runs = read(from_text("\n".join(line for lap in bars for line in lap)))
+    assert [run.iterations.number[-1] for run in runs] == [20, 30, 170]

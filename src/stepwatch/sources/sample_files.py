@@ -44,6 +44,13 @@ _NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours,
     **dict.fromkeys(("enforced.power.limit", "power.limit", "power_limit"), ("power_limit_w", 1.0)),
     **dict.fromkeys(("temperature.gpu", "temperature", "gtemp", "temp", "tmptr"), ("temperature_c", 1.0)),
     "dcgm_fi_dev_gpu_temp": ("temperature_c", 1.0),
+    "gpu use": ("utilisation", _PERCENT),
+    "vram total memory": ("memory_total_bytes", 1.0),
+    "vram total used memory": ("memory_used_bytes", 1.0),
+    "sclk clock speed": ("sm_clock_hz", MEGA),
+    **dict.fromkeys(("average graphics package power", "current socket graphics package power"), ("power_w", 1.0)),
+    "max graphics package power": ("power_limit_w", 1.0),
+    "temperature (sensor edge)": ("temperature_c", 1.0),
     **dict.fromkeys(("tviol",), ("hot", 1.0)),
     **dict.fromkeys(("pviol",), ("capped", _PERCENT)),
     **dict.fromkeys(("rxpci", "txpci"), ("pcie_bytes_per_s", 1e6)),
@@ -186,6 +193,7 @@ def _json_rows(text: str) -> Iterator[_Row]:
         for entry in value if isinstance(value, list) else [value]:
             if isinstance(entry, dict):
                 yield from _gpustat_rows(entry)
+                yield from _rocm_rows(entry)
                 yield from _range_rows(entry)
 
 
@@ -198,6 +206,16 @@ def _gpustat_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
                 (str(name), str(value), "") for name, value in card.items() if not isinstance(value, list)
             )
             yield _Row(at_s, str(card.get("index", card.get("uuid", 0))), str(card.get("name", "")), figures)
+
+
+def _rocm_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
+    """`rocm-smi --json`: "card0" with names that hold their unit, and a clock in brackets. It has no time."""
+    for key, card in entry.items():
+        number = re.fullmatch(r"card(\d+)", key)
+        if number is not None and isinstance(card, dict):
+            plain = {re.sub(r" *\([^)]*\)$|:$", "", str(name)): str(value).strip("()") for name, value in card.items()}
+            figures = _figures((name, value, "") for name, value in plain.items())
+            yield _Row(None, number[1], plain.get("Card Series", plain.get("Card series", "")), figures)
 
 
 def _range_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:

@@ -28,6 +28,24 @@ WITH_UNITS = """timestamp, index, name, utilization.gpu [%], memory.used [MiB], 
 """
 
 
+def test_rocm_smi_json(tmp_path: Path) -> None:
+    card = {
+        "Temperature (Sensor edge) (C)": "31.0", "Temperature (Sensor junction) (C)": "44.0",
+        "sclk clock speed:": "(800Mhz)",
+        "Current Socket Graphics Package Power (W)": "7.222", "GPU use (%)": "19", "Memory Activity": "N/A",
+        "VRAM Total Memory (B)": "21458059264", "VRAM Total Used Memory (B)": "27856896",
+        "Card Series": "Radeon RX 7900 XT",
+    }  # fmt: skip
+    (tmp_path / "samples.json").write_text("\n".join(json.dumps({"card0": card, "card1": card}) for _ in range(3)))
+    samples = read_samples(tmp_path / "samples.json")
+    assert (len(samples), samples.has_clock) == (3, False)
+    assert [one.name for one in samples.cards] == ["Radeon RX 7900 XT"] * 2
+    assert {name: float(column[0]) for name, column in samples.cards[1].columns.items()} == pytest.approx({
+        "temperature_c": 31, "sm_clock_hz": 8e8, "power_w": 7.222, "utilisation": 0.19,
+        "memory_total_bytes": 21458059264, "memory_used_bytes": 27856896,
+    })  # fmt: skip
+
+
 def test_nvidia_smi_with_units_and_two_cards_in_alternating_rows() -> None:
     samples = of(WITH_UNITS)
     first, second = samples.cards

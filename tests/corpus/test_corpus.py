@@ -12,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import adapter, cut_runs, phases, walltime
 
 PLACE = adapter.corpus()
-LOGS = list(phases.corpus_logs(PLACE)) if PLACE is not None else []
 needs_corpus = pytest.mark.skipif(
     PLACE is None, reason="no corpus of real logs: set STEPWATCH_CORPUS, or put it in ../shared/corpus"
 )
@@ -40,11 +39,9 @@ def forecasts(place: Path) -> cut_runs.CutRuns:
 
 
 @needs_corpus
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.ident)
-def test_every_log_is_answered(log: phases.CorpusLog) -> None:
-    outcome = adapter.explain(log.path, "--no-iterations")
-    assert outcome.exception is None
-    assert outcome.exit_code in (0, 1), outcome.stderr
+def test_every_log_is_answered(phase_scores: phases.Phases) -> None:
+    assert [log.failure for log in phase_scores.logs if log.failure is not None] == []
+    assert len(phase_scores.logs) > 50
 
 
 @needs_corpus

@@ -14,14 +14,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
-from tests.corpus.places import MIXED
+from tests.corpus.places import MIXED, ONE_OF_MANY, runs_of, source_of
 
 from stepwatch import readers
-from stepwatch.analysis import analyse
-from stepwatch.errors import NoIterations
 from stepwatch.run import Run
-from stepwatch.sources import Source, from_file
-from stepwatch.verdict import Status, judge
+from stepwatch.sources import Source
 
 PLACE = adapter.corpus()
 
@@ -66,18 +63,18 @@ def _shape_of(source: Source) -> Shape | None:
 
 OWN = _logs(*OWN_DIRECTORIES)
 NAMES = [place.name for place in PLACE.iterdir() if place.is_dir() and place.name not in MIXED] if PLACE else []
-OTHERS = [path for path in _logs(*NAMES) if path not in OWN] if PLACE else []
-TIMED = [path for path in OWN if _shape_of(from_file(path)) is not None]
+OTHERS = [path for path in _logs(*NAMES) if path not in OWN and path.name not in ONE_OF_MANY] if PLACE else []
+TIMED = [path for path in OWN if _shape_of(source_of(path)) is not None]
 pytestmark = pytest.mark.skipif(
     PLACE is None, reason="no corpus of real logs: set STEPWATCH_CORPUS, or put it in ../shared/corpus"
 )
 
 
 def _runs(path: Path) -> tuple[Source, Shape, tuple[Run, ...]]:
-    source = from_file(path)
+    source = source_of(path)
     shape = _shape_of(source)
     assert shape is not None
-    return source, shape, readers.read(source)
+    return source, shape, runs_of(path)
 
 
 @pytest.mark.parametrize("path", TIMED, ids=lambda path: path.name)
@@ -101,7 +98,7 @@ def test_evaluations_and_checkpoints_are_found(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in TIMED if "nanosweb" in p.name], ids=lambda path: path.name)
 def test_step_time_agrees_with_the_clock(path: Path) -> None:
-    (run,) = readers.read(from_file(path))
+    (run,) = runs_of(path)
     between = np.diff(run.iterations.stamp_s)
     blocks = len(between) // 50  # the clock tells seconds
     by_clock = between[: blocks * 50].reshape(blocks, 50).mean(axis=1)
@@ -111,8 +108,8 @@ def test_step_time_agrees_with_the_clock(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in TIMED if "KellerJordan" in p.name], ids=lambda path: path.name)
 def test_times_add_up_to_the_running_total(path: Path) -> None:
-    source = from_file(path)
-    (run,) = readers.read(source)
+    source = source_of(path)
+    (run,) = runs_of(path)
     shown = re.findall(rb"^step:\d+/\d+ .*?train_time:([\d.]+)(ms|s) ", source.text, re.MULTILINE)
     clock = np.array([float(value) / (1000 if unit == b"ms" else 1) for value, unit in shown])
     steps = np.diff(clock)
@@ -134,20 +131,6 @@ def test_any_200_lines_tell_the_format(path: Path) -> None:
 
 def test_no_line_of_another_trainer_is_taken() -> None:
     for path in filter(Path.is_file, OTHERS):
-        text = from_file(path).text
+        text = source_of(path).text
         taken = [shape.format for shape in SHAPES if readers.READERS[shape.format].sniff(text)]
         assert not taken, (path, taken)
-
-
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_every_log_is_answered(path: Path) -> None:
-    try:
-        for run in readers.read(from_file(path)):
-            analysis = analyse(run)
-            if not len(run.iterations):
-                assert judge(analysis).status is Status.CRASHED
-                continue
-            assert analysis.costs.step_s.mid > 0
-            assert analysis.goodput.wall_s > 0
-    except NoIterations:
-        assert path not in TIMED

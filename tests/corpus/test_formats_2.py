@@ -15,12 +15,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
-from tests.corpus.places import MIXED
+from tests.corpus import places
+from tests.corpus.places import MIXED, all_logs, source_of
 
 from stepwatch.errors import NoIterations
-from stepwatch.readers import READERS, detect, read
+from stepwatch.readers import READERS, detect
 from stepwatch.run import Run
-from stepwatch.sources import Source, from_file
+from stepwatch.sources import Source
 
 PLACE = adapter.corpus()
 FORMATS = ("hf-trainer", "hf-state", "axolotl", "lightning", "litgpt")
@@ -44,7 +45,7 @@ TIMED = [path for path in LOGS if path.suffix in (".log", ".jsonl")] + [
 
 def runs_of(path: Path) -> tuple[Run, ...]:
     try:
-        return read(from_file(path))
+        return places.runs_of(path)
     except NoIterations:
         return ()
 
@@ -53,7 +54,7 @@ def runs_of(path: Path) -> tuple[Run, ...]:
 @pytest.mark.parametrize("path", TIMED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_lines_that_are_iterations_are_read(path: Path) -> None:
     pattern = KINDS[path.parent.name]
-    found = [pattern.search(line) for line in from_file(path).text.split(b"\n")]
+    found = [pattern.search(line) for line in source_of(path).text.split(b"\n")]
     counted = {tuple(filter(None, match.groups())) for match in found if match}
     assert sum(len(run.iterations) for run in runs_of(path)) >= 0.995 * len(counted)
 
@@ -61,7 +62,7 @@ def test_lines_that_are_iterations_are_read(path: Path) -> None:
 @needs_corpus
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_format_is_told_by_any_part_of_the_log(path: Path) -> None:
-    source = from_file(path)
+    source = source_of(path)
     kinds = {"hf-trainer": ("hf-trainer", "hf-state")}.get(path.parent.name, (path.parent.name,))
     if path.suffix == ".yaml":
         assert detect(source) is None
@@ -89,11 +90,11 @@ def test_no_line_of_another_trainer_is_taken() -> None:
         "mm": {"hf-trainer"},  # rows of JSON, which look like the Trainer's as long as no reader knows them
     }
     wrong = []
-    for path in sorted(PLACE.glob("*/*")):
+    for path in all_logs(PLACE):
         # One log in wandb is the Trainer's.
         if path.name.startswith("07_wisdom-pan") or path.parent.name in MIXED:
             continue
-        text = from_file(path).text
+        text = source_of(path).text
         claims = {name for name in FORMATS if READERS[name].sniff(text) > 0}
         if not claims <= theirs.get(path.parent.name, set()):
             wrong.append((path.name, claims))

@@ -12,12 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
+from tests.corpus.places import all_logs, runs_of, source_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.readers import detect, read
 from stepwatch.run import Run
-from stepwatch.sources import from_file
 
 PLACE = adapter.corpus()
 LARGEST_BYTES = 30_000_000
@@ -61,12 +61,12 @@ class Answer(NamedTuple):
 def answers() -> tuple[Answer, ...]:
     assert PLACE is not None
     found = []
-    for path in sorted(PLACE.glob("*/*")):
+    for path in all_logs(PLACE):
         if path.suffix in (".tsv", ".bin", ".tfevents", ".wandb", ".ipynb") or path.stat().st_size > LARGEST_BYTES:
             continue
-        source = from_file(path)
+        source = source_of(path)
         try:
-            runs = read(source) if detect(source) else ()
+            runs = runs_of(path) if detect(source) else ()
         except StepwatchError:
             continue
         run = max(runs, key=lambda run: len(run.iterations), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
+from tests.corpus.places import all_logs, runs_of
 
 from stepwatch.advice import advice_on_log
 from stepwatch.answers.from_logs import Known
 from stepwatch.errors import StepwatchError
 from stepwatch.i18n import say
-from stepwatch.readers import read
-from stepwatch.sources import from_file
 from stepwatch.verdict import Status, Verdict, judge
 
 PLACE = adapter.corpus()
@@ -60,11 +60,15 @@ def logs(start: str) -> list[Path]:
     return found
 
 
+@cache
 def verdicts(path: Path) -> list[Verdict]:
     """Without a clock: when the copies of the corpus were written says nothing of the runs."""
     found = []
-    for run in read(from_file(path)):
+    for run in runs_of(path):
         analysis = Known().analyse(run)
+        if len(run.iterations):
+            assert analysis.costs.step_s is None or analysis.costs.step_s.mid > 0
+            assert analysis.goodput.wall_s > 0
         found.append(judge(analysis, advice_on_log(analysis)))
     return found
 
@@ -91,7 +95,9 @@ def test_errors_that_the_run_survived_are_no_crash(start: str) -> None:
 def test_no_other_log_of_the_corpus_is_said_to_have_ended_badly() -> None:
     assert PLACE is not None
     ended = set()
-    for path in sorted(path for path in PLACE.glob("*/*") if path.suffix != ".tsv"):
+    for path in all_logs(PLACE):
+        if path.suffix == ".tsv":
+            continue
         try:
             found = verdicts(path)
         except StepwatchError:  # refused, in a line of its own

@@ -93,8 +93,8 @@ def _prices(a: Analysis) -> Prices:
         if price is None:
             return None
         slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
-        least, most = sorted((1.0, mean))
-        return Interval(max(least * price.low - slack, 0.0), mean * price.mid, most * price.high + slack)
+        mid = mean * price.mid
+        return Interval(min(max(price.low - slack, 0.0), mid), mid, max(price.high + slack, mid))
 
     return Prices(step, again(costs.eval_s), again(costs.checkpoint_s), again(costs.pair_s), costs.compile_s or NOTHING)
 
@@ -123,7 +123,8 @@ def stalled_s(a: Analysis) -> float:
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     excess = a.phases.excess_s(a.run, rows)
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
-    return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - late_s(a), 0.0)
+    late = late_s(a) if a.costs.data_s is not None else 0.0
+    return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - late, 0.0)
 
 
 def _improvements(a: Analysis) -> Interval | None:

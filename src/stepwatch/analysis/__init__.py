@@ -115,7 +115,8 @@ def analyse(
         regimes = find_regimes(run, phases)
         costs = find_costs(run, phases, regimes)
         costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
-        costs = recorded.with_recorded(run, phases, costs)
+        if run.inside is not None or run.compile_s is not None:
+            costs = recorded.with_recorded(run, phases, costs)
         split = split_rows(run, phases, costs)
         if run.inside is not None:
             costs = waiting.with_data(run, phases, costs)

@@ -14,7 +14,7 @@ from stepwatch.units import Z90
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
 
 
-def median(values: Floats) -> float:
+def median(values: Floats | Ints) -> float:
     """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
     values = np.asarray(values, dtype=np.float64)
     if not len(values):

@@ -16,8 +16,7 @@ import numpy as np
 
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.analysis.checks import passed
-from stepwatch.analysis.findings import NOTICE, WARNING, Finding
+from stepwatch.analysis.findings import NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError

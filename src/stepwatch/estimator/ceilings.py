@@ -47,10 +47,13 @@ def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     own = _own_ceiling(gpu, dtype)
     if own is None:
         return None
-    inferior = max(
-        (flops for other, flops in _ceilings(gpu.architecture, dtype) if _surpasses(gpu, other)), default=0.0
+    figures = ("fp32_flops", "tf32_flops", "fp16_flops", "bf16_flops", "bandwidth_bytes_per_s", "sm_count")
+    inferior = (
+        flops
+        for other, flops in _ceilings(gpu.architecture, dtype)
+        if all((getattr(gpu, name) or 0.0) >= (getattr(other, name) or 0.0) for name in figures)
     )
-    return own._replace(flops=max(own.flops, inferior))
+    return own._replace(flops=max((own.flops, *inferior)))
 
 
 def normal_mfu(gpu: Gpu) -> Interval | None:
@@ -64,12 +67,6 @@ def normal_mfu(gpu: Gpu) -> Interval | None:
 def _ceilings(architecture: str, dtype: str) -> tuple[tuple[Gpu, float], ...]:
     found = ((gpu, _own_ceiling(gpu, dtype)) for gpu in gpus() if gpu.architecture == architecture)
     return tuple((gpu, ceiling.flops) for gpu, ceiling in found if ceiling is not None)
-
-
-def _surpasses(gpu: Gpu, other: Gpu) -> bool:
-    """At least as good in every figure that a step depends on."""
-    figures = ("fp32_flops", "tf32_flops", "fp16_flops", "bf16_flops", "bandwidth_bytes_per_s", "sm_count")
-    return all((getattr(gpu, name) or 0.0) >= (getattr(other, name) or 0.0) for name in figures)
 
 
 def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:

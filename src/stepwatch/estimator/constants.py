@@ -7,8 +7,8 @@ benchmarks/fit_estimator.py, each row with its origin.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
 from functools import cache
+from typing import NamedTuple
 
 from stepwatch.units import GIGA, Interval
 
@@ -42,8 +42,7 @@ PUBLISHED_OF_CEILING = Interval(0.30, 0.54, 0.71)
 SHARED_PIPES_SINCE = (8, 6)  # fp32 and integers share the second half of the cores
 
 
-@dataclass(frozen=True, slots=True)
-class PeakShares:
+class PeakShares(NamedTuple):
     """Shares of the advertised peak; fp32 and emulated are medians of matmul_ceilings.tsv."""
 
     highest: float = 1.1  # GeForce cards boost past the advertised clock by up to 13 %
@@ -55,7 +54,7 @@ class PeakShares:
 
 PEAK_SHARES = PeakShares()
 
-# --- the step (step.py) ---------------------------------------------------------------------------------------------
+# --- the step (estimate.py) ------------------------------------------------------------------------------------------
 
 # Ada and the GeForce and RTX PRO cards of Blackwell keep much of the activations in their large L2 (24 to 128 MB).
 LARGE_CACHE = frozenset({(8, 9), (12, 0)})
@@ -65,8 +64,7 @@ TENSOR_CORES_SINCE = (7, 0)
 RECOMPUTED = 4 / 3  # activation checkpointing runs the forward pass, a third of both, once more
 
 
-@dataclass(frozen=True, slots=True)
-class StepPhysics:
+class StepPhysics(NamedTuple):
     """What is the same on every card."""
 
     # The softmax between the products weighs more for small heads: heads of 128 run about 15 % faster than of 64
@@ -97,8 +95,7 @@ SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for a disk that nothi
 # --- the first iteration --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CompileTimes:
+class CompileTimes(NamedTuple):
     """First iteration minus evaluation and step; the host compiles, so that layers matter and the card does not.
 
     2 s with a warm cache, 7 to 13 s (4070, 6 layers), 21 s (3080 Ti), 29 s (V100), 50 s (H200, 48 layers).
@@ -121,8 +118,7 @@ ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
 SAVED_BYTES_PER_PARAM = 12.0  # of these all but the gradient
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBytes:
+class MemoryBytes(NamedTuple):
     """Bytes of one card; those of a layer are per token and unit of width."""
 
     autocast_per_param: float = 2.0  # a two-byte copy of each weight while the graph needs it
@@ -147,8 +143,7 @@ MEMORY = MemoryBytes()
 # --- a machine that was measured (measured.py) ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredDoubt:
+class MeasuredDoubt(NamedTuple):
     """How far the truth may lie from the estimate in nine of ten cases on a machine at rest; measured unrest adds.
 
     Chosen by eye on the shapes that benchmarks/calibration.py calls seen and other, not fitted.
@@ -176,8 +171,7 @@ SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
 PLACE = os.path.join(os.path.dirname(__file__), "constants.tsv")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
+class Constants(NamedTuple):
     """Effective numbers, not physics: they trade off against each other, and hold together.
 
     Bytes are of memory traffic: per token, layer and unit of width; per token and vocabulary entry; per token, layer,
@@ -220,7 +214,7 @@ def _rows() -> dict[str, float]:
 @cache
 def fitted() -> Constants:
     """The constants that the fit has written."""
-    return Constants(**{field.name: _rows()[field.name] for field in fields(Constants)})
+    return Constants(**{name: _rows()[name] for name in Constants._fields})
 
 
 @cache

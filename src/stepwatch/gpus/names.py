@@ -111,7 +111,11 @@ def find_gpu(name: str, *, vram_bytes: float | None = None, sm_count: int | None
     label = _read(name)
     if label.key == "cpu" or "(cpu)" in name.casefold():
         return CPU
-    for attempt in (label, _with_bare_memory(label)) if len(name) <= _LONGEST_NAME else ():
+    key, _, number = label.key.rpartition(" ")
+    by_memory = label  # `V100-32`, `a100-80`: a number after the key is its memory
+    if label.memory_gb is None and number.isdecimal():
+        by_memory = label._replace(key=key, memory_gb=int(number))
+    for attempt in (label, by_memory) if len(name) <= _LONGEST_NAME else ():
         fitting = [card for card in _index().get(attempt.key, ()) if card.fits(attempt)]
         if fitting:
             gpu = _choose(fitting, vram_bytes, sm_count)
@@ -187,14 +191,6 @@ def _joined(tokens: Iterable[str]) -> str:
         between = " " if key[-1:].isdigit() and token[0].isdigit() else ""
         key += between + ("|" if token in _SEPARATORS else token)
     return key.strip("|")
-
-
-def _with_bare_memory(label: Label) -> Label:
-    """`V100-32`, `a100-80`: a number after the key is its memory."""
-    key, _, number = label.key.rpartition(" ")
-    if label.memory_gb is not None or not number.isdecimal():
-        return label
-    return label._replace(key=key, memory_gb=int(number))
 
 
 def _choose(cards: list[_Card], vram_bytes: float | None, sm_count: int | None) -> Gpu:

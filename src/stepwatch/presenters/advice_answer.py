@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +178,7 @@ def changes(advised: AdviceList, *, pressing: bool = False) -> Iterator[doc.Sect
         below = (_change(advised, other, folded=True) for other in alternatives[position])
         found = _change(advised, position, tuple(below), number=number)
         brief = doc.Text((), "change", brief=(found.heading, saves(advised, position)), priority=doc.PRESSING)
-        yield replace(found, blocks=(brief, *found.blocks)) if position == first else found
+        yield found._replace(blocks=(brief, *found.blocks)) if position == first else found
 
 
 def _change(advised: AdviceList, position: int, below: tuple[doc.Section, ...] = (), **shown: Any) -> doc.Section:

@@ -8,7 +8,7 @@ is always written whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.messages import Message
@@ -53,8 +53,7 @@ Cell = tuple[Message, ...] | Badge
 """Messages are joined by plus signs where there are several; empty for an empty cell."""
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """The answer; a second paragraph is less prominent."""
 
     paragraphs: tuple[tuple[Message, ...], ...]
@@ -63,8 +62,7 @@ class Headline:
     priority: int | None = ALWAYS
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """One paragraph or list item of one or more sentences."""
 
     messages: tuple[Message, ...]
@@ -78,8 +76,7 @@ class Text:
     priority: int | None = None
 
 
-@dataclass(frozen=True)
-class Bullets:
+class Bullets(NamedTuple):
     """A list without labels."""
 
     items: tuple[Text, ...]
@@ -93,16 +90,14 @@ class Figure(NamedTuple):
     note: Message | None = None
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(NamedTuple):
     """The few figures that most readers came for."""
 
     items: tuple[Figure, ...]
     priority: int | None = None
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(NamedTuple):
     """All the time of a run as one bar of its parts."""
 
     name: str
@@ -110,8 +105,7 @@ class Shares:
     priority: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fit:
+class Fit(NamedTuple):
     """How a table that is too wide for a terminal is fitted, by the positions of its columns."""
 
     left_out: tuple[int, ...]
@@ -122,8 +116,7 @@ class Fit:
     """The column that may be wrapped."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Cells in rows and columns, and which of them a terminal shows."""
 
     head: tuple[Message, ...]
@@ -145,24 +138,21 @@ class Table:
     """The column of badges by which the rows are in order, the worst first; a page sorts them by any column."""
 
 
-@dataclass(frozen=True)
-class Labelled:
+class Labelled(NamedTuple):
     """A list of which every item has a label before it; True for one that is a warning."""
 
     items: tuple[tuple[Message, tuple[Message, ...], bool], ...]
     priority: int | None = None
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """Lines to be pasted as they are."""
 
     text: str
     language: str = ""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """Something to be typed, and what for. Each argument is quoted already."""
 
     arguments: tuple[str, ...]
@@ -170,15 +160,13 @@ class Command:
     priority: int | None = ALWAYS
 
 
-@dataclass(frozen=True)
-class Quoted:
+class Quoted(NamedTuple):
     """Lines of a log with their numbers."""
 
     lines: tuple[tuple[int, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Points:
+class Points(NamedTuple):
     """What a terminal draws of a chart: the time of iterations, each with the letter of what it includes."""
 
     number: Ints
@@ -192,8 +180,7 @@ STEP = "·"
 """The mark of iterations that are drawn as a line, by the middle of each column."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chart:
+class Chart(NamedTuple):
     """A picture, what a terminal draws of it, and the table for forms that draw nothing."""
 
     name: str
@@ -204,8 +191,7 @@ class Chart:
     priority: int | None = None
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """How far something is that goes on; the share from 0 to 1, None where the end is not known."""
 
     name: str
@@ -217,8 +203,7 @@ class Progress:
 Block = Headline | Text | Bullets | Figures | Shares | Table | Labelled | Code | Command | Quoted | Chart | Progress
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Blocks under a heading, and sections below it."""
 
     name: str
@@ -244,8 +229,7 @@ class Section:
     """Asked for by an option: shown whole, below the first screen too."""
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """An answer, for any writer."""
 
     title: Message | None
@@ -266,18 +250,18 @@ def all_blocks(part: Document | Section) -> Iterator[Block]:
 
 def sections(*found: Section) -> tuple[Section, ...]:
     """Without blocks that hold nothing, and without sections of which nothing is left."""
-    kept = (replace(section, blocks=tuple(filter(_holds_anything, section.blocks))) for section in found)
+    kept = (section._replace(blocks=tuple(filter(_holds_anything, section.blocks))) for section in found)
     return tuple(section for section in kept if section.blocks or section.sections)
 
 
 def without_commands(document: Document) -> Document:
     """For a reader who has no prompt."""
-    return replace(document, sections=sections(*map(_without_commands, document.sections)))
+    return document._replace(sections=sections(*map(_without_commands, document.sections)))
 
 
 def _without_commands(section: Section) -> Section:
     blocks = tuple(block for block in section.blocks if not isinstance(block, Command))
-    return replace(section, blocks=blocks, sections=tuple(map(_without_commands, section.sections)))
+    return section._replace(blocks=blocks, sections=tuple(map(_without_commands, section.sections)))
 
 
 def _holds_anything(block: Block) -> bool:

@@ -131,7 +131,9 @@ def _run(
     lead.append(doc.Figures(tuple(sentences.figures(run)), doc.ALWAYS))
     spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.ALWAYS)
     warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
-    fine = doc.Text((sentences.all_fine(run.fine),), priority=doc.EXTRA) if run.fine else doc.Text(())
+    fine = doc.Text(())
+    if run.fine:
+        fine = doc.Text((Message("Checked and fine: {all:said}.", {"all": run.fine}),), priority=doc.EXTRA)
     applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
     advised = run.advice if run.advice is not None and run.advice.advice else None
     changes = tuple(advice_answer.changes(advised, pressing=True)) if advised is not None else ()

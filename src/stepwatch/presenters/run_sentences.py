@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.ahead import Reason
-from stepwatch.analysis.checks import SMALL_SHARE
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.findings import SMALL_SHARE
+from stepwatch.analysis.forecast import Reason
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
@@ -209,11 +209,6 @@ def figures(run: RunReport) -> Iterator[Figure]:
     else:
         clock = {"ends": run.ends_s.mid}
         yield Figure(Message("Left"), time_range(left), Message("(ends about {ends:clock})", clock))
-
-
-def all_fine(checked: Sequence[Message]) -> Message:
-    """In one line."""
-    return Message("Checked and fine: {all:said}.", {"all": tuple(checked)})
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------

@@ -82,7 +82,12 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence
     head = Row([column.head for column in columns], "dim")
     lines = []
     for row in [head, *rows] if any(head.cells) else rows:
-        parts = [_cell_lines(text, width) for text, width in zip(row.cells, widths, strict=True)]
+        parts = []
+        for text, width in zip(row.cells, widths, strict=True):
+            # A figure leaves its unit only where they do not fit on one line.
+            whole = held(text) if _longest_word(held(text)) <= width else text
+            pieces = textwrap.wrap(whole, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
+            parts.append([piece.replace("\u00a0", " ") for piece in pieces])
         for number in range(max(map(len, parts))):
             line = Line()
             for place, (column, pieces, width) in enumerate(zip(columns, parts, widths, strict=True)):
@@ -93,13 +98,6 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence
                 line.append(padded, marked or row.style or column.style)
             lines.append(line)
     return lines
-
-
-def _cell_lines(text: str, width: int) -> list[str]:
-    """A figure leaves its unit only where they do not fit on one line."""
-    whole = held(text) if _longest_word(held(text)) <= width else text
-    lines = textwrap.wrap(whole, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
-    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _longest_word(text: str) -> int:
@@ -228,13 +226,6 @@ def held(text: str) -> str:
 def wrapped(text: str, width: int) -> list[str]:
     lines = textwrap.wrap(held(text), max(width, 20), break_on_hyphens=False) or [""]
     return [line.replace("\u00a0", " ") for line in lines]
-
-
-def labelled(label: str, text: str, *, indent: int, width: int, style: str) -> list[Line]:
-    """A label in front of the first line of a text, the others indented."""
-    lines = wrapped(text, width - indent)
-    first = Line(label, style=style).append(" " * max(indent - len(label), 1) if label else " " * indent)
-    return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
 
 
 def shown(lines: list[Line], width: int, colour: bool | None) -> str:

@@ -20,7 +20,6 @@ from stepwatch.presenters.screen import (
     Row,
     Side,
     fitted,
-    labelled,
     shown,
     stacked,
     table_lines,
@@ -237,7 +236,10 @@ class TerminalWriter:
         return [Line(line, style=style) for line in wrapped(self._said(messages), self.width)]
 
     def _labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
-        return labelled(label, text, indent=indent, width=self.width, style=style)
+        """A label in front of the first line of a text, the others indented."""
+        lines = wrapped(text, self.width - indent)
+        first = Line(label, style=style).append(" " * max(indent - len(label), 1) if label else " " * indent)
+        return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
 
     def _text(self, text: doc.Text, messages: Iterable[Message], *, marked: bool) -> list[Line]:
         if not messages:
@@ -320,7 +322,7 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
     for block in part.blocks:
         match block:
             case doc.Bullets():
-                items = (replace(item, kind=item.kind or "info") for item in block.items)
+                items = (item._replace(kind=item.kind or "info") for item in block.items)
                 yield from (_Item("remark", name, item, item.priority) for item in items if item.priority is not None)
             case doc.Chart(points=None) | doc.Code() | doc.Quoted():
                 pass

@@ -14,6 +14,7 @@ import numpy as np
 
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import assemble, joined_ranks
 from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
@@ -36,6 +37,7 @@ from stepwatch.sources.plain_text import CELL_ENDS
 
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
+_BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)")
 BLOCK_BYTES = 1 << 22
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
@@ -149,7 +151,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
                 end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
             block = text[begin:end]
             reader.parse(block, line, records)
-            records.events += [Fact(line + place, OVER, True) for place in _ends_of_cells(block)]
+            records.events += [Fact(line + place, OVER, True) for place in _other_programs(block)]
             line += block.count(b"\n") + (not block.endswith(b"\n"))
             begin = end
         reader.finish(line, records)
@@ -159,14 +161,12 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
             gc.enable()
 
 
-def _ends_of_cells(block: bytes) -> Iterator[int]:
-    """The lines of a notebook behind which another cell begins."""
-    mark = b"\n" + CELL_ENDS.encode() + b"\n"
-    line, begin, at = 1, 0, block.find(mark)
-    while at >= 0:
-        line, begin = line + block.count(b"\n", begin, at), at
+def _other_programs(block: bytes) -> Iterator[int]:
+    """The lines behind which another program writes: the end of a notebook's cell, arguments that were refused."""
+    line, begin = 1, 0
+    for found in _BORDERS.finditer(block):
+        line, begin = line + block.count(b"\n", begin, found.start()), found.start()
         yield line
-        at = block.find(mark, at + 1)
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:

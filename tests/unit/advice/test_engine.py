@@ -28,10 +28,11 @@ from stepwatch.advice.schedule import (
     evaluate_less,
     faster_storage,
     fewer_eval_batches,
+    log_less,
     save_apart,
     save_on_improvement,
 )
-from stepwatch.advice.speed import log_less, pad_vocabulary, reduce_overhead
+from stepwatch.advice.speed import pad_vocabulary, reduce_overhead
 from stepwatch.settings import Value
 from stepwatch.units import Interval
 

@@ -15,6 +15,7 @@ from tests.unit.analysis.test_analysis import lines
 
 from stepwatch.analysis import analyse
 from stepwatch.analysis import findings as module
+from stepwatch.analysis.findings import passed
 from stepwatch.analysis.statistics import quantile
 from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.gpus import find_gpu
@@ -341,3 +342,17 @@ def test_half_of_the_usual_use_of_a_card_is_low_for_models_of_a_hundred_million(
         run = replace(run, flops_per_token=per_token)
     a = analyse(replace(run, settings=Settings.of(Origin.USER, settings)), gpu)
     assert ("low_mfu" in {finding.code for finding in a.findings}) == told
+
+
+@pytest.mark.parametrize(("share", "little"), [(0.047, True), (0.053, False)])
+def test_evaluations_and_checkpoints_take_little_below_a_twentieth(share: float, little: bool) -> None:
+    a = analyse(read(from_text(a_log(Truth(max_iters=600))))[0])
+    parts = {**a.goodput.parts_s, "step": 1 - share, "eval": share / 2, "checkpoint": share / 2}
+    a = replace(a, goodput=replace(a.goodput, parts_s=parts))
+    assert any("little time in" in message.key for message in passed(a)) == little
+
+
+def test_a_loss_that_was_infinite_once_is_not_called_finite() -> None:
+    rows = [f"iter {n}: loss {'inf' if n == 30 else '4.0'}, time 100.00ms, mfu 5.00%\n" for n in range(60)]
+    (run,) = read(from_text("".join(rows)))
+    assert "finite loss throughout" not in {message.key for message in passed(analyse(run))}

@@ -21,10 +21,9 @@ from stepwatch.estimator.ceilings import (
     normal_mfu,
 )
 from stepwatch.estimator.constants import ANCHORS, FORWARD_SPREAD, SLOPE, fitted
-from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.estimate import Estimate, communication_s, estimate
 from stepwatch.estimator.memory import checkpoint_bytes, fits, vram_bytes
 from stepwatch.estimator.simulate import loop_of
-from stepwatch.estimator.step import communication_s
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload, flops_per_iteration, least_flops_per_iteration
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.gpus.catalogue import A100_FLOPS
@@ -242,7 +241,7 @@ def test_activation_checkpointing_costs_the_extra_forward_pass() -> None:
 
 
 def test_a_ring_sends_each_fp32_gradient_twice_behind_the_backward_pass() -> None:
-    plain = replace(fitted(), link_efficiency=1.0, overlap=1.0, straggling=0.0)
+    plain = fitted()._replace(link_efficiency=1.0, overlap=1.0, straggling=0.0)
     pair, many = Workload(world_size=2), Workload(world_size=1024, grad_accum=1024)
     assert communication_s(pair, 1e9, plain, 0.0) == pytest.approx(4 * pair.n_params / 1e9)
     assert communication_s(many, 1e9, plain, 0.0) == pytest.approx(2 * 4 * many.n_params / 1e9, rel=0.01)

@@ -10,9 +10,8 @@ import pytest
 
 from stepwatch.estimator.ceilings import matmul_ceiling
 from stepwatch.estimator.constants import fitted, widths
-from stepwatch.estimator.estimate import estimate, floor_step_s
+from stepwatch.estimator.estimate import estimate, floor_step_s, link_bytes_per_s
 from stepwatch.estimator.memory import fits, largest_batch_size, vram_bytes
-from stepwatch.estimator.step import link_bytes_per_s
 from stepwatch.estimator.workload import (
     MODELS,
     NANOGPT_DEFAULTS,

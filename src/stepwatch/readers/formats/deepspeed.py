@@ -82,29 +82,34 @@ class _DeepSpeed(LineFormat):
             first = (found["epoch"] == 0) & (found["number"] > 0)  # later epochs count their micro-steps anew
             records.keep(_MICRO_STEPS, lines[first], found["micro"][first] / found["number"][first])
 
+    @property
+    def together(self) -> tuple[Line, ...]:
+        return (*self.iterations, *(line for _, line in _TIMES), *_TURN_LINES)
+
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        timed = next(((kind, found) for kind, line in _TIMES if (found := line.find(rest)) is not None), None)
-        told: list[tuple[str, object]] = []
-        if timed is not None:
-            kind, values = timed[0], timed[1].values()
-            if "fwd" in values:
-                for part in ("fwd", "bwd", "step"):
-                    records.keep_row(kind, number, values[part] / 1e3, math.nan, math.nan)
-            else:
-                own, loss = values.get("number", math.nan), values.get("loss", math.nan)
-                records.keep_row(kind, number, values["time_s"], own, loss)
-            if "billions" in values:
-                told.append(("parameters", values["billions"] * GIGA))
-                told += [("block_size", values["length"]), ("batch_size", values["micro"])]
         config = _CONFIG.match(rest)
-        for setting in [config] if config is not None else _ARGUMENTS.finditer(rest):
-            told.append((_NAMES[setting["name"]], float(setting["value"])))
-        records.events += [Fact(number, name, value) for name, value in told]
-        turn = next((found.values() for line in _TURN_LINES if (found := line.find(rest)) is not None), None)
-        if turn is not None:
-            records.keep_row(_TURNS, number, turn["epoch"], turn["step"])
-        found_some = timed is not None or turn is not None or bool(told)
-        return found_some or super().read_event(rest, prefix, number, records)
+        told = [config] if config is not None else [*_ARGUMENTS.finditer(rest)] if "--" in rest else []
+        records.events += [Fact(number, _NAMES[setting["name"]], float(setting["value"])) for setting in told]
+        return super().read_event(rest, prefix, number, records) or bool(told)
+
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
+        kind = next((kind for kind, line in _TIMES if line is statement), None)
+        if statement in _TURN_LINES:
+            records.keep_row(_TURNS, number, values["epoch"], values["step"])
+        elif kind is None:
+            return super().add_event(statement, values, stamp, number, records)
+        elif "fwd" in values:
+            for part in ("fwd", "bwd", "step"):
+                records.keep_row(kind, number, values[part] / 1e3, math.nan, math.nan)
+        else:
+            own, loss = values.get("number", math.nan), values.get("loss", math.nan)
+            records.keep_row(kind, number, values["time_s"], own, loss)
+        if "billions" in values:
+            sizes = (("parameters", "billions", GIGA), ("block_size", "length", 1.0), ("batch_size", "micro", 1.0))
+            records.events += [Fact(number, name, values[field] * scale) for name, field, scale in sizes]
+        return True
 
     def finish(self, first_line: int, records: Records) -> None:
         for line, ratio in records.take_table(_MICRO_STEPS, 2)[-1:].tolist():

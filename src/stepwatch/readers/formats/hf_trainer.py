@@ -73,6 +73,7 @@ _AXOLOTL = Pattern(
     rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu"""
 )
 _SIGNS = Pattern(rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint")
+_ALL_LASTS = Pattern(rb"\| *\d{1,12}/(\d{1,12}) \[")
 _OTHER_BAR = Line(r"{any}{int}%<|;  {int}/{int} \[>")
 _PAIRS = Pattern(
     r"""['"](?P<key>[^'"\n]{1,60})['"]: ?(?:['"](?P<text>[^'"\n]{0,60})['"]|(?P<plain>[^\s,}{\[\]]{1,40}))"""
@@ -164,9 +165,11 @@ class TrainerFormat(LineFormat):
 
 
 def _is_all_bars(head: bytes) -> bool:
-    """Whether there is nothing but a bar: whoever hands that in takes it for a training."""
-    lines = (line for line in head.split(b"\n") if line.strip())
-    return all(_BAR.fits(line.decode("utf-8", "replace")) for line in islice(lines, MOST_SNIFFED))
+    """Whether there is nothing but one bar: whoever hands that in takes it for a training."""
+    lines = (line.decode("utf-8", "replace") for line in head.split(b"\n") if line.strip())
+    found = [_BAR.find(line) for line in islice(lines, MOST_SNIFFED)]
+    lasts = {_float(last) for last in _ALL_LASTS.compiled.findall(head)}
+    return None not in found and len(lasts) == 1
 
 
 def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple[Floats, Floats]:
@@ -291,6 +294,7 @@ FORMAT = TrainerFormat(
         Line("{any}model_parameter_info: {any}{n_params:amount} Params"),
         Line("{any}rank: {int}, local_rank: {int}, world_size: {world_size}"),
         Line("torch_dtype=torch.{dtype}"),
+        Line("{any}Training completed.", sets={"ended": "by plan", OVER: "*"}),
         *UNSLOTH,
     ),
     own=(Line("{any}eval_"), Line("{any}train_runtime"), Line("{any}current_steps")),

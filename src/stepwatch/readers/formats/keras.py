@@ -328,7 +328,7 @@ Epoch 1/3
 Epoch 2/3
 500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 46s 91ms/step - loss: 4.2087 - val_loss: 4.1175""",
     iterations=(_FINAL,),
-    settings=(Line("Total params: {n_params}"),),
+    settings=(Line("Total params: {n_params}"), Line("Epoch {int}: early stopping", sets={"ended": "by plan"})),
     own=(_EPOCH, _SAVE, _SAMPLES, _NEARLY),
     traits=Traits(rounds_times=True, levers=Levers(
         evaluate_every="validation_freq", save_every="ModelCheckpoint(save_freq=…)", other_units=True,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
 from stepwatch.readers.levers import LIGHTNING
@@ -20,7 +21,7 @@ from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import alike
+from stepwatch.readers.text.shape import alike, lines_behind
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _COUNTS = (
@@ -32,18 +33,26 @@ _LOSSES = (
     "{pad}loss=",  # of any name
 )  # fmt: skip
 _BAR = Line("Epoch {epoch:int}:" + _COUNTS, *(f"{name}{{loss_{place}:float}}" for place, name in enumerate(_LOSSES)))
-_RICH = Line(
-    "Epoch {epoch:int}/{end_epoch:decimal}  {any} {number}/<{last};-->  {elapsed:clock}  •  {word}  "
-    "{it_per_s:decimal}it/s"
+_RICH_COUNTS = "  {word}  {number}/<{last};-->  {elapsed:clock}  •  {word}  {it_per_s:decimal}it/s"
+_RICH = Line("{any}Epoch {epoch:int}/{end_epoch:decimal}" + _RICH_COUNTS)
+_VALIDATIONS = (
+    Line("Validation[ DataLoader {int}]:" + _COUNTS),
+    Line("Validating[ DataLoader {int}]:" + _COUNTS),
+    Line("Validation[ DataLoader {int}]" + _RICH_COUNTS),
 )
-_VALIDATIONS = (Line("Validation[ DataLoader {int}]:" + _COUNTS), Line("Validating[ DataLoader {int}]:" + _COUNTS))
+_OWN_SIGNS = Pattern(
+    rb"v_num|[Ll]ightning|Trainer\.fit|Sanity Check|GPU available: |LOCAL_RANK: |Validat\w+ DataLoader|\xe2\x80\xa2"
+)
+_LITTLE = 0.05  # of the time: what the digits of a rate may hide
 EPOCHS = "epochs"
 _STOPPED = b"Trainer.fit` stopped: "
 
 
 class LightningFormat(LineFormat):
     def sniff(self, head: bytes) -> float:
-        return super().sniff(head) or lightning_csv.sniff(head)
+        """Any loop may title its bars so: those count from 1, or show tqdm's smoothed rate."""
+        hits = super().sniff(head)
+        return 0.0 if hits and _is_another_loop(head) else hits or lightning_csv.sniff(head)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         if records.held or (first_line == 0 and lightning_csv.sniff(text)):
@@ -88,6 +97,22 @@ class LightningFormat(LineFormat):
             lightning_csv.tell(text, records)
         else:
             BarRows(records).tell()
+
+
+def _is_another_loop(head: bytes) -> bool:
+    if _OWN_SIGNS.search(head):
+        return False
+    lines = lines_behind(head, _BAR.marks, prefixes=False)
+    found = [bar.values() for line in lines if (bar := _BAR.find(line)) is not None]
+    if found and found[0]["epoch"] > 0:
+        return True
+    means = [
+        abs(bar["number"] * bar.get("s_per_it", 1 / max(bar.get("it_per_s", 0), 1e-9)) - bar["elapsed"] - WHOLE_SECONDS)
+        <= 1 + _LITTLE * bar["elapsed"]
+        for bar in found
+        if 0 < bar["number"] < bar.get("last", 0)
+    ]
+    return 2 * sum(means) < len(means)
 
 
 def _keep_validation(records: Records, lines: Ints, found: dict[str, Floats]) -> None:

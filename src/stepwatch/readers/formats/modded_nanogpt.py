@@ -20,7 +20,6 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits
 
 CLOCKS_OF_VALIDATIONS = "validation"
@@ -36,15 +35,17 @@ _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
 class Modded(LineFormat):
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
         """A validation tells the last step and the clock when it began; the first of all begins a run."""
-        found = VALIDATION.find(rest)
-        values = found.values() if found is not None else {}
-        if not values or values["at"] > LARGEST_KEPT or values["last"] > LARGEST_KEPT:
+        if statement is not VALIDATION:
+            return super().add_event(statement, values, stamp, number, records)
+        if values["at"] > LARGEST_KEPT or values["last"] > LARGEST_KEPT:
             return False
         at, last = int(values["at"]), int(values["last"])
         records.events.append(Fact(line=number, name="max_iters", value=last, header=at == 0))
-        records.events.append(Evaluation(number, at, None, values["val_loss"], None, stamp_of(prefix)))
+        records.events.append(Evaluation(number, at, None, values["val_loss"], None, stamp))
         clock = values["time_ms"] / 1e3 if "time_ms" in values else values["time_s"]
         if 0 <= clock <= LONGEST_TIME_S:
             records.keep_row(CLOCKS_OF_VALIDATIONS, number, at, clock)

@@ -20,9 +20,9 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
-from stepwatch.readers.text.faults import fault_in
+from stepwatch.readers.text.faults import fault_in, may_be_fault
 from stepwatch.readers.text.line import Found, Line
-from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
+from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
@@ -174,10 +174,15 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             ]
         left = block.without(left, lines)
     joined_until = -1
+    strange: set[bytes] = set()  # lines of other programs, which are as strange with other digits
     for index in left.tolist():
         if index <= joined_until:
             continue
         line = _text(block, index)
+        kind = block.line(index).translate(ONE_DIGIT)
+        if kind in strange:
+            records.add_unread(index + first_line, line)
+            continue
         if _is_broken(line):
             last = min(index + _MOST_WRAPS, len(block.starts) - 1)
             following = [_text(block, i) for i in range(index + 1, last + 1)]
@@ -186,8 +191,11 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
                 records.held = block.text[block.starts[index] :]
                 break
             joined_until = index + joined
-        if line.strip():
-            _parse_line(line, index + first_line, records)
+        known = len(records.events)
+        if line.strip() and not _parse_line(line, index + first_line, records):
+            records.add_unread(index + first_line, line)
+            if joined_until < index and known == len(records.events) and not may_be_fault(line):
+                strange.add(kind)
     records.flush_rows()
 
 
@@ -270,7 +278,8 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
     return *best, len(following) == _MOST_WRAPS
 
 
-def _parse_line(line: str, number: int, records: Records) -> None:
+def _parse_line(line: str, number: int, records: Records) -> bool:
+    """Reads one line; False where nothing is known of it."""
     rest, prefix = strip_prefix(line)
     for statement, whole, before in ((_ITERATION, line, ""), (_BARE_ITERATION, rest, prefix)):
         found = statement.find(whole)
@@ -285,17 +294,17 @@ def _parse_line(line: str, number: int, records: Records) -> None:
             values["stamp_s"] = stamp
         columns = {name: np.array([value]) for name, value in values.items()}
         _add_rows(records, np.array([number]), np.array([seconds]), columns)
-        return
+        return True
     if _read_event(rest, prefix, number, records) or _read_header(rest, number, records):
-        return
+        return True
     if _read_own(rest, number, records):
-        return
+        return True
     fault = fault_in(rest, prefix, number)
     if fault is not None:
         records.events.append(fault)
-        return
+        return True
     if _read_assignment(rest, number, records) or rest.startswith("#"):
-        return
+        return True
     # Facts that stand in other programs' lines: the launcher, the card, work done only when logging.
     if _DISTRIBUTED.search(line[:500]):
         records.events.append(Fact(line=number, name="distributed", value=True))
@@ -303,8 +312,7 @@ def _parse_line(line: str, number: int, records: Records) -> None:
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
     if rest.startswith("Gradient norm"):
         records.events.append(Fact(line=number, name="busy_when_logging", value=True))
-    if rest.strip(".…` "):
-        records.add_unread(number, line)
+    return not rest.strip(".…` ")
 
 
 def _read_event(rest: str, prefix: str, number: int, records: Records) -> bool:

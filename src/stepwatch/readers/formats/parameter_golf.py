@@ -37,18 +37,16 @@ class _Golf(Modded):
             found = {**found, "time_min": np.maximum(found["time_min"], 1e-9)}
         super().add(records, lines, found)
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        stopped = _STOPPED.find(rest)
-        if stopped is not None:
-            values = stopped.values()
-            if values["at"] <= LARGEST_KEPT and values["time_ms"] / 1e3 <= LONGEST_TIME_S:
-                records.keep_row(CLOCKS_OF_VALIDATIONS, number, values["at"], values["time_ms"] / 1e3)
-                records.keep_row(_STOPS, number, values["at"])
-            records.events.append(Fact(line=number, name="ended", value="by plan"))
-            return True
-        if super().read_event(rest, prefix, number, records):
-            return True
-        return super(Modded, self).read_event(rest, prefix, number, records)
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
+        if statement is not _STOPPED:
+            return super().add_event(statement, values, stamp, number, records)
+        if values["at"] <= LARGEST_KEPT and values["time_ms"] / 1e3 <= LONGEST_TIME_S:
+            records.keep_row(CLOCKS_OF_VALIDATIONS, number, values["at"], values["time_ms"] / 1e3)
+            records.keep_row(_STOPS, number, values["at"])
+        records.events.append(Fact(line=number, name="ended", value="by plan"))
+        return True
 
     def finish(self, first_line: int, records: Records) -> None:
         rows = records.iterations()

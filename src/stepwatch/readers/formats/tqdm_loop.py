@@ -47,7 +47,10 @@ _PLACE = Pattern(
     rb"(?i)\bepoch\b[^\w\n]{0,4}(?P<epoch>\d{1,6}+)(?!\.\d|%)(?: ?(?:/|of) ?(?P<last>\d{1,6}))?"
     rb"|(?:epoch|train|valid)\w*[^\n\d%]{0,12}?(?P<place>\d{1,6}) ?(?:/|of) ?(?P<end>\d{1,6})(?! *\[| \d\d:)"
 )
-_PLANNED = Pattern(rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})")
+_PLANNED = Pattern(
+    rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})"
+    rb"|(?:\btrain\w*[^\n]{0,30}[ (]|\()(?P<length>\d{1,6}) epochs\b"
+)
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _CHECK = Pattern(rb"(?i)\b(?:val|valid|validation|eval|evaluation|test|dev)(?:\b|_)|\bacc(?:uracy)?\b")
@@ -111,7 +114,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     row, begin = 0, 0
     for found in _PLANNED.finditer(rest):
         row, begin = row + rest.count(b"\n", begin, found.start()), found.start()
-        records.keep_row("place", numbers[row], math.nan, float(found["last"]))
+        records.keep_row("place", numbers[row], math.nan, float(found["last"] or found["length"]))
     row, begin = 0, 0
     for found in _EVALUATES.finditer(text):
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
@@ -174,8 +177,8 @@ def finish(first_line: int, records: Records) -> None:
     for training, begin, end in zip(runs, begins, ends, strict=True):
         beside = [part for each in bars if each.key != training.key and (part := each.within(training.begin, end))]
         own = places[(places[:, 0] > begin) & (places[:, 0] < end)]
-        planned = own[np.isfinite(own[:, 2]), 2].astype(int).tolist()
-        planned = planned or places[(places[:, 0] < end) & np.isfinite(places[:, 2]), 2].astype(int).tolist()
+        planned = _planned(places[(places[:, 0] > begin) & (places[:, 0] <= training.end)])
+        planned = planned or _planned(places[places[:, 0] < end])
         planned += [each.last for each in beside if _is_outer(each, training)]
         validations = [each for each in beside if _is_validation(each, training)]
         others = [each for each in beside if _OTHER.search(each.title.words)]
@@ -186,6 +189,13 @@ def finish(first_line: int, records: Records) -> None:
             records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OVER)]
         if begin >= 0:
             records.events.append(Fact(training.begin, "process", training.begin, header=True))
+
+
+def _planned(places: Floats) -> list[int]:
+    """How many epochs lines and titles name: the last that counts one of them, else the most that are announced."""
+    told = places[np.isfinite(places[:, 2])]
+    counted = told[np.isfinite(told[:, 1])]
+    return [int(epochs) for epochs in (counted[-1:] if len(counted) else told)[:, 2]]
 
 
 def _is_spoken_of(bars: Bars, spoken: _Spoken) -> bool:
@@ -263,7 +273,12 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
 def _divided(bars: Bars, places: Floats) -> list[Bars]:
     """The bars of each run: another begins where the number of the epoch falls."""
     epochs = _numbered(bars.laps, places[np.isfinite(places[:, 1])])
-    cuts = [] if epochs is None else (np.flatnonzero(np.diff(epochs) <= 0) + 1).tolist()
+    ends = np.array([lap[-1].number for lap in bars.laps])
+    values, counts = np.unique(ends, return_counts=True)
+    usual = values[np.argmax(counts)] if 2 * counts.max() > len(ends) else bars.last
+    # An epoch that was not ended, unlike others, is followed by no other: the training was begun again.
+    broken = (ends[:-1] < _SURELY * usual) & (np.array([lap[0].number for lap in bars.laps[1:]]) < ends[:-1])
+    cuts = (np.flatnonzero(broken if epochs is None else np.diff(epochs) <= 0) + 1).tolist()
     return [bars._replace(laps=bars.laps[begin:end]) for begin, end in pairwise([0, *cuts, len(bars.laps)])]
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader, Untimed
-from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
+from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
-from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
+from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in, may_be_fault
 from stepwatch.readers.text.line import Line, value_of
-from stepwatch.readers.text.shape import LONGEST_LINE, alike, lines_behind
+from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
@@ -62,7 +62,7 @@ class LineFormat:
     timeless: tuple[Line, ...] = ()
     """Steps of a stage that prints no times: named to the user as lines that are not understood."""
     own: tuple[Line, ...] = ()
-    """Lines that the format reads by code of its own, in `read_event`."""
+    """Lines that the format reads by code of its own, in `add_event` or `read_event`."""
     events_first: bool = True
     """Lines of evaluations and checkpoints stand before that of their iteration, where they do not have its number."""
     events_offset: int = 0
@@ -115,21 +115,46 @@ class LineFormat:
             if len(lines):
                 self.add(records, numbers[lines], found)
                 left = block.without(left, lines)
+        left = block.holding(left, self._letters)
+        events, unplaced = len(records.events), len(records.unplaced)
+        for statement, lines, found in alike(block, left, self.together, prefixes=self.prefixes):
+            if statement not in self.iterations:  # else with numbers that none can have
+                stamps = found.pop("stamp_s").tolist() if "stamp_s" in found else [None] * len(lines)
+                columns = np.array([*found.values()]).reshape(len(found), len(lines))
+                known = [
+                    self.add_event(statement, dict(zip(found, values, strict=True)), stamp, number, records)
+                    for number, stamp, values in zip(numbers[lines].tolist(), stamps, columns.T.tolist(), strict=True)
+                ]
+                left = block.without(left, lines[known])
         rows: list[dict[str, float]] = []
-        for index in block.holding(left, self._letters).tolist():
-            line = block.line(index)[:LONGEST_LINE].decode("utf-8", "replace")
-            values = self.read_line(line, numbers[index].item(), records)
-            if values is not None:
-                rows.append({"line": numbers[index], **values})
+        silent: set[bytes] = set()  # lines without a meaning have none with other digits
+        for index, number in zip(left.tolist(), numbers[left].tolist(), strict=True):
+            line = block.line(index)[:LONGEST_LINE]
+            kind = line.translate(ONE_DIGIT)
+            if kind in silent:
+                continue
+            values = self.read_line(line.decode("utf-8", "replace"), number, records)
+            if values:
+                rows.append({"line": number, **values})
+            elif values is not None:
+                silent.add(kind)
+        records.events[events:] = sorted(records.events[events:], key=LINE_OF)
+        records.unplaced[unplaced:] = sorted(records.unplaced[unplaced:], key=LINE_OF)
         for names in dict.fromkeys(map(tuple, rows)):
             table = np.array([[*row.values()] for row in rows if tuple(row) == names], np.float64).T
-            columns = dict(zip(names, table, strict=True))
-            self.add(records, columns.pop("line").astype(numbers.dtype), columns)
+            of_rows = dict(zip(names, table, strict=True))
+            self.add(records, of_rows.pop("line").astype(numbers.dtype), of_rows)
 
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
         lines = (*self.evaluations, *self.checkpoints, *self.settings, *self.timeless, *self.own)
         return tuple(dict.fromkeys((*self._marks, *(line.letters for line in lines), *FAULT_LETTERS, *_CARD_LETTERS)))
+
+    @cached_property
+    def together(self) -> tuple[Line, ...]:
+        """Lines of events that are read all at once, behind the iterations, which come first for a single line too."""
+        events = (*self.own, *self.evaluations, *self.checkpoints)
+        return (*self.iterations, *events) if events and type(self).read_event is LineFormat.read_event else ()
 
     def finish(self, first_line: int, records: Records) -> None:
         records.place(after=self.events_first, offset=self.events_offset)
@@ -156,7 +181,7 @@ class LineFormat:
             records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
 
     def read_line(self, line: str, number: int, records: Records) -> dict[str, float] | None:
-        """Reads one line: the fields of an iteration, or None for another line, which becomes an event."""
+        """Reads one line: the fields of an iteration, None for another line, which becomes an event, {} for neither."""
         rest, prefix = strip_prefix(line) if self.prefixes else (line, "")
         for statement in self.iterations:
             found = statement.find(rest)
@@ -172,32 +197,38 @@ class LineFormat:
                     return values
         if self.read_event(rest, prefix, number, records) or self.read_settings(rest, line, number, records):
             return None
-        unclear = any(mark in rest for mark in self._marks_of_time) or any(each.fits(rest) for each in self.timeless)
-        if not read_surroundings(rest, prefix, number, records) and unclear:
+        if read_surroundings(rest, prefix, number, records):
+            return None
+        if any(mark in rest for mark in self._marks_of_time) or any(each.fits(rest) for each in self.timeless):
             records.add_unread(number, line)  # looked like an iteration, and is none that we understand
-        return None
+            return None
+        return None if may_be_fault(rest) else {}  # some faults are told by a number
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        for statement in self.evaluations:
+        """Reads one line of an event. A format that has code of its own for it is read line by line."""
+        for statement in (*self.own, *self.evaluations, *self.checkpoints):
             found = statement.find(rest)
-            if found is not None:
-                values = found.values()
-                at = at_of(values)
-                evaluation = Evaluation(
-                    line=number, at=at or 0, train_loss=values.get("train_loss"), val_loss=values.get("val_loss"),
-                    took_s=took_of(values), stamp_s=stamp_of(prefix),
-                )  # fmt: skip
-                (records.events if at is not None else records.unplaced).append(evaluation)
-                return True
-        for statement in self.checkpoints:
-            found = statement.find(rest)
-            if found is not None:
-                values = found.values()
-                at = at_of(values)
-                save = Checkpoint(line=number, at=at, took_s=took_of(values), stamp_s=stamp_of(prefix))
-                (records.events if at is not None else records.unplaced).append(save)
+            if found is not None and self.add_event(statement, found.values(), stamp_of(prefix), number, records):
                 return True
         return False
+
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
+        """Adds what a line says that fits the statement; False where its numbers cannot be."""
+        at = at_of(values)
+        if statement in self.evaluations:
+            evaluation = Evaluation(
+                line=number, at=at or 0, train_loss=values.get("train_loss"), val_loss=values.get("val_loss"),
+                took_s=took_of(values), stamp_s=stamp,
+            )  # fmt: skip
+            (records.events if at is not None else records.unplaced).append(evaluation)
+        elif statement in self.checkpoints:
+            save = Checkpoint(line=number, at=at, took_s=took_of(values), stamp_s=stamp)
+            (records.events if at is not None else records.unplaced).append(save)
+        else:
+            return False
+        return True
 
     def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
         known = False

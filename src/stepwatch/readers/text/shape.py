@@ -36,7 +36,7 @@ LONGEST_LINE = 4000  # bytes of a line that are looked at
 _MOST_SHAPES = 40  # of one block
 _MOST_MODELS = 100  # kinds of lines that are tried for one shape
 _SAMPLED = 2000  # lines that are looked through for a model
-_ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
+ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
 _DRAWINGS = bytes(range(128, 256))  # of a bar
 _FEW_LINES, _MOST_POOR = 4, 3  # shapes that only so few lines have are not worth it
 _CHECKED = 16  # lines of a shape that are read by the pattern too
@@ -290,7 +290,7 @@ def _model(
     if len(lines) > _SAMPLED:  # in steps of the golden ratio, which no period of a log falls in with
         lines = lines[(np.arange(_SAMPLED) * ((5**0.5 - 1) / 2) % 1 * len(lines)).astype(np.int64)]
     sample = [line for line in map(block.line, lines.tolist()) if any(mark in line for mark in marks)]
-    kinds = [line.translate(_ONE_DIGIT, _DRAWINGS) for line in sample]
+    kinds = [line.translate(ONE_DIGIT, _DRAWINGS) for line in sample]
     for kind, _ in Counter(kind for kind in kinds if kind not in refused).most_common(_MOST_MODELS):
         line = sample[kinds.index(kind)].decode("utf-8", "replace")
         rest, prefix = strip_prefix(line) if prefixes else (line, "")

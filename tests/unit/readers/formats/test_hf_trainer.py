@@ -750,3 +750,18 @@ def test_a_key_that_only_one_of_many_dictionaries_has_is_read() -> None:
         lines.append(f"{{'loss': 2.5, 'grad_norm': 1.0{tokens}, 'epoch': {step / 3000:.4f}}}")
     (run,) = read(from_text("\n".join(lines)), "hf-trainer")
     assert run.settings.count("tokens_per_iter") == 4096
+
+
+def test_training_completed_is_an_end() -> None:
+    lines = TrainerLog(steps=100).lines()[:-40]
+    assert not the_run("\n".join(lines)).ended_by_plan
+    end = ["[INFO|2024-11-27 10:26:28] trainer.py:2584 >> Training completed.", "ValueError: no such file"]
+    run = the_run("\n".join([*lines, *end]))
+    assert run.ended_by_plan
+    assert run.faults == ()
+
+
+def test_an_error_behind_the_summary_is_of_another_program() -> None:
+    lines = TrainerLog(steps=100).lines()
+    assert the_run("\n".join([*lines, "NameError: name 'preds' is not defined"])).faults == ()
+    assert the_run("\n".join([*lines[:-1], "NameError: name 'preds' is not defined"])).faults

@@ -304,3 +304,9 @@ def test_long_epochs_that_are_no_stalls_are_not_passed_over() -> None:
     assert analyse(epochs_of(times, 300)).costs.step_s.half_width < 0.03  # by what elapsed, not by whole seconds
     assert verdict.status is Status.HEALTHY
     assert verdict.text.params["ratio"] == pytest.approx(1.31, abs=0.02)
+
+
+def test_early_stopping_is_an_end() -> None:
+    cut = fit(epochs=3).replace("/3\n", "/9\n")
+    assert not the_run(cut).ended_by_plan
+    assert the_run(cut + "Epoch 3: early stopping\n").ended_by_plan

@@ -270,3 +270,32 @@ def test_one_bar_alone_is_the_mean_of_its_batches() -> None:
 def test_one_bar_from_a_later_epoch_covers_its_own_batches() -> None:
     analysis = analyse(the_run("Epoch 3:   3%|▍         | 8/260 [16:00<8:00:00,  0.01it/s, v_num=2ch5]\n"))
     assert (analysis.goodput.iterations, analysis.goodput.wall_s) == (8, pytest.approx(960))
+
+
+def test_the_other_bar_behind_an_error_and_its_validation() -> None:
+    drawn = "\u2501" * 40
+    bar = "Epoch 0/0  {0} {1}/50 0:00:{2:02d} \u2022 0:00:01 10.00it/s v_num: 7\n"
+    text = "".join(bar.format(drawn, n, n // 10) for n in range(10, 50, 10))
+    text += f"Exception in thread Thread-2 (_loop)Epoch 0/0  {drawn} 50/50 0:00:05 \u2022 0:00:00 10.00it/s v_num: 7\n"
+    text += f"Validation {drawn} 20/20 0:00:02 \u2022 0:00:00 10.00it/s\n"
+    run = the_run(text)
+    assert run.iterations.number[-1] == 50
+    assert [(each.at, each.took_s) for each in run.evaluations] == [(50, pytest.approx(2.0, abs=0.6))]
+
+
+def test_bars_with_a_smoothed_rate_or_epochs_from_1_are_of_another_loop() -> None:
+    bar = "Epoch {0}: {1}%|###   | {1}/100 [00:{2:02d}<00:10,  5.00it/s]\n"
+    text = "".join(bar.format(epoch, n, n // 5) for epoch in (1, 2) for n in range(20, 101, 20))
+    (run,) = read(from_text(text))
+    assert (run.format, run.iterations.number[-1]) == ("tqdm-loop", 200)
+    assert the_run(text.replace("it/s]", "it/s, v_num=3]")).format == "lightning"
+    from_zero = text.replace("Epoch 1", "Epoch 0").replace("Epoch 2", "Epoch 1")
+    assert the_run(from_zero).format == "lightning"
+    assert detect(from_text(from_zero.replace("5.00it/s", "9.00it/s"))) == "tqdm-loop"
+
+
+def test_an_error_of_a_program_that_refuses_its_arguments_is_none_of_the_training() -> None:
+    text = HEAD + "\n".join(bars()[0][:-1]) + "\n"
+    error = "RuntimeError: something else\n"
+    assert the_run(text + error).faults
+    assert the_run(text + "usage: other.py [-h]\nother.py: error: unrecognized arguments\n" + error).faults == ()

@@ -262,3 +262,15 @@ def test_a_bar_beyond_its_total_is_the_same_bar() -> None:
 def test_a_date_is_no_epoch() -> None:
     run = the_run("Loading Training Cameras [12/01 14:10:44]", *lap("Training progress: ", 400, 1.0))
     assert run.iterations.number[-1] == 400
+
+
+def test_several_bars_and_nothing_else_are_no_training() -> None:
+    with pytest.raises(NoIterations):
+        the_run(*lap("", 500, 0.5), *lap("", 800, 0.5))
+
+
+def test_a_bar_that_was_broken_off_is_followed_by_another_run() -> None:
+    ends = ((2, 30.0), (3, 31.0), (17, 29.0))
+    bars = [[line for draw in lap("", 200, s)[:end] for line in (draw, "Epoch num| loss 0.4")] for end, s in ends]
+    runs = read(from_text("\n".join(line for lap in bars for line in lap)))
+    assert [run.iterations.number[-1] for run in runs] == [20, 30, 170]

@@ -115,7 +115,7 @@ def last_digit_s(run: Run, covers: Ints) -> float:
     # An epoch has whole seconds, a step below one has whole milliseconds: the finer one counts, where it is printed.
     totals, steps = times * covers, 1e3 * times
     whole, in_ms = (bool((np.abs(shown - np.rint(shown)) < 1e-6).all()) for shown in (totals, steps))
-    of_epoch = 1 / median(covers.astype(np.float64))
+    of_epoch = 1 / median(covers)
     return of_epoch if median(times) >= 1 or (whole and not in_ms) else min(of_epoch, 1e-3)
 
 

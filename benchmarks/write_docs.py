@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import (
+    causes,
     cut_logs,
     cut_runs,
     estimates,
@@ -25,6 +26,7 @@ from benchmarks import (
     phases,
     planted,
     recording,
+    sampler,
     savings,
     serving,
     speed,
@@ -87,6 +89,7 @@ def pages(nanogpt: Path | None) -> tuple[Page, ...]:
         Part("Estimates before the run", "estimates", estimates.table),
         Part("The ETA of a run that is watched", "watching", lambda: watching.eta_table(watching.eta())),
         Part("Figures and forecasts of every trainer", "cut_logs", lambda: cut_logs.table(cut_logs.measure(place))),
+        Part("Causes in the machine", "causes", causes.measure),
         Part("Logs of every trainer", "formats", lambda: formats.table(formats.measure(place))),
         Part("The estimate of a machine that was measured", "calibration --nanogpt DIR", _calibrated(nanogpt)),
     )
@@ -96,6 +99,7 @@ def pages(nanogpt: Path | None) -> tuple[Page, ...]:
         Part("The page", "serving", lambda: serving.table(serving.measure())),
         Part("Every format", "formats speed", lambda: formats.speed_table(formats.speeds())),
         Part("The recorder", "recording", recording.table),
+        Part("The sampler", "sampler", sampler.measure),
         Part("The trainer beside nanoGPT", "trainer --nanogpt DIR", _trained(nanogpt)),
         Part("Checkpoints", "checkpoints --nanogpt DIR", _saved(nanogpt)),
         Part("Killed, and short of everything", "kills", kills.table),

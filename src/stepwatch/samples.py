@@ -16,7 +16,7 @@ LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.cs
 
 
 def beside(log: str) -> str:
-    """Where the samples of a log are looked for and the recorder keeps them: `run.samples.csv` of `run.jsonl`."""
+    """Where the samples of a log are looked for, and kept by the recorder: `run.samples.csv` of `run.jsonl`."""
     return os.path.splitext(log)[0] + ".samples.csv"
 
 
@@ -33,6 +33,7 @@ MACHINE: Mapping[str, str] = {
     "disk_write_bytes_per_s": "written to all disks",
     "disk_busy": "share of the time in which the busiest disk worked",
     "network_bytes_per_s": "sent and received, without the loopback",
+    "network_busy": "share of its speed that the busiest network link uses, in one direction",
     "processors": "processors of the machine",
     "processes": "processes of the training",
     "training_cpu": "processors that the training keeps busy",
@@ -44,6 +45,7 @@ MACHINE: Mapping[str, str] = {
     "major_faults_per_s": "pages of the training that had to come from disk",
     "blocked": "share of its processes that wait for a disk and cannot be interrupted",
     "stopped": "share of its processes that were stopped by a signal",
+    "allowed_processors": "processors that the training may use",
 }
 """The columns of the machine and of the training's processes; shares are 0 to 1, unknown is empty."""
 
@@ -92,6 +94,8 @@ class Samples:
     arrivals: tuple[Floats, Ints] | None = None
     """When lines of the log came, and how many there were by then; only of a run that we started."""
     source: str = ""
+    outside: tuple[str, ...] = ()
+    """Columns of the values that no machine can have: these are unknown."""
 
     def __len__(self) -> int:
         return len(self.at_s)

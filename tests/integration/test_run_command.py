@@ -149,6 +149,38 @@ def test_a_reader_who_leaves_does_not_end_the_training(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "train.log").read_bytes().count(b"\n") == 20
 
 
+def test_many_lines_at_once_pass_without_loss(tmp_path: Path) -> None:
+    program = "import sys\nfor number in range(150_000): sys.stdout.write(f'line {number} of a long log\\n')\n"
+    bare = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    passed = run("--quiet", "-o", "kept", "--", sys.executable, "-c", program, cwd=tmp_path)
+    assert passed.stdout == (tmp_path / "kept" / "train.log").read_bytes() == bare.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk that is always full")
+def test_a_full_disk_is_said_once_and_the_training_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    for name in ("train.log", "samples.csv", "arrivals.csv"):
+        (tmp_path / "kept" / name).symlink_to("/dev/full")
+    program = "import time\nfor number in range(8):\n    print('line', number, flush=True)\n    time.sleep(0.1)\n"
+    done = run("--quiet", "--interval", "0.1", "-o", "kept", "--", sys.executable, "-c", program, cwd=tmp_path)
+    assert (done.returncode, done.stdout.count(b"line")) == (0, 8)
+    assert done.stderr.count(b"No space left") == 2, done.stderr  # the log and the samples
+
+
+def test_a_terminal_that_is_closed_does_not_end_a_training_that_ignores_it(tmp_path: Path) -> None:
+    program = "import signal, time\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nfor number in range(10):\n    print('line', number, flush=True)\n    time.sleep(0.1)\nopen('done', 'w').close()\n"
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(tmp_path)
+        words = [sys.executable, "-m", "stepwatch", "run", "--quiet", "-o", "kept", "--", sys.executable, "-c", program]
+        os.execv(sys.executable, words)
+    os.read(terminal, 4096)
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    assert (tmp_path / "done").exists()
+    assert (tmp_path / "kept" / "train.log").read_bytes().count(b"\n") == 10
+
+
 def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
     done = run("-o", "kept", "--", "no-such-program", cwd=tmp_path)
     assert done.returncode == 127

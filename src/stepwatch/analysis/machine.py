@@ -87,7 +87,8 @@ def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
     if clock is Clock.NONE:  # wherever the machine works at all
         busy = _utilisation(samples)
         steps = np.ones(len(samples), bool) if busy is None else np.nan_to_num(busy) > 0.05
-    view = _View(samples, span, steps)
+    saves = (row >= 0) & np.isin(phases.phase, (Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT))[np.maximum(row, 0)]
+    view = _View(samples, span, steps, saves)
     causes = tuple(cause for rule in _RULES for cause in rule(view))
     return MachineUse(samples=samples, row=row, clock=clock, steps=steps, causes=causes, energy_j=_energy(samples, span))
 
@@ -183,8 +184,8 @@ def _energy(samples: Samples, span: slice) -> Interval | None:
 class _View:
     """The samples of a run, asked by name; None is unknown."""
 
-    def __init__(self, samples: Samples, span: slice, steps: Any) -> None:
-        self.samples, self.span, self.steps = samples, span, steps
+    def __init__(self, samples: Samples, span: slice, steps: Mask, saves: Mask) -> None:
+        self.samples, self.span, self.steps, self.saves = samples, span, steps, saves
         self.cards = _working(samples)
 
     def column(self, name: str) -> Floats | None:
@@ -217,9 +218,26 @@ class _View:
         return bool(cpu and processors and others and cpu > BUSY and others > 0.25 * processors)
 
 
+    @property
+    def foreign_disk(self) -> float | None:
+        """Bytes a second of other programs, where they have most of a busy disk."""
+        names = ("disk_busy", "disk_read_bytes_per_s", "disk_write_bytes_per_s", "read_bytes_per_s", "write_bytes_per_s")
+        busy, read, write, own_read, own_write = map(self.level, names)
+        if busy is None or read is None or write is None or own_read is None or own_write is None:
+            return None
+        others = read + write - own_read - own_write
+        return others if busy > BUSY and others > 0.5 * (read + write) else None
+
+
 def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else None
+
+
+def _reached(clocks: Floats) -> float | None:
+    """The clock of a card while it works: where it rests for a moment the clock may be far lower."""
+    known = clocks[np.isfinite(clocks)]
+    return _mean(known[known > 0.5 * np.quantile(known, 0.9)]) if len(known) else None
 
 
 def _waiting(view: _View) -> Iterator[Cause]:
@@ -230,16 +248,23 @@ def _waiting(view: _View) -> Iterator[Cause]:
     if used is not None and 1 - used < 0.25:  # a card that waits less is not held back by it
         return
     facts: dict[str, Any] = {"idle": None if used is None else 1 - used, "cpu": cpu, "processors": view.level("processors")}
-    disk, blocked, busiest = (view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu"))
-    facts |= {"disk": disk, "busiest": busiest}
+    disk, blocked, busiest, allowed = (view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu", "allowed_processors"))
+    facts |= {"disk": disk, "busiest": busiest, "allowed": allowed}
+    if view.foreign_disk is not None:
+        return  # other programs use the disk: a cause of its own
     if disk is not None and (disk > BUSY or (blocked or 0.0) > 0.2):
         text = Message("The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory.")
         code = "waits_for_disk"
     elif view.crowded and (cpu or 0.0) < (view.others or 0.0):
         return  # other programs use the processors: a cause of its own
+    elif (view.level("network_busy") or 0.0) > BUSY:
+        return  # as the network is
     elif used is None:
         text = Message("The training waits: its processes keep only {cpu:x} of {processors:n} processors busy during normal steps, and the disk does not explain it. Look at where its data come from.")
         code = "waits_for_data"
+    elif cpu is not None and allowed and facts["processors"] and allowed < facts["processors"] and cpu > 0.9 * allowed:
+        text = Message("The card is idle {idle:pct} of the time inside normal steps while the training may use only {allowed:n} of {processors:n} processors, which are busy. Let it use more: taskset, the container or the scheduler sets this.")
+        code = "few_processors"
     elif cpu is not None and facts["processors"] and cpu > BUSY * facts["processors"]:
         text = Message("The card is idle {idle:pct} of the time inside normal steps while the training keeps {cpu:x} of {processors:n} processors busy: preparing the data is too slow. Use more processors for it, or do less for each sample.")
         code = "waits_for_workers"
@@ -258,16 +283,32 @@ def _other_programs(view: _View) -> Iterator[Cause]:
         facts = {"others": view.others, "processors": view.level("processors")}
         text = Message("Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.", facts)
         yield Cause("busy_processors", WARNING, text)
-    busy, own = view.level("disk_busy"), view.level("read_bytes_per_s")
-    whole = view.level("disk_read_bytes_per_s")
-    write, own_write = view.level("disk_write_bytes_per_s"), view.level("write_bytes_per_s")
-    if None in (busy, own, whole, write, own_write):
-        return
-    moved, ours = float(whole or 0) + float(write or 0), float(own or 0) + float(own_write or 0)
-    if (busy or 0) > BUSY and ours < 0.5 * moved:
-        facts = {"busy": busy, "others": moved - ours}
+    if view.foreign_disk is not None:
+        facts = {"busy": view.level("disk_busy"), "others": view.foreign_disk}
         text = Message("The disk is busy {busy:pct} of the time, mostly for other programs ({others:size} a second).", facts)
         yield Cause("busy_disk", WARNING, text)
+
+
+def _saving(view: _View) -> Iterator[Cause]:
+    """Saves that the disk is too slow for."""
+    busy, own, whole = (view.column(name) for name in ("disk_busy", "write_bytes_per_s", "disk_write_bytes_per_s"))
+    if busy is None or own is None or whole is None:
+        return
+    at_disk = view.saves & (np.nan_to_num(busy) > BUSY)
+    share = float(at_disk.sum() / max(view.span.stop - view.span.start, 1))
+    rate, ours = _mean(whole[at_disk]), _mean(own[view.saves])
+    if share > 0.05 and rate is not None and ours is not None and ours > 0.5 * (_mean(whole[view.saves]) or 0.0):  # less of a run is not worth a change
+        facts = {"share": share, "rate": rate}
+        text = Message("The training waits {share:pct} of the time for a disk that writes checkpoints at {rate:size} a second, as fast as it can. Save less often, or to a faster disk.", facts)
+        yield Cause("slow_saves", WARNING, text)
+
+
+def _network(view: _View) -> Iterator[Cause]:
+    busy, moved = view.level("network_busy"), view.level("network_bytes_per_s")
+    if busy is not None and moved is not None and busy > BUSY:
+        facts = {"busy": busy, "moved": moved}
+        text = Message("The network is busy {busy:pct} of the time during normal steps ({moved:size} a second): the training waits for other machines, or for data from them.", facts)
+        yield Cause("busy_network", WARNING, text)
 
 
 def _heat(view: _View) -> Iterator[Cause]:
@@ -278,8 +319,8 @@ def _heat(view: _View) -> Iterator[Cause]:
         slowed, free = (hot > 0) & view.steps, (hot == 0) & view.steps
         share = float(slowed.sum() / max(view.steps.sum(), 1))
         top = card.columns.get("max_sm_clock_hz")
-        normal = _mean(clock[free]) if free.any() else (None if top is None else _mean(top))
-        lowered, degrees = _mean(clock[slowed]), _mean(heat[slowed])
+        normal = _reached(clock[free]) if free.any() else (None if top is None else _mean(top))
+        lowered, degrees = _reached(clock[slowed]), _mean(heat[slowed])
         if degrees is None or lowered is None or normal is None:
             continue
         if share > 0.05 and lowered < 0.95 * normal:  # less would hardly be felt
@@ -290,9 +331,12 @@ def _heat(view: _View) -> Iterator[Cause]:
 
 def _power(view: _View) -> Iterator[Cause]:
     for card in view.cards:
-        capped, clock, top = (view.of_card(card, name) for name in ("capped", "sm_clock_hz", "max_sm_clock_hz"))
+        capped, top, clocks = view.of_card(card, "capped"), view.of_card(card, "max_sm_clock_hz"), card.columns.get("sm_clock_hz")
+        if capped is None or clocks is None or not top:
+            continue
+        clock = _reached(clocks[view.steps & (card.columns["capped"] > 0)])
         # A card may well run at its power limit; only a clock far below the highest is worth a finding.
-        if capped is not None and clock is not None and top and capped > 0.5 and clock < 0.85 * top:
+        if clock is not None and capped > 0.5 and clock < 0.85 * top:
             facts = {"card": card.number, "share": capped, "slower": 1 - clock / top, "limit": view.of_card(card, "power_limit_w")}
             text = Message("Card {card:n} was held back by its power limit {share:pct} of the time: its clock was {slower:pct} below the highest.", facts)
             yield Cause("power_cap", NOTICE, text)
@@ -353,26 +397,30 @@ def _stopped(view: _View) -> Iterator[Cause]:
 
 def _apart(view: _View) -> Iterator[Cause]:
     """One card that differs from all the others."""
-    cards = view.samples.cards
-    if len(cards) < 3:
-        return
-    for name, least in (("temperature_c", 12.0), ("utilisation", 0.3)):
-        levels = np.array([level if (level := view.of_card(card, name)) is not None else np.nan for card in cards])
-        if not np.isfinite(levels).all():
+    for name, unit, text in (
+        ("temperature_c", 1.0, Message("Card {card:n} runs at {level:n} °C, the others at {low:n} to {high:n} °C.")),
+        ("utilisation", 1.0, Message("Card {card:n} works {level:pct} of the time, the others {low:pct} to {high:pct}.")),
+        ("sm_clock_hz", 1e-6, Message("Card {card:n} runs at {level:n} MHz, the others at {low:n} to {high:n} MHz: in each step they wait for it.")),
+    ):
+        # A card that is not used is no slow rank, and colder. Of few that are used, one that is hot is seen by the rest.
+        cards = view.cards if name != "temperature_c" or len(view.cards) > 1 else view.samples.cards
+        levels = np.array([level if (level := view.of_card(card, name)) is not None else np.nan for card in cards]) * unit
+        if len(cards) < 3 or not np.isfinite(levels).all():
             continue
         for place, card in enumerate(cards):
             rest = np.delete(levels, place)
             off = levels[place] - np.median(rest)
-            if abs(off) > least and abs(off) > 2 * (rest.max() - rest.min()):
+            least = {"temperature_c": 12.0, "utilisation": 0.3, "sm_clock_hz": 0.1 * float(np.median(rest))}[name]
+            cold = off < 0 and name == "temperature_c"  # which is no trouble
+            slowed = max(view.of_card(card, reason) or 0.0 for reason in ("hot", "capped"))
+            explained = name == "sm_clock_hz" and (off > 0 or slowed > 0.05)  # causes of their own
+            if abs(off) > least and abs(off) > 2 * (rest.max() - rest.min()) and not cold and not explained:
                 facts = {"card": card.number, "level": float(levels[place]), "low": float(rest.min()), "high": float(rest.max())}
-                text = Message("Card {card:n} runs at {level:n} °C, the others at {low:n} to {high:n} °C.", facts)
-                if name == "utilisation":
-                    text = Message("Card {card:n} works {level:pct} of the time, the others {low:pct} to {high:pct}.", facts)
-                yield Cause("card_apart", NOTICE, text)
+                yield Cause("card_apart", NOTICE, text._replace(params=facts))
 
 
 _RULES: tuple[Callable[[_View], Iterator[Cause]], ...] = (
-    _stopped, _waiting, _other_programs, _memory, _heat, _power, _spilled, _neighbour, _apart,
+    _stopped, _waiting, _other_programs, _network, _saving, _memory, _heat, _power, _spilled, _neighbour, _apart,
 )  # fmt: skip
 
 
@@ -425,6 +473,13 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
     elif a.machine.clock is Clock.NONE:
         text = Message("The samples cannot be matched to the log: the two have no clock in common. What they show is of the whole time.")
         yield Finding("samples_apart", NOTICE, text)
+    outside = a.machine.samples.outside
+    if outside:
+        text = Message(
+            "The samples hold a value that no machine can have ({what:word}): it is not used.", {"count": len(outside), "what": outside[0]},
+            "The samples hold {count:n} values that no machine can have, the first of {what:word}: they are not used.", len(outside),
+        )  # fmt: skip
+        yield Finding("outside_samples", NOTICE, text)
     for cause in a.machine.causes:
         yield Finding(cause.code, cause.severity, cause.message)
     if not a.machine.causes and a.machine.clock is not Clock.NONE:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 
 import click
 
 from stepwatch.cli.commands import options_of, speaking
-from stepwatch.cli.sampling import interval_option, open_sampler
+from stepwatch.cli.sampling import interval_option, name_unseen, open_sampler
 from stepwatch.errors import InputError
-from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.sampler.host import runs
 
@@ -33,8 +33,9 @@ def command(output: str, pid: int | None, interval: float, lang: str | None) -> 
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             sampler.sample()
-            if "cards" in sampler.unseen:
-                click.echo(f"stepwatch: {say(Message('no graphics card can be seen here'), language)}", err=True)
+            time.sleep(0.1)
+            sampler.sample()  # rates are known from the second on
+            name_unseen(sampler, language)
             sampler.run(until=lambda: pid is not None and not runs(pid))
         except KeyboardInterrupt:
             pass  # this is how it ends

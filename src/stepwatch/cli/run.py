@@ -19,7 +19,7 @@ import click
 from stepwatch.answers.from_logs import Known
 from stepwatch.cli.commands import options_of, speaking
 from stepwatch.cli.notify import Notifier
-from stepwatch.cli.sampling import cannot_write, interval_option, open_sampler
+from stepwatch.cli.sampling import cannot_write, interval_option, name_unseen, open_sampler
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -88,6 +88,8 @@ def command(
         code = passing.wait(passer, None if follower is None else follower.look)
         if sampler is not None:
             sampler.close()
+            if not quiet:
+                name_unseen(sampler, language)
         if pid and not quiet:
             _report(directory, gpu, language)
     sys.exit(code)

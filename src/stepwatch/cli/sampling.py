@@ -24,6 +24,13 @@ def cannot_write(path: str, error: OSError) -> UnreadableInput:
     return UnreadableInput(Message("{path:word} cannot be written: {why:word}", facts))
 
 
+def name_unseen(sampler: Sampler, language: str) -> None:
+    """What this machine does not give, by the names of the columns."""
+    if sampler.unseen:
+        text = Message("not to be seen here: {names:list}", {"names": ", ".join(sampler.unseen)})
+        click.echo(f"stepwatch: {say(text, language)}", err=True)
+
+
 def open_sampler(path: str, pid: int | None, interval_s: float, language: str) -> Sampler:
     """Raises UnreadableInput where the file cannot be written from the start; later trouble is said once."""
 

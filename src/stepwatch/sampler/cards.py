@@ -1,4 +1,4 @@
-"""The cards of this machine, as their driver reports them now."""
+"""The cards of this machine, as their drivers report them now."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from collections.abc import Collection
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus.driver import Device, DriverLibrary, Sensors
 from stepwatch.gpus.formula import plain_name
+from stepwatch.sampler.amd import AmdCards
 from stepwatch.samples import slowed_by
 
 
 class Cards:
     """None where there is no driver."""
 
-    def __init__(self, library: DriverLibrary | None = None) -> None:
+    def __init__(self, library: DriverLibrary | None = None, amd: AmdCards | None = None) -> None:
         try:
             self._sensors: Sensors | None = Sensors(library)
         except UnknownGpu:
             self._sensors = None
         self._devices = self._sensors.devices if self._sensors is not None else []
-        self.names = tuple(plain_name(device.name or "") for device in self._devices)
+        self._amd = amd or AmdCards()
+        self.names = (*(plain_name(device.name or "") for device in self._devices), *self._amd.names)
 
     def read(self, training: Collection[int] = ()) -> list[dict[str, float]]:
         """Of each card what the driver answers; `training` are the processes that belong there."""
-        return [_figures(device, training) for device in self._devices]
+        return [*(_figures(device, training) for device in self._devices), *self._amd.read()]
 
     def close(self) -> None:
         if self._sensors is not None:

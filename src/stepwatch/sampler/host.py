@@ -78,6 +78,9 @@ def _rates(gone: dict[str, float], elapsed_s: float) -> dict[str, float]:
     disks = [value for name, value in gone.items() if name.startswith("disk:")]
     if disks:
         rates["disk_busy"] = min(max(disks) / elapsed_s, 1.0)
+    links = [value for name, value in gone.items() if name.startswith("link:")]
+    if links:
+        rates["network_busy"] = min(max(links) / elapsed_s, 1.0)
     each = [value for name, value in gone.items() if name.startswith("process:")]
     if each:
         rates["training_cpu"], rates["busiest_cpu"] = sum(each) / elapsed_s, max(each) / elapsed_s
@@ -125,7 +128,12 @@ def _disks() -> _Answer:
 def _network() -> _Answer:
     links = psutil.net_io_counters(pernic=True)
     total = sum(link.bytes_sent + link.bytes_recv for name, link in links.items() if not name.startswith("lo"))
-    return {}, {"network_bytes_per_s": float(total)}
+    counters = {"network_bytes_per_s": float(total)}
+    for name, link in psutil.net_if_stats().items():
+        if link.speed and name in links:  # in megabits a second, 0 where it is unknown
+            for way in ("sent", "recv"):
+                counters[f"link:{name}:{way}"] = getattr(links[name], f"bytes_{way}") / (link.speed * 1e6 / 8)
+    return {}, counters
 
 
 class Family:
@@ -134,7 +142,7 @@ class Family:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._members: dict[int, psutil.Process] = {}
-        self._looked_s = float("-inf")
+        self._look_s, self._pause_s = float("-inf"), 0.5  # seconds; workers come in the first moments
         self._done: dict[str, float] = {}
         self._last: dict[int, dict[str, float]] = {}
 
@@ -143,9 +151,10 @@ class Family:
         return frozenset(self._members)
 
     def read(self, now_s: float) -> _Answer:
-        if now_s - self._looked_s >= 5.0:  # seconds: the search goes through all processes of the machine
-            self._looked_s = now_s
-            self._look()
+        if now_s >= self._look_s:
+            self._look_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, 5.0)
+            self._look()  # seldom, since the search goes through all processes of the machine
+        hidden, allowed = False, set[int]()
         levels = dict.fromkeys(("processes", "training_memory_bytes", "threads", "blocked", "stopped"), 0.0)
         counters: dict[str, float] = {}
         last: dict[int, dict[str, float]] = {}
@@ -171,8 +180,14 @@ class Family:
                     levels["blocked"] += status == psutil.STATUS_DISK_SLEEP
                     levels["stopped"] += status == psutil.STATUS_STOPPED
                     levels["processes"] += 1
+                    with contextlib.suppress(psutil.Error, AttributeError, OSError):  # not on macOS
+                        allowed.update(process.cpu_affinity())
+            except psutil.AccessDenied:  # it runs, but nothing is known of it
+                hidden = True
             except psutil.Error:
                 del self._members[pid]
+        if hidden and not levels["processes"]:
+            return {}, {}
         for pid in self._last.keys() - last.keys():
             for name, value in self._last[pid].items():
                 self._done[name] = self._done.get(name, 0.0) + value
@@ -181,6 +196,8 @@ class Family:
             if any(name in figures for figures in last.values()):
                 counters[name] = self._done.get(name, 0.0) + sum(figures.get(name, 0.0) for figures in last.values())
         counters |= {f"process:{pid}": figures["cpu_s"] for pid, figures in last.items()}
+        if allowed:
+            levels["allowed_processors"] = float(len(allowed))
         for name in ("blocked", "stopped"):
             levels[name] /= max(levels["processes"], 1.0)
         return levels, counters

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepwatch import bounds
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints
@@ -43,6 +44,13 @@ _NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours,
     **dict.fromkeys(("enforced.power.limit", "power.limit", "power_limit"), ("power_limit_w", 1.0)),
     **dict.fromkeys(("temperature.gpu", "temperature", "gtemp", "temp", "tmptr"), ("temperature_c", 1.0)),
     "dcgm_fi_dev_gpu_temp": ("temperature_c", 1.0),
+    "gpu use": ("utilisation", _PERCENT),
+    "vram total memory": ("memory_total_bytes", 1.0),
+    "vram total used memory": ("memory_used_bytes", 1.0),
+    "sclk clock speed": ("sm_clock_hz", MEGA),
+    **dict.fromkeys(("average graphics package power", "current socket graphics package power"), ("power_w", 1.0)),
+    "max graphics package power": ("power_limit_w", 1.0),
+    "temperature (sensor edge)": ("temperature_c", 1.0),
     **dict.fromkeys(("tviol",), ("hot", 1.0)),
     **dict.fromkeys(("pviol",), ("capped", _PERCENT)),
     **dict.fromkeys(("rxpci", "txpci"), ("pcie_bytes_per_s", 1e6)),
@@ -185,6 +193,7 @@ def _json_rows(text: str) -> Iterator[_Row]:
         for entry in value if isinstance(value, list) else [value]:
             if isinstance(entry, dict):
                 yield from _gpustat_rows(entry)
+                yield from _rocm_rows(entry)
                 yield from _range_rows(entry)
 
 
@@ -197,6 +206,16 @@ def _gpustat_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
                 (str(name), str(value), "") for name, value in card.items() if not isinstance(value, list)
             )
             yield _Row(at_s, str(card.get("index", card.get("uuid", 0))), str(card.get("name", "")), figures)
+
+
+def _rocm_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
+    """`rocm-smi --json`: "card0" with names that hold their unit, and a clock in brackets. It has no time."""
+    for key, card in entry.items():
+        number = re.fullmatch(r"card(\d+)", key)
+        if number is not None and isinstance(card, dict):
+            plain = {re.sub(r" *\([^)]*\)$|:$", "", str(name)): str(value).strip("()") for name, value in card.items()}
+            figures = _figures((name, value, "") for name, value in plain.items())
+            yield _Row(None, number[1], plain.get("Card Series", plain.get("Card series", "")), figures)
 
 
 def _range_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
@@ -295,7 +314,9 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
             seen = set()
         sweeps[-1].append(row)
         seen |= keys
-    at_s = np.array([next((row.at_s for row in sweep if row.at_s is not None), np.nan) for sweep in sweeps])
+    outside: list[str] = []
+    clocks = [next((row.at_s for row in sweep if row.at_s is not None), np.nan) for sweep in sweeps]
+    at_s = np.array([clock if bounds.CLOCK_S.holds(clock) else np.nan for clock in clocks])
     has_clock = bool(len(at_s)) and bool(np.isfinite(at_s).all())
     if not has_clock:
         at_s = np.arange(len(sweeps), dtype=float)
@@ -305,6 +326,9 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         for row in sweep:
             columns = machine if row.card is None else cards.setdefault(row.card, (row.name, {}))[1]
             for figure, value in row.figures.items():
+                if not bounds.of_sample(figure).holds(value):
+                    outside.append(figure)
+                    continue
                 if figure not in columns:
                     columns[figure] = np.full(len(sweeps), np.nan)
                 columns[figure][position] = value
@@ -322,4 +346,5 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         ),
         has_clock=has_clock and float(at_s.min()) > 1e8,  # 1973: anything below is a time since the start
         source=source,
+        outside=tuple(outside),
     )

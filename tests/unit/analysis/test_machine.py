@@ -25,7 +25,8 @@ QUIET: Mapping[str, float] = {
     "swap_used_bytes": 0, "swap_bytes_per_s": 0, "disk_read_bytes_per_s": 1e6, "disk_write_bytes_per_s": 1e6,
     "disk_busy": 0.03, "network_bytes_per_s": 1e4, "processors": 16, "processes": 5, "training_cpu": 4,
     "busiest_cpu": 1.2, "training_memory_bytes": 6 * GB, "threads": 80, "read_bytes_per_s": 1e6,
-    "write_bytes_per_s": 0, "major_faults_per_s": 0, "blocked": 0, "stopped": 0,
+    "write_bytes_per_s": 0, "major_faults_per_s": 0, "blocked": 0, "stopped": 0, "network_busy": 0.01,
+    "allowed_processors": 16,
 }  # fmt: skip
 BUSY_CARD: Mapping[str, float] = {
     "utilisation": 0.97, "memory_used_bytes": 10 * GB, "memory_total_bytes": 12 * GB, "sm_clock_hz": 2.4e9,
@@ -87,6 +88,8 @@ PLANTED: dict[str, tuple[Mapping[str, float | Floats], Mapping[str, float | Floa
     "waits_for_disk": ({"disk_busy": 0.97, "blocked": 0.4, "disk_read_bytes_per_s": 2e8, "read_bytes_per_s": 1.9e8}, {"utilisation": 0.4}),
     "waits_for_workers": ({"cpu": 0.97, "training_cpu": 15.0}, {"utilisation": 0.5}),
     "waits_for_python": ({"training_cpu": 1.1, "busiest_cpu": 1.0}, {"utilisation": 0.45}),
+    "few_processors": ({"training_cpu": 1.9, "busiest_cpu": 1.0, "allowed_processors": 2}, {"utilisation": 0.5}),
+    "busy_network": ({"network_busy": 0.93, "network_bytes_per_s": 1.1e9}, {"utilisation": 0.5}),
     "waits_for_data": ({"training_cpu": 0.6, "busiest_cpu": 0.3}, {"utilisation": 0.4}),
     "busy_processors": ({"cpu": 0.99, "training_cpu": 3.0}, {}),
     "busy_disk": ({"disk_busy": 0.95, "disk_write_bytes_per_s": 3e8}, {}),
@@ -137,6 +140,12 @@ def test_every_sentence_can_be_said_whatever_is_unknown(cause: str) -> None:
             say(message, language)
 
 
+def test_values_that_no_machine_can_have_are_counted() -> None:
+    found = explained(a_log(), replace(samples(120), outside=("power_w", "cpu"))).findings
+    (said,) = (say(finding.message, "en") for finding in found if finding.code == "outside_samples")
+    assert said == "The samples hold 2 values that no machine can have, the first of power_w: they are not used."
+
+
 def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:
     assert codes(explained(a_log(), samples(120, {"training_cpu": 0.2, "busiest_cpu": 0.2}, ()))) == {"waits_for_data"}
     assert codes(explained(a_log(), samples(120, {"training_cpu": 8.0}, ()))) == set()
@@ -148,6 +157,43 @@ def test_the_one_hot_card_of_eight_is_named() -> None:
     assert analysis.machine is not None
     (cause,) = analysis.machine.causes
     assert (cause.code, cause.message.params["card"], cause.message.params["level"]) == ("card_apart", 3, 60.0)
+
+
+def test_a_disk_that_others_use_is_their_doing_even_where_the_training_waits_for_it() -> None:
+    disk = {"disk_busy": 0.95, "disk_write_bytes_per_s": 3e8, "blocked": 0.5}
+    assert codes(explained(a_log(), samples(120, disk, ({"utilisation": 0.3},)))) == {"busy_disk"}
+
+
+def test_a_slow_rank_is_named_by_its_clock_unless_its_driver_gives_the_reason() -> None:
+    slow = {"sm_clock_hz": 1.9e9}
+    (cause,) = explained(a_log(), samples(120, {}, ({}, slow, {}, {}))).machine.causes  # type: ignore[union-attr]
+    assert (cause.code, cause.message.params["card"], round(cause.message.params["level"])) == ("card_apart", 1, 1900)
+    assert codes(explained(a_log(), samples(120, {}, ({}, {**slow, "capped": 1.0}, {}, {})))) == {"power_cap"}
+    assert codes(explained(a_log(), samples(120, {}, ({}, {"sm_clock_hz": 2.2e9}, {}, {})))) == set()
+
+
+@pytest.mark.parametrize("clock", ["hot", "capped"])
+def test_moments_of_rest_do_not_count_as_a_lowered_clock(clock: str) -> None:
+    resting = np.tile([2.4e9, 2.1e8, 2.4e9, 2.4e9], 30)
+    assert codes(explained(a_log(), samples(120, {}, ({clock: np.tile([0.0, 1.0, 1.0, 1.0], 30), "sm_clock_hz": resting},)))) == set()
+
+
+def test_saves_that_a_slow_disk_holds_up_are_named() -> None:
+    """Every tenth iteration saves for eight seconds at the disk's full speed."""
+    at_s, lines, busy = START_S, [], np.full(200, 0.03)
+    for number in range(60):
+        took_s = 10.0 if number % 10 == 9 else STEP_S
+        if took_s > STEP_S:
+            lines.append("saving checkpoint to out\n")
+            busy[int(at_s - START_S) : int(at_s - START_S + 8)] = 1.0
+        at_s += took_s
+        stamp = np.datetime_as_string(np.datetime64(int(at_s * 1000), "ms")).replace("T", " ").replace(".", ",")
+        lines.append(f"[{stamp}] iter {number}: loss 4.0000, time {took_s * 1000:.2f}ms, mfu 30.00%\n")
+    written = np.where(busy > 0.5, 1.5e8, 1e6)
+    disk: dict[str, float | Floats] = {"disk_busy": busy, "disk_write_bytes_per_s": written, "write_bytes_per_s": written}
+    assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in disk.items()}))) == {"slow_saves"}  # type: ignore[index]
+    neighbour = {**disk, "write_bytes_per_s": np.zeros(200)}
+    assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in neighbour.items()}))) == set()  # type: ignore[index]
 
 
 def test_an_idle_second_card_is_not_averaged_in() -> None:

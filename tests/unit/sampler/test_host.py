@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+
+import psutil
+import pytest
 
 from stepwatch.sampler.host import Machine
 
@@ -44,6 +48,19 @@ def test_a_process_that_is_gone_has_no_figures_of_its_own() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     assert Machine(process.pid).read()["processes"] == 0
+
+
+def test_processes_that_may_not_be_looked_at_are_unknown_and_not_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: psutil.Process) -> str:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "status", refuse)
+    machine = Machine(os.getppid())
+    machine.read()
+    figures = machine.read()
+    assert not {"processes", "training_cpu", "training_memory_bytes"} & figures.keys()
+    assert {"processes", "training_cpu", "blocked"} <= set(machine.unseen)
+    assert figures["memory_total_bytes"] > 0
 
 
 def test_without_a_process_only_the_machine_is_read() -> None:

@@ -28,6 +28,24 @@ WITH_UNITS = """timestamp, index, name, utilization.gpu [%], memory.used [MiB], 
 """
 
 
+def test_rocm_smi_json(tmp_path: Path) -> None:
+    card = {
+        "Temperature (Sensor edge) (C)": "31.0", "Temperature (Sensor junction) (C)": "44.0",
+        "sclk clock speed:": "(800Mhz)",
+        "Current Socket Graphics Package Power (W)": "7.222", "GPU use (%)": "19", "Memory Activity": "N/A",
+        "VRAM Total Memory (B)": "21458059264", "VRAM Total Used Memory (B)": "27856896",
+        "Card Series": "Radeon RX 7900 XT",
+    }  # fmt: skip
+    (tmp_path / "samples.json").write_text("\n".join(json.dumps({"card0": card, "card1": card}) for _ in range(3)))
+    samples = read_samples(tmp_path / "samples.json")
+    assert (len(samples), samples.has_clock) == (3, False)
+    assert [one.name for one in samples.cards] == ["Radeon RX 7900 XT"] * 2
+    assert {name: float(column[0]) for name, column in samples.cards[1].columns.items()} == pytest.approx({
+        "temperature_c": 31, "sm_clock_hz": 8e8, "power_w": 7.222, "utilisation": 0.19,
+        "memory_total_bytes": 21458059264, "memory_used_bytes": 27856896,
+    })  # fmt: skip
+
+
 def test_nvidia_smi_with_units_and_two_cards_in_alternating_rows() -> None:
     samples = of(WITH_UNITS)
     first, second = samples.cards
@@ -149,3 +167,17 @@ def test_lines_of_a_run_get_the_time_at_which_they_came(tmp_path: Path) -> None:
     assert times.tolist() == [100.0, 101.0, 102.5]
     assert lines.tolist()[0] == 1
     assert lines.tolist()[-1] == 4
+
+
+@pytest.mark.parametrize("value", ["1e300 W", "-5 W", "1e7 W"])
+def test_a_value_that_no_machine_can_have_is_unknown_and_counted(value: str) -> None:
+    samples = of(WITH_UNITS.replace("187.50 W", value))
+    assert samples.outside == ("power_w",)
+    assert np.isnan(samples.cards[0].columns["power_w"][0])
+    assert samples.cards[0].columns["power_w"][1] == 190.5
+
+
+def test_a_clock_of_another_century_is_none() -> None:
+    rows = "timestamp, index, name, power.draw [W]\n" + "".join(f"{at}, 0, A, 100\n" for at in (1e9, 1e10, 2e9))
+    assert not of(rows).has_clock
+    assert of(rows).at_s.tolist() == [0.0, 1.0, 2.0]

@@ -790,5 +790,5 @@ def test_a_rate_that_was_not_renewed_does_not_make_steps_fast() -> None:
         lines.append(drawing("", step, 4000, 5 + 4.5 * (step - 1627), f"{rate:.2f}it/s" if rate > 1 else "4.50s/it"))
     run = the_run("\n".join(["***** Running training *****", *lines]))
     assert run.iterations.time_s[1:].min() > 0.9 * 4.5
-    spent = run.iterations.time_s[1:] * np.diff(run.iterations.number)
-    assert float(spent.sum()) == pytest.approx(4.5 * 1373, rel=0.01)
+    took_s = run.iterations.time_s[1:] * np.diff(run.iterations.number)
+    assert float(took_s.sum()) == pytest.approx(4.5 * 1373, rel=0.01)

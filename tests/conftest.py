@@ -26,9 +26,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples on every machine, however slow: a red build must mean a changed program.
+# The same examples on every machine, however slow: a red build must mean a changed program. STEPWATCH_EXAMPLES=20000
+# tries as many values of each law.
 settings.register_profile(
-    "steady", derandomize=True, deadline=None, database=None, max_examples=60,
+    "steady", derandomize=True, deadline=None, database=None,
+    max_examples=int(os.environ.get("STEPWATCH_EXAMPLES", "40")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 settings.load_profile("steady")

@@ -1,4 +1,4 @@
-"""What can be true of a training: the ranges that readers, configs and --set may hand on, each with its reason.
+"""What can be true of a training and of a machine: what any input may hand on, as ranges, each with its reason.
 
 Whatever lies outside is left out and reported where it is read, so that nothing behind has to ask again: sums, products
 and ratios of what is inside neither overflow nor divide by zero.
@@ -76,6 +76,27 @@ SETTINGS: Mapping[str, Range] = {
     "grad_clip": _PLAIN,
     "min_lr": _PLAIN,
 }
+
+
+_SHARE = Range(0.0, 2.0, "a share of a time, by two clocks that may differ a little in a short one")
+_SAMPLED: Mapping[str, Range] = {
+    "_bytes": Range(0.0, 1e18, "the largest machines have some 1e14 bytes of memory"),
+    "_bytes_per_s": Range(0.0, 1e15, "the fastest memory moves some 1e13"),
+    "_hz": Range(0.0, 1e12, "no clock of a processor has reached 1e10"),
+    "_w": Range(0.0, 1e6, "a card draws some thousand"),
+    "_c": Range(-273.15, 1000.0, "from absolute zero to where silicon has long melted its solder"),
+}
+_SAMPLED_COUNT = Range(0.0, 1e9, "processors, processes, threads, or page faults in a second")
+_SHARES = {"cpu", "disk_busy", "blocked", "stopped", "utilisation", "hot", "capped"}
+CALIBRATED = Range(1e-18, 1e18, "seconds, bytes and operations in a second of one machine: no pass lasts 1e-18 s")
+
+CORES = Range(1, 10**6, "the largest machines have some thousand")
+
+
+def of_sample(name: str) -> Range:
+    """What a column of samples may hold, by its unit."""
+    known = (limits for unit, limits in _SAMPLED.items() if name.endswith(unit))
+    return _SHARE if name in _SHARES else next(known, _SAMPLED_COUNT)
 
 
 def within(limits: Range, value: Any) -> float | None:

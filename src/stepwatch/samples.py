@@ -94,6 +94,8 @@ class Samples:
     arrivals: tuple[Floats, Ints] | None = None
     """When lines of the log came, and how many there were by then; only of a run that we started."""
     source: str = ""
+    outside: tuple[str, ...] = ()
+    """Columns of the values that no machine can have: these are unknown."""
 
     def __len__(self) -> int:
         return len(self.at_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, CDPSession, Locator, Page, expect
+from playwright.sync_api import Browser, CDPSession, Locator, Page, expect
 from tests.builders import Saves, Truth, a_log
 from tests.integration.browsing import needs_browser
 from tests.integration.serving import PATIENCE_S
@@ -46,23 +46,26 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "report.html"
 
 
-@pytest.fixture(params=["desktop", "phone"])
-def context(request: pytest.FixtureRequest, browser: Browser) -> Iterator[BrowserContext]:
+@pytest.fixture(scope="module", params=["desktop", "phone"])
+def tab_and_faults(request: pytest.FixtureRequest, browser: Browser) -> Iterator[tuple[Page, list[str]]]:
     sizes: dict[str, dict[str, Any]] = {
         "desktop": {"viewport": {"width": 1000, "height": 900}},
         "phone": {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True},
     }
     with browser.new_context(**sizes[request.param]) as context:
         context.set_default_timeout(PATIENCE_S * 1000)
-        yield context
+        page = context.new_page()
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: faults.append(said.text))
+        yield page, faults
 
 
 @pytest.fixture
-def page(context: BrowserContext, report: Path) -> Iterator[Page]:
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda said: faults.append(said.text))
+def page(tab_and_faults: tuple[Page, list[str]], report: Path) -> Iterator[Page]:
+    page, faults = tab_and_faults
+    page.goto("about:blank")
+    faults.clear()
     page.goto(report.as_uri())
     wait_for(page, "times")
     times(page).scroll_into_view_if_needed()
@@ -191,7 +194,7 @@ def test_the_wheel_zooms_with_a_key_and_moves_the_page_without(page: Page) -> No
     assert first < 2500 < last
 
 
-@pytest.mark.parametrize("context", ["phone"], indirect=True)
+@pytest.mark.parametrize("tab_and_faults", ["phone"], indirect=True)
 def test_two_fingers_zoom_and_one_moves(page: Page) -> None:
     whole, touch = domain(page, "x"), page.context.new_cdp_session(page)
     (left, y), (right, _) = place_of(page, 2000, 1.0), place_of(page, 2800, 1.0)
@@ -226,7 +229,7 @@ def test_a_click_on_a_mark_shows_the_lines_of_the_log(page: Page) -> None:
     assert len(lines.inner_text().splitlines()) <= 6
 
 
-@pytest.mark.parametrize("context", ["phone"], indirect=True)
+@pytest.mark.parametrize("tab_and_faults", ["phone"], indirect=True)
 def test_a_tap_shows_them_too(page: Page) -> None:
     x, y = place_of(page, 2000, time_of(page, 2000))
     page.touchscreen.tap(x - 6, y + 6)

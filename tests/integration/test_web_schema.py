@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import suppress
 
+import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -25,14 +28,22 @@ def packed(context: schemathesis.SerializationContext, value: object) -> bytes:
 schema = schemathesis.openapi.from_dict(document())
 
 
-@schema.parametrize()
-@settings(
-    max_examples=60, derandomize=True, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-def test_no_question_breaks_the_server(server: Serving, case: schemathesis.Case) -> None:
-    response = case.call(base_url=server.address)
-    case.validate_response(
-        response,
-        checks=[not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance],
-    )
+OPERATIONS = [(path, method) for path, methods in document()["paths"].items() for method in methods]
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+@pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
+def test_no_question_breaks_the_server(
+    server: Serving, path: str, method: str, mode: schemathesis.GenerationMode
+) -> None:
+    @settings(
+        max_examples=30, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(schema[path][method].as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case) -> None:
+        case.validate_response(case.call(base_url=server.address), checks=CHECKS)
+
+    with suppress(Unsatisfiable):  # where nothing that is sent can be wrong
+        ask()

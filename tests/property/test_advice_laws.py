@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.savings import COMPILATION, Outcome, measure
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log, random_truth
 from tests.recorded import a_record
@@ -163,7 +163,6 @@ def assert_fits(found: AdviceList) -> None:
 there = st.sampled_from([1, 2, 4, 8])
 
 
-@settings(max_examples=200)
 @given(configs(), cards, there)
 @example(ONE_LAYER, OLD, 2)
 @example(TOO_LARGE, OLD, 2)
@@ -177,7 +176,6 @@ def test_advice_on_a_plan_is_worth_it_adds_up_is_harmless_and_fits(
     assert_fits(found)
 
 
-@settings(max_examples=200)
 @given(configs(), cards)
 @example(WAITING, NEW)
 def test_planned_anew_with_the_change_no_run_is_longer_nor_advised_the_same_again(
@@ -204,7 +202,6 @@ def test_planned_anew_with_all_changes_no_run_is_longer(values: dict[str, Value]
     assert after.total_s.mid <= before.total_s.mid * (1 + 1e-9)
 
 
-@settings(max_examples=30)
 @given(configs(), cards, st.sampled_from(["en", "fr", "de", "es"]))
 def test_the_same_input_gives_the_same_bytes(values: dict[str, Value], gpu: Gpu, language: str) -> None:
     one, two = (AdviceReport(advice=advice_on_plan(planned(values, gpu), cards=4)) for _ in range(2))
@@ -215,7 +212,6 @@ def test_the_same_input_gives_the_same_bytes(values: dict[str, Value], gpu: Gpu,
 # --- on a log ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=120)
 @given(st.integers(0, 10**6), st.sampled_from(LOGGED_ON), st.sampled_from([1, 1, 2, 4]), st.sampled_from([1, 5]))
 def test_advice_on_a_log_is_worth_it_harmless_and_fits(seed: int, card: str | None, there: int, longer: int) -> None:
     truth, analysis = analysed(seed, card, longer)
@@ -228,7 +224,6 @@ def test_advice_on_a_log_is_worth_it_harmless_and_fits(seed: int, card: str | No
     assert_harmless(found, truth.eval_interval, truth.max_iters)
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.sampled_from(LOGGED_ON))
 def test_the_same_log_gives_the_same_bytes(seed: int, card: str | None) -> None:
     one, two = (AdviceReport(advice=advice_on_log(analysed(seed, card)[1])) for _ in range(2))
@@ -277,7 +272,6 @@ def sequences(of: Plan) -> int:
     return of.workload.batch_size * of.workload.grad_accum
 
 
-@settings(max_examples=200)
 @given(wanted(), cards)
 def test_a_recommended_config_fits_keeps_the_tokens_and_is_no_slower_or_is_refused(
     values: dict[str, Value], gpu: Gpu
@@ -303,7 +297,6 @@ def shape_of(values: dict[str, Value]) -> dict[str, Value]:
     return {name: values[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "vocab_size")}
 
 
-@settings(max_examples=150)
 @given(configs(), cards)
 def test_whatever_is_given_a_config_is_recommended_or_does_not_fit(values: dict[str, Value], gpu: Gpu) -> None:
     usual = planned(values, gpu)
@@ -326,7 +319,6 @@ RECORDED = st.fixed_dictionaries({
 TABLES = sorted({reader.traits.levers for reader in READERS.values()})
 
 
-@settings(max_examples=80, deadline=None)
 @given(RECORDED, st.sampled_from(TABLES), st.floats(0.0, 1.0), st.sampled_from([None, 0.01, 1.0, 168.0]))
 def test_no_trainer_is_promised_more_than_its_run_takes(
     planted: dict[str, Any], levers: Levers, waiting: float, mtbf_hours: float | None

@@ -9,7 +9,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.calibrations import a_calibration
 
-from stepwatch.estimator.ceilings import _surpasses
 from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu, gpus
@@ -101,6 +100,12 @@ def test_a_larger_micro_batch_needs_more_memory(workload: Workload, gpu: Gpu) ->
     assert answered(larger, gpu).vram_bytes.mid > answered(workload, gpu).vram_bytes.mid
 
 
+def surpasses(gpu: Gpu, other: Gpu) -> bool:
+    """At least as good in every figure that a step depends on."""
+    figures = ("fp32_flops", "tf32_flops", "fp16_flops", "bf16_flops", "bandwidth_bytes_per_s", "sm_count")
+    return all((getattr(gpu, name) or 0.0) >= (getattr(other, name) or 0.0) for name in figures)
+
+
 def test_in_the_catalogue_no_card_is_slower_than_its_inferior() -> None:
     """Same architecture, at least as good in every figure: then never slower, whatever single measurements say."""
     workload = Workload(batch_size=8, grad_accum=8)
@@ -109,5 +114,5 @@ def test_in_the_catalogue_no_card_is_slower_than_its_inferior() -> None:
         steps = [(gpu, found.step_s.mid) for gpu, found in known if found is not None]
         for better, fast in steps:
             for worse, slow in steps:
-                if better.architecture == worse.architecture and _surpasses(better, worse):
+                if better.architecture == worse.architecture and surpasses(better, worse):
                     assert fast <= slow * (1 + 1e-9), (better.name, worse.name, dtype)

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log
 
@@ -34,7 +34,6 @@ from stepwatch.sources import Source, normalise
 from stepwatch.sources.contents import read_bytes
 from stepwatch.verdict import judge
 
-MANY = 400
 TRUTHS = (
     Truth(max_iters=300, log_interval=10, eval_interval=50),
     Truth(max_iters=60, log_interval=1, eval_interval=20, timestamps=True, with_mfu=False),
@@ -95,7 +94,6 @@ def timed(runs: tuple[Run, ...]) -> list[list[tuple[int, float]]]:
 # --- never raises ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=MANY)
 @given(st.binary(max_size=600))
 @example(b"\x1f\x8b")
 @example(b'{"cells": [')
@@ -104,7 +102,6 @@ def test_no_bytes_make_reading_raise(data: bytes) -> None:
     document(data)
 
 
-@settings(max_examples=MANY)
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=20) | st.text(max_size=20).map(str.encode), max_size=30))
 def test_no_mixture_of_lines_makes_explaining_raise(pieces: list[bytes]) -> None:
     document(b"".join(pieces))
@@ -138,7 +135,6 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
-@settings(max_examples=MANY)
 @given(st.integers(0, 2**32), st.sampled_from(LOGS))
 def test_no_accident_to_a_log_makes_explaining_raise(seed: int, log: str) -> None:
     document(mutated(log.encode(), random.Random(seed)))

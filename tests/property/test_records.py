@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.recorded import a_record, several_ranks
 
@@ -25,7 +25,6 @@ from stepwatch.run import Run
 from stepwatch.sources import Source, normalise
 from stepwatch.verdict import judge
 
-MANY = 120
 RECORDS = [
     a_record(steps=40, data_s=0.02, device_s=0.1, eval_interval=10).text,
     a_record(steps=30, wait_s=0.01).text + a_record(steps=10, seed=3, started=1.7632645e9, compile_s=None).text,
@@ -61,7 +60,6 @@ def explained(data: bytes) -> list[dict[str, object]]:
     return json.loads(render(report, "json", "en", View(with_lines=True)))["runs"]  # type: ignore[no-any-return]
 
 
-@settings(max_examples=MANY)
 @given(st.binary(max_size=400))
 @example(b"{")
 @example(b'{"stepwatch":')
@@ -70,13 +68,11 @@ def test_no_bytes_behind_a_header_make_explaining_raise(data: bytes) -> None:
     explained(b'{"stepwatch":1' + data)
 
 
-@settings(max_examples=MANY)
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=12), max_size=25), st.sampled_from([b"", PIECES[14]]))
 def test_no_mixture_of_lines_makes_explaining_raise(pieces: list[bytes], head: bytes) -> None:
     explained(head + b"".join(pieces))
 
 
-@settings(max_examples=MANY)
 @given(st.integers(0, 2**32), st.sampled_from(RECORDS))
 def test_no_accident_to_a_record_makes_explaining_raise(seed: int, text: str) -> None:
     rng, data = random.Random(seed), text.encode()
@@ -114,7 +110,6 @@ PLANTED = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(max_examples=60)
 @given(PLANTED)
 def test_planted_parts_are_found(planted: dict[str, float]) -> None:
     record = a_record(**planted)
@@ -129,7 +124,6 @@ def test_planted_parts_are_found(planted: dict[str, float]) -> None:
     assert found["compile"] == pytest.approx(record.parts["compile"], abs=0.15 * planted["step_s"] + 1e-4)
 
 
-@settings(max_examples=60)
 @given(PLANTED, st.floats(0.0, 0.9), st.integers(1, 20), st.sampled_from([0.0, 2.0, 40.0]))
 def test_waiting_for_data_is_a_part_and_the_parts_sum_to_the_whole(
     planted: dict[str, Any], share: float, every: int, late_s: float

@@ -58,7 +58,7 @@ def told(name: str, text: bytes) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", EVENTS)
 @given(seed=st.integers(0, 2**32), oddness=st.sampled_from((0.0, 0.0, 0.02, 0.2)))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=settings().max_examples // 6)  # of each of many formats
 def test_together_as_one_by_one(name: str, seed: int, oddness: float) -> None:
     text = a_log(name, seed, oddness)
     assert told(name, text) == one_by_one(name, text)
@@ -185,7 +185,6 @@ def a_nanogpt_log(seed: int) -> bytes:
     return "\n".join(prefix.format(n=i % 60) + line for i, line in enumerate(written)).encode() + b"\n"
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_nanogpt_is_read_together_as_line_by_line(seed: int) -> None:
     text = a_nanogpt_log(seed)

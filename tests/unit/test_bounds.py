@@ -14,6 +14,7 @@ from stepwatch.errors import UsageError
 from stepwatch.readers import read
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint, Evaluation, Fact
+from stepwatch.samples import CARD, MACHINE
 from stepwatch.settings import KINDS, as_kind, config_settings, parse_assignment
 from stepwatch.sources import from_text
 
@@ -103,3 +104,17 @@ def test_a_config_and_the_command_line_say_so() -> None:
         parse_assignment("n_layer=1000000000")
     assert raised.value.remedy is not None
     assert raised.value.remedy.params["most"] == bounds.SETTINGS["n_layer"].high
+
+
+def test_every_column_of_samples_has_its_range() -> None:
+    columns = {**MACHINE, **CARD}
+    assert bounds.of_sample("temperature_c").holds(-20.0)
+    assert not bounds.of_sample("utilisation").holds(2.1)
+    assert not bounds.of_sample("power_w").holds(1e6 + 1)
+    assert bounds.of_sample("pcie_bytes_per_s").high < bounds.of_sample("memory_used_bytes").high
+    for name in columns:
+        limits = bounds.of_sample(name)
+        assert limits.holds(0.0)
+        assert not limits.holds(-300.0)
+        assert not limits.holds(1e19)
+        assert not limits.holds(float("nan"))

@@ -179,8 +179,16 @@ def test_five_logs_and_more_are_planted_of_each_status() -> None:
 # --- it crashed -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize("crash", CRASHES)
+# Each crash behind a third of the trainers' logs, each trainer with a third of the crashes.
+@pytest.mark.parametrize(
+    ("crash", "trainer"),
+    [
+        (crash, trainer)
+        for i, crash in enumerate(CRASHES)
+        for j, trainer in enumerate(TRAINERS)
+        if (i // 3 + j) % 3 == 0
+    ],
+)
 def test_a_crash_is_never_anything_else_and_its_line_is_quoted(crash: str, trainer: str) -> None:
     ending, writer = CRASHES[crash], TRAINERS[trainer]
     lines = writer.lines(steady(60), end=5000)

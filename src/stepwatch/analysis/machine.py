@@ -473,6 +473,13 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
     elif a.machine.clock is Clock.NONE:
         text = Message("The samples cannot be matched to the log: the two have no clock in common. What they show is of the whole time.")
         yield Finding("samples_apart", NOTICE, text)
+    outside = a.machine.samples.outside
+    if outside:
+        text = Message(
+            "The samples hold a value that no machine can have ({what:word}): it is not used.", {"count": len(outside), "what": outside[0]},
+            "The samples hold {count:n} values that no machine can have, the first of {what:word}: they are not used.", len(outside),
+        )  # fmt: skip
+        yield Finding("outside_samples", NOTICE, text)
     for cause in a.machine.causes:
         yield Finding(cause.code, cause.severity, cause.message)
     if not a.machine.causes and a.machine.clock is not Clock.NONE:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from stepwatch import bounds
 from stepwatch.errors import InputError, UnknownGpu
 from stepwatch.messages import Message
 
@@ -173,9 +174,9 @@ def _calibration(data: Mapping[str, Any]) -> Calibration:
         device=data["device"],
         name=str(data["name"]),
         processor=str(data["processor"]),
-        cores=int(data["cores"]),
-        threads=int(data["threads"]),
-        memory_bytes=_positive(data["memory_bytes"]),
+        cores=int(_inside(data["cores"], bounds.CORES)),
+        threads=int(_inside(data["threads"], bounds.CORES)),
+        memory_bytes=_inside(data["memory_bytes"]),
         torch=str(data["torch"]),
         driver=None if data["driver"] is None else str(data["driver"]),
         made=str(data["made"]),
@@ -188,7 +189,7 @@ def _calibration(data: Mapping[str, Any]) -> Calibration:
 
 
 def _curve(data: Mapping[str, Any]) -> Curve:
-    axes = tuple(Axis(str(name), tuple(map(_positive, points))) for name, points in data["axes"].items())
+    axes = tuple(Axis(str(name), tuple(map(_inside, points))) for name, points in data["axes"].items())
     if any(len(axis.points) < 2 or list(axis.points) != sorted(set(axis.points)) for axis in axes):
         raise ValueError("an axis that does not rise")
     figures = tuple(_figure(point, data["unit"]) for point in data["points"])
@@ -198,15 +199,15 @@ def _curve(data: Mapping[str, Any]) -> Curve:
 
 
 def _figure(point: Sequence[Any], unit: object) -> Figure:
-    value, low, high = map(_positive, point)
+    value, low, high = map(_inside, point)
     if not low <= value <= high:
         raise ValueError("a value outside its spread")
     return Figure(value, low, high, str(unit))
 
 
-def _positive(value: Any) -> float:
+def _inside(value: Any, limits: bounds.Range = bounds.CALIBRATED) -> float:
     number = float(value)
-    if not (0 < number < math.inf):
+    if not limits.holds(number):
         raise ValueError(f"no such figure: {number}")
     return number
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepwatch import bounds
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints
@@ -313,7 +314,9 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
             seen = set()
         sweeps[-1].append(row)
         seen |= keys
-    at_s = np.array([next((row.at_s for row in sweep if row.at_s is not None), np.nan) for sweep in sweeps])
+    outside: list[str] = []
+    clocks = [next((row.at_s for row in sweep if row.at_s is not None), np.nan) for sweep in sweeps]
+    at_s = np.array([clock if bounds.CLOCK_S.holds(clock) else np.nan for clock in clocks])
     has_clock = bool(len(at_s)) and bool(np.isfinite(at_s).all())
     if not has_clock:
         at_s = np.arange(len(sweeps), dtype=float)
@@ -323,6 +326,9 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         for row in sweep:
             columns = machine if row.card is None else cards.setdefault(row.card, (row.name, {}))[1]
             for figure, value in row.figures.items():
+                if not bounds.of_sample(figure).holds(value):
+                    outside.append(figure)
+                    continue
                 if figure not in columns:
                     columns[figure] = np.full(len(sweeps), np.nan)
                 columns[figure][position] = value
@@ -340,4 +346,5 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         ),
         has_clock=has_clock and float(at_s.min()) > 1e8,  # 1973: anything below is a time since the start
         source=source,
+        outside=tuple(outside),
     )

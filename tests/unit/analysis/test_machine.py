@@ -140,6 +140,12 @@ def test_every_sentence_can_be_said_whatever_is_unknown(cause: str) -> None:
             say(message, language)
 
 
+def test_values_that_no_machine_can_have_are_counted() -> None:
+    found = explained(a_log(), replace(samples(120), outside=("power_w", "cpu"))).findings
+    (said,) = (say(finding.message, "en") for finding in found if finding.code == "outside_samples")
+    assert said == "The samples hold 2 values that no machine can have, the first of power_w: they are not used."
+
+
 def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:
     assert codes(explained(a_log(), samples(120, {"training_cpu": 0.2, "busiest_cpu": 0.2}, ()))) == {"waits_for_data"}
     assert codes(explained(a_log(), samples(120, {"training_cpu": 8.0}, ()))) == set()

@@ -87,8 +87,13 @@ def test_a_damaged_file_is_told_with_the_way_out(place: Path, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    "change", [{"cores": "many"}, {"device": "abacus"}, {"memory_bytes": -1}, {"curves": {"a": 1}}]
-)
+    "change",
+    [
+        {"cores": "many"}, {"cores": 0}, {"threads": 10**7}, {"device": "abacus"}, {"memory_bytes": -1},
+        {"memory_bytes": 1e300}, {"curves": {"a": 1}},
+        {"figures": {"disk": {"value": 1e-300, "low": 1e-300, "high": 1e300, "unit": "s"}}},
+    ],
+)  # fmt: skip
 def test_figures_that_cannot_be_are_damage(place: Path, change: dict[str, Any]) -> None:
     save_calibration(a_calibration())
     place.write_text(json.dumps(json.loads(place.read_text(encoding="utf-8")) | change), encoding="utf-8")

@@ -167,3 +167,17 @@ def test_lines_of_a_run_get_the_time_at_which_they_came(tmp_path: Path) -> None:
     assert times.tolist() == [100.0, 101.0, 102.5]
     assert lines.tolist()[0] == 1
     assert lines.tolist()[-1] == 4
+
+
+@pytest.mark.parametrize("value", ["1e300 W", "-5 W", "1e7 W"])
+def test_a_value_that_no_machine_can_have_is_unknown_and_counted(value: str) -> None:
+    samples = of(WITH_UNITS.replace("187.50 W", value))
+    assert samples.outside == ("power_w",)
+    assert np.isnan(samples.cards[0].columns["power_w"][0])
+    assert samples.cards[0].columns["power_w"][1] == 190.5
+
+
+def test_a_clock_of_another_century_is_none() -> None:
+    rows = "timestamp, index, name, power.draw [W]\n" + "".join(f"{at}, 0, A, 100\n" for at in (1e9, 1e10, 2e9))
+    assert not of(rows).has_clock
+    assert of(rows).at_s.tolist() == [0.0, 1.0, 2.0]

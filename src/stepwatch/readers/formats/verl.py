@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from stepwatch import bounds
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, median
@@ -85,7 +86,7 @@ def _read_step(line: bytes, number: int, records: Records) -> bool:
     records.add_row(line=number, number=at, time_s=max(step, 1e-6), **row)
     for name, took in parts.items():
         records.keep_row(_PART + name, number, took)
-    if per_s > 0 and tokens > 0:
+    if per_s * whole > 0 and 0.5 <= tokens / (per_s * whole) <= bounds.SETTINGS["world_size"].high:
         records.keep_row(_CARDS, number, tokens / (per_s * whole))
     return True
 

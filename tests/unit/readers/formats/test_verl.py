@@ -94,3 +94,12 @@ def test_very_long_lines_are_read_whole() -> None:
 def test_generation_alone_is_no_training() -> None:
     with pytest.raises(NoIterations):
         read(from_text("step:0 - val-core/gsm8k/reward/mean@1:0.25\n" * 5))
+
+
+@pytest.mark.parametrize("tokens", ["1" + "0" * 400, "nan", "1" + "0" * 300, "-1"])
+@pytest.mark.parametrize("per_s", ["1" + "0" * 400, "nan", "0." + "0" * 322 + "1", "0"])
+def test_rates_that_cannot_be_say_nothing_of_the_cards(tokens: str, per_s: str) -> None:
+    lines = [_line(step).replace("tokens:60000", f"tokens:{tokens}") for step in range(1, 20)]
+    run = _one([f"{line.rpartition(':')[0]}:{per_s}" for line in lines])
+    assert "world_size" not in run.settings
+    assert len(run.iterations) == 19

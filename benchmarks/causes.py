@@ -211,7 +211,10 @@ import os, sys, time
 sys.path.insert(0, {root!r})
 from benchmarks.nvml import Plan, Scene
 began = time.monotonic()
-scene = Scene([Plan(wait={wait})], step_s=0.1)
+def training():
+    import psutil
+    return psutil.Process().children(recursive=True)[-1].pid
+scene = Scene([Plan(wait={wait})], step_s=0.1, training=training)
 def answer(name):
     def ask(*words):
         scene.advance(time.monotonic() - began)
@@ -274,7 +277,7 @@ def real(cause: str, chance: random.Random, directory: Path) -> set[str]:
                 time.sleep(0.05)
             time.sleep(0.4 * seconds)
             family = psutil.Process(process.pid).children(recursive=True)
-            training = next(one for one in family if TRAIN in one.cmdline())
+            training = next(one for one in family if one.cmdline()[1:3] == ["-c", TRAIN])
             training.suspend()
             time.sleep(chance.uniform(1.0, 2.5))
             training.resume()

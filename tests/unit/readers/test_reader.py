@@ -92,3 +92,17 @@ def test_its_own_example_is_read(toy: LineFormat) -> None:
     (run,) = read(from_text(toy.example))
     assert len(run.iterations) == 2
     assert len(run.evaluations) == 1
+
+
+def test_of_strange_lines_alike_one_that_tells_of_a_fault_is_found(toy: LineFormat) -> None:
+    ended = "".join(f"a worker's exit code: -{code}\n" for code in (1, 2, 3, 9))
+    (run,) = read(from_text(LOG + ended))
+    assert [fault.text for fault in run.faults] == ["a worker's exit code: -9"]
+
+
+def test_a_log_behind_many_lines_of_a_weaker_claim_is_found(toy: LineFormat) -> None:
+    """Where the search goes on, lines that were seen with other numbers are left out, and new ones are not."""
+    weak = "".join(f"|E2E latency={1 + number / 1e5:.5f}s |Gather latency=0.00s (0.00%)\n" for number in range(9000))
+    assert len(weak) > 1 << 18
+    assert readers.detect(from_text(weak)) == "deepspeed"
+    assert readers.detect(from_text(weak + LOG)) == toy.name

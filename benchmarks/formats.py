@@ -2,7 +2,7 @@
 
 The iterations of each format are counted by a simple pattern of its own here, which shares nothing with the readers;
 files that are not made of lines, by a few lines of code.
-    python -m benchmarks.formats [accuracy|speed]
+    python -m benchmarks.formats [accuracy|speed [format …]]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statistics import median
 
 import numpy as np
 from benchmarks.adapter import SOURCE, corpus_or_exit
-from benchmarks.mixed_lines import with_events, with_stamps
+from benchmarks.mixed_lines import with_events, with_noise, with_stamps
 
 if str(SOURCE) not in sys.path:
     sys.path.append(str(SOURCE))
@@ -36,7 +36,7 @@ from stepwatch.run import Checkpoint, Evaluation, Run
 from stepwatch.sources import Source, from_file, from_text
 
 CUT_LINES, MOST_CUTS = 200, 40
-GENERATED_BYTES = 100_000_000
+GENERATED_BYTES = 12_000_000
 REPEATS = 3
 WANTED_SHARE, WANTED_DIFFERENCE = 0.995, 0.01
 WANTED_BYTES_PER_S = 20e6
@@ -311,7 +311,7 @@ class Rate:
     name: str
     bytes_per_s: float = 0.0
     rates: tuple[float, ...] = ()
-    """Bytes per second: of iterations alone, with events between them, and with a stamp in front of every line."""
+    """Bytes per second: of iterations, with events between them, with a stamp before every line, with other lines."""
     rows: int = 0
     entries_per_s: float | None = None
     wanted_per_s: float | None = None
@@ -561,6 +561,11 @@ def mixed(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
     return _written(with_events(reader.name, _WRITERS.get(reader.name, _renumbered)(reader)), size)
 
 
+def noisy(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
+    """The mixed log with as many lines of other programs as of its own."""
+    return _written(with_noise(with_events(reader.name, _WRITERS.get(reader.name, _renumbered)(reader))), size)
+
+
 def stamped(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
     """The mixed log as a logger writes it, with a clock and a level in front of every line."""
     return _written(with_stamps(with_events(reader.name, _WRITERS.get(reader.name, _renumbered)(reader))), size)
@@ -703,10 +708,12 @@ def _shape(line: str, number: int) -> tuple[str, int, str] | None:
     return line[: found.start()], len(found[0]) if found[1] else 0, line[found.end() :]
 
 
-def speeds() -> list[Rate]:
-    """The best of a few rates of each reader."""
+def speeds(names: Collection[str] = ()) -> list[Rate]:
+    """The best of a few rates of each reader, or of those named."""
     rates = []
     for name, reader in READERS.items():
+        if names and name not in names:
+            continue
         try:
             rates.append(_SPECIAL[name]() if name in _SPECIAL else _of_lines(reader))
         except (NotGenerated, InputError) as reason:
@@ -717,7 +724,7 @@ def speeds() -> list[Rate]:
 
 
 def _of_lines(reader: Reader) -> Rate:
-    logs = (generated,) if reader.name in _ALONE else (generated, mixed, stamped)
+    logs = (generated,) if reader.name in _ALONE else (generated, mixed, stamped, noisy)
     measured = [_measured(reader, *log(reader)) for log in logs]
     rates = tuple(rate for rate, _ in measured)
     return Rate(name=reader.name, bytes_per_s=rates[0], rates=rates, rows=measured[0][1])
@@ -732,9 +739,9 @@ def _measured(reader: Reader, source: Source, wanted: int) -> tuple[float, int]:
 
 
 def _rate(source: Source, name: str) -> tuple[float, int]:
-    begin = time.perf_counter()
+    begin = time.process_time()  # of the processor: others may use the machine
     runs = read(source, name)
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     return len(source.text) / seconds, sum(len(run.iterations) for run in runs)
 
 
@@ -784,12 +791,18 @@ def speed_table(rates: Sequence[Rate]) -> str:
     """Rates as markdown; formats that are no log of lines, and what could not be measured, below."""
     out = [
         f"Logs of {GENERATED_BYTES / 1e6:.0f} MB of each format's own example lines, renumbered; with evaluations, "
-        "saves and other lines between them; and these with a logger's stamp in front of every line. Wanted are "
-        f"{WANTED_BYTES_PER_S / 1e6:.0f} MB/s of iterations.", "",
-        "| format | iterations, MB/s | with events | with stamps | rows |",
-        "|---|---|---|---|---|",
+        "saves and other lines between them; these with a logger's stamp in front of every line; and with as many "
+        "lines of other programs, warnings, tables and progress. MB by second of the processor; wanted are "
+        f"{WANTED_BYTES_PER_S / 1e6:.0f}. The last column is the slowest by nanoGPT's rate in the same run.", "",
+        "| format | iterations, MB/s | with events | with stamps | with other lines | rows | by nanoGPT's |",
+        "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    out += [f"| {rate.name} | {_in_megabytes(rate.rates)} | {rate.rows:,} |" for rate in rates if rate.rates]
+    measure = next((rate.bytes_per_s for rate in rates if rate.name == "nanogpt" and rate.rates), float("nan"))
+    out += [
+        f"| {rate.name} | {_in_megabytes(rate.rates)} | {rate.rows:,} | {min(rate.rates) / measure:.2f} |"
+        for rate in rates
+        if rate.rates
+    ]
     below = []
     for rate in rates:
         if rate.entries_per_s is not None:
@@ -804,7 +817,7 @@ def speed_table(rates: Sequence[Rate]) -> str:
 
 
 def _in_megabytes(rates: Sequence[float]) -> str:
-    return " | ".join([*(f"{rate / 1e6:.0f}" for rate in rates), "–", "–"][:3])
+    return " | ".join([*(f"{rate / 1e6:.0f}" for rate in rates), *3 * "–"][:4])
 
 
 def main() -> None:
@@ -813,7 +826,7 @@ def main() -> None:
     if wanted != "speed":
         print(table(measure(corpus_or_exit())))
     if wanted != "accuracy":
-        print(speed_table(speeds()))
+        print(speed_table(speeds(sys.argv[2:])))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,23 @@ _TRAINER = (
               "'eval_steps_per_second': 6.7, 'epoch': {epoch:.4g}}}"),
     Event(50, "Saving model checkpoint to out/checkpoint-{n}"),
 )  # fmt: skip
+_FAIRSEQ = "[{clock},640][fairseq_cli.train][INFO] - "
+# What stands in real logs beside the steps, and is much of some: progress of an evaluation, warnings, tables, samples.
+_NOISE = (
+    Event(1, "evaluating HellaSwag: {n}/10042"),
+    Event(2, "/usr/lib/python3.11/site-packages/torch/utils/data/_utils.py:{n}: UserWarning: a worker is slow"),
+    Event(5, "| module.block.{n}.weight | 768 x 768 | {t} |"),
+    Event(10, "  tensor([[-0.{n}, 0.{t}, -1.25], [0.{t}, 0.0{n}, 0.5]], device='cuda:0')"),
+    Event(20, ""),
+)
 EVENTS: dict[str, tuple[Event, ...]] = {
+    "fairseq": (
+        Event(10, _FAIRSEQ + 'begin validation on "valid" subset'),
+        Event(10, '[{clock},641][valid][INFO] - {{"epoch": 1, "valid_loss": "4.1", "valid_num_updates": "{n}"}}'),
+        Event(50, _FAIRSEQ + "Saved checkpoint a.pt (epoch 1 @ {n} updates, score 4.1) (writing took 2.5 seconds)"),
+        Event(50, _FAIRSEQ + "Start iterating over samples"),
+    ),
+    "parameter-golf": (Event(10, "step:{n}/20000 val_loss:4.4817 val_bpb:2.6117 train_time:{t}ms step_avg:32.48ms"),),
     "nanoswe": (Event(50, "[{clock}] saved checkpoint model_{n:06d} -> checkpoints/pt"),),
     "nanochat": (
         Event(10, "Step {n:05d} | Validation bpb: 1.046491"),
@@ -82,6 +98,17 @@ def with_events(name: str, pieces: Iterator[tuple[str, int]]) -> Iterator[tuple[
         yield piece, count
         number += count
         for event in EVENTS.get(name, ()) if count else ():
+            if number % event.every == 0:
+                yield event.written(number), 0
+
+
+def with_noise(pieces: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """The pieces of a log with lines between them that are none of the trainer's."""
+    number = 0
+    for piece, count in pieces:
+        yield piece, count
+        number += count
+        for event in _NOISE if count else ():
             if number % event.every == 0:
                 yield event.written(number), 0
 

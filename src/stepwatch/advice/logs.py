@@ -77,17 +77,24 @@ def _prices(a: Analysis) -> Prices:
     costs, goodput = a.costs, a.goodput
     step = costs.step_s
     if goodput.iterations and goodput.wall_s > 0 and goodput.steps_s > 0:
-        mean = goodput.steps_s / goodput.iterations
+        usual = goodput.steps_s / goodput.iterations
         down = math.hypot(1 - step.low / step.mid, 1 - goodput.interval_s.low / goodput.wall_s)
         up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
-        step = Interval(mean * max(1 - down, 0.0), mean, mean * (1 + up))
+        step = Interval(usual * max(1 - down, 0.0), usual, usual * (1 + up))
+
+    # A typical evaluation is not the mean of all: the sum of the parts is the time that the run took.
+    prices = ((costs.eval_s, a.evaluations_done), (costs.checkpoint_s, a.checkpoints_done))
+    typical = sum(price.mid * count for price, count in prices if price is not None)
+    spent = goodput.parts_s["eval"] + goodput.parts_s["checkpoint"]
+    mean = spent / typical if spent > 0 and typical > 0 else 1.0
 
     def again(price: Interval | None) -> Interval | None:
         """The same thing in another run, or later in this one."""
         if price is None:
             return None
         slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
-        return Interval(max(price.low - slack, 0.0), price.mid, price.high + slack)
+        least, most = sorted((1.0, mean))
+        return Interval(max(least * price.low - slack, 0.0), mean * price.mid, most * price.high + slack)
 
     return Prices(step, again(costs.eval_s), again(costs.checkpoint_s), again(costs.pair_s), costs.compile_s or NOTHING)
 

@@ -93,14 +93,14 @@ def future_step(
         high += level.mid * 0.5 * min(2 * share_left, 1.0)
     elif len(regimes.regimes) > 1:
         # What has changed may change back: for all of the rest, or for no more of it than before where that level was
-        # short, less than a quarter of the present one.
+        # short, less than a quarter of the present one. The machine can do the faster ones: for half of the rest.
         present, rows = regimes.regimes[-1], sum(regime.rows for regime in regimes.regimes)
-        levels = [
-            regime.step_s if regime.rows >= 0.25 * present.rows
-            else present.step_s + (regime.step_s - present.step_s) * regime.rows / rows
-            for regime in regimes.regimes
-        ]  # fmt: skip
-        low, high = min([low, *levels]), max([high, *levels])
+        levels = []
+        for regime in regimes.regimes:
+            share = regime.rows / rows if regime.rows < 0.25 * present.rows else 1.0
+            share = max(share, 0.5) if regime.step_s < present.step_s else share
+            levels.append(present.step_s + (regime.step_s - present.step_s) * share)
+        low, high = min(low, min(levels) * (1 - down)), max(high, max(levels) * (1 + up))
         reasons.append(Reason.LEVELS)
     return Step(Interval(factor * max(low, 0.0), factor * level.mid, factor * high), tuple(reasons))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from stepwatch.errors import InputError, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu, gpus
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
     from stepwatch.report import AdviceReport, PlanReport, Report
 
-    Answer = Report | PlanReport | AdviceReport | Comparison
+    Answer: TypeAlias = Report | PlanReport | AdviceReport | Comparison
 
 
 # --- what can be asked ------------------------------------------------------------------------------------------

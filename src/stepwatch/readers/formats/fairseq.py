@@ -19,7 +19,6 @@ from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits
 
 _JSON = Line(
@@ -55,22 +54,20 @@ class _Fairseq(LineFormat):
             columns = (found["number"], found["elapsed"], found.get("loss", unknown), found.get("stamp_s", unknown))
             records.keep(_TICKS, lines, *columns)
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        stamp = stamp_of(prefix)
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
         clock = math.nan if stamp is None else stamp
-        if _START.fits(rest):
+        if statement is _START:
             records.keep_row(STARTS, number, clock)
-        elif _VALIDATING.fits(rest):
-            records.keep_row(_VALIDATIONS, number, clock, math.nan)
-        elif (found := next((found for line in _VALIDATED if (found := line.find(rest))), None)) is not None:
-            records.keep_row(_VALIDATIONS, number, clock, found.values()["at"])
-        elif (found := _SAVED.find(rest)) is not None:
-            values = found.values()
+        elif statement is _VALIDATING or statement in _VALIDATED:
+            records.keep_row(_VALIDATIONS, number, clock, values.get("at", math.nan))
+        elif statement is _SAVED:
             records.events.append(Checkpoint(number, int(values["at"]), took_s=values["took_s"], stamp_s=stamp))
-        elif _DONE.fits(rest):
+        elif statement is _DONE:
             records.events.append(Fact(line=number, name="ended", value="by plan"))
         else:
-            return super().read_event(rest, prefix, number, records)
+            return super().add_event(statement, values, stamp, number, records)
         return True
 
     def finish(self, first_line: int, records: Records) -> None:

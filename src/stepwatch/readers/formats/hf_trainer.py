@@ -73,6 +73,10 @@ _AXOLOTL = Pattern(
     rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu"""
 )
 _SIGNS = Pattern(rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint")
+_WRITTEN = Pattern(  # where a dictionary was to stand, a bar is wiped out and drawn again
+    rb"\| (\d{1,12}/\d{1,12}) \[[^\n]{1,80}\n {20,400}\n *\d{1,3}%\|[^|\n]{0,400}\| \1 \["
+)
+_TRAINS = Pattern(rb"(?i)\b(?:train(?:er|ing)?|fine-?tun(?:e|ing)|sft|dpo|grpo|ppo|lora)\b")
 _ALL_LASTS = Pattern(rb"\| *\d{1,12}/(\d{1,12}) \[")
 _OTHER_BAR = Line(r"{any}{int}%<|;  {int}/{int} \[>")
 _PAIRS = Pattern(
@@ -100,7 +104,7 @@ class TrainerFormat(LineFormat):
         if bool(_AXOLOTL.search(head)) is not self.axolotl:
             return 0.0
         hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
-        if hits or not (_SIGNS.search(head) or _is_all_bars(head)):
+        if hits or not (_SIGNS.search(head) or _is_all_bars(head) or _holds_dictionaries_back(head)):
             return float(hits)
         bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
         return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # a little before any other loop
@@ -162,6 +166,11 @@ class TrainerFormat(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         TrainerRows(records).tell()
+
+
+def _holds_dictionaries_back(head: bytes) -> bool:
+    """Whether the bars are those of a Trainer whose output comes later, in whole pages, while the bar does not."""
+    return sum(1 for _ in islice(_WRITTEN.finditer(head), 2)) == 2 and _TRAINS.search(head) is not None
 
 
 def _is_all_bars(head: bytes) -> bool:

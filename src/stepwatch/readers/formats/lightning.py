@@ -319,6 +319,7 @@ Epoch 3:   1%|          | 1/100 [00:00<00:20,  4.80it/s, v_num=0, train_loss=2.2
         Line("{n_params:amount}  Total params"),
         Line("{any}Starting with {world_size} processes"),
         Line("{any}global step {global_step:int}:"),
+        Line("{any}Signaling Trainer to stop", sets={"ended": "by plan"}),  # at max_time, or without progress
     ),
     own=_VALIDATIONS,
     events_first=False,

@@ -195,7 +195,7 @@ def _planned(places: Floats) -> list[int]:
     """How many epochs lines and titles name: the last that counts one of them, else the most that are announced."""
     told = places[np.isfinite(places[:, 2])]
     counted = told[np.isfinite(told[:, 1])]
-    return [int(epochs) for epochs in (counted[-1:] if len(counted) else told)[:, 2]]
+    return [int(last) for last in (counted[-1:] if len(counted) else told)[:, 2]]
 
 
 def _is_spoken_of(bars: Bars, spoken: _Spoken) -> bool:

@@ -35,7 +35,7 @@ _CLASSES = ("{any}Class  Images  {any}:", "{any}all  {int}  {int}  {any}:", "{an
 _VALIDATIONS = tuple(Line(begin + bar) for begin in _CLASSES for bar in (_TQDM, _OWN))
 _COMPLETED = Line("{any}{epochs:int} epochs completed in {hours:decimal} hours")
 _BEGUN = Line("{any}Starting training for {epochs:int} epochs...", header=True, opening=True)
-_BEGUN_FOR = Line("{any}Starting training for {hours:decimal} hours...", header=True, opening=True)
+_BEGUN_FOR = Line("{any}Starting training for {limit_s:decimal} hours...", header=True, opening=True, scale=HOUR_S)
 _CLOSING = Line("{any}Closing dataloader mosaic")  # the last epochs load less for each image
 _CUT = Pattern(rb"(?m)^ *\d{1,5}/\d{1,5} +[\d.]{1,8}[GM] [^\n%]{1,200}: *\d{1,3}%\|[^|\n]{0,400}\|? *$")
 _BARS, _PASSES, _LENGTHS, _ENDS = "bar", "val", "lengths", "completed"

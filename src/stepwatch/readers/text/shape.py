@@ -238,7 +238,7 @@ class _Steps:
 
 
 _TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
-    r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ ]*?[A-Za-z][^ =:]*[=:])?"
+    r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ \d]*?[A-Za-z][^ =:]*[=:])?"
     r"(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
 )
 

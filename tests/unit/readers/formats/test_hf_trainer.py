@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from tests.bars import TrainerLog, clock
+from tests.bars import TrainerLog, clock, drawing
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -765,3 +765,30 @@ def test_an_error_behind_the_summary_is_of_another_program() -> None:
     lines = TrainerLog(steps=100).lines()
     assert the_run("\n".join([*lines, "NameError: name 'preds' is not defined"])).faults == ()
     assert the_run("\n".join([*lines[:-1], "NameError: name 'preds' is not defined"])).faults
+
+
+def test_a_bar_whose_dictionaries_are_still_held_back_is_read() -> None:
+    """Output into a file comes in pages, the bar at once: it is wiped out where a dictionary is to stand."""
+    held = [" " * 60 if line.startswith("{") else line for line in TrainerLog(steps=400).lines()[:130] if line]
+    text = "\n".join(["Loading model", "Starting GRPO training...", *held])
+    run = the_run(text)
+    assert run.iterations.number[-1] > 90
+    assert run.settings.count("max_iters") == 400
+    assert "bar_alone" in {finding.code for finding in analyse(run).findings}
+    with pytest.raises(NoIterations):
+        read(from_text(text.replace("Starting GRPO training...", "Asking the model")))
+
+
+def test_a_rate_that_was_not_renewed_does_not_make_steps_fast() -> None:
+    """After a resume its average has steps that were skipped, and a bar that is drawn for a line keeps the old one."""
+    lines, rate = [drawing("", 0, 4000, 0, "?it/s")], 305.0
+    for step in range(1627, 3001):
+        if step < 1660 and step % 3 == 0:
+            rate = max(rate * 0.6, 1 / 4.5)
+        elif step >= 1660:
+            rate = 1 / 4.5
+        lines.append(drawing("", step, 4000, 5 + 4.5 * (step - 1627), f"{rate:.2f}it/s" if rate > 1 else "4.50s/it"))
+    run = the_run("\n".join(["***** Running training *****", *lines]))
+    assert run.iterations.time_s[1:].min() > 0.9 * 4.5
+    took_s = run.iterations.time_s[1:] * np.diff(run.iterations.number)
+    assert float(took_s.sum()) == pytest.approx(4.5 * 1373, rel=0.01)

@@ -299,3 +299,16 @@ def test_an_error_of_a_program_that_refuses_its_arguments_is_none_of_the_trainin
     error = "RuntimeError: something else\n"
     assert the_run(text + error).faults
     assert the_run(text + "usage: other.py [-h]\nother.py: error: unrecognized arguments\n" + error).faults == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Time limit reached. Elapsed time is 0:10:00. Signaling Trainer to stop.",
+        "Monitored metric val_loss did not improve in the last 3 records. Best score: 0.4. Signaling Trainer to stop.",
+    ],
+)
+def test_a_trainer_that_is_told_to_stop_has_ended(line: str) -> None:
+    text = HEAD + "\n".join(bars()[0][:-1]) + "\n"
+    assert not the_run(text).ended_by_plan
+    assert the_run(text + line + "\n").ended_by_plan

@@ -179,3 +179,9 @@ def test_a_change_of_speed_that_the_log_announces_is_intended(then: float) -> No
 
 def test_a_line_elsewhere_announces_no_change_of_speed() -> None:
     assert judge(analyse(the_run(two_speeds(0.7, 20)))).status is Status.SLOWING
+
+
+def test_a_limit_of_hours_is_the_end() -> None:
+    text = log(3).replace("Starting training for 30 epochs...", "Starting training for 0.5 hours...")
+    assert the_run(text).limit_s == 1800
+    assert the_run(log(3)).limit_s is None

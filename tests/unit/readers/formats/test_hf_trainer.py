@@ -775,8 +775,25 @@ def test_a_bar_whose_dictionaries_are_still_held_back_is_read() -> None:
     assert run.iterations.number[-1] > 90
     assert run.settings.count("max_iters") == 400
     assert "bar_alone" in {finding.code for finding in analyse(run).findings}
+    assert the_run(text.replace(" " * 60, " " * 60 + "\n")).iterations.number[-1] == run.iterations.number[-1]
     with pytest.raises(NoIterations):
         read(from_text(text.replace("Starting GRPO training...", "Asking the model")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[transformers] Warning: The following arguments do not match the ones in the `trainer_state.json` within the "
+        "checkpoint directory:",
+        "The tokenizer has new PAD/BOS/EOS tokens that differ from the model config and generation config.",
+        "max_steps is given, it will override any value given in num_train_epochs",
+    ],
+)
+def test_a_bar_below_a_warning_of_the_trainer_is_its_own(line: str) -> None:
+    bars = [bar for bar in TrainerLog(steps=400).lines()[:30] if "|" in bar]
+    assert the_run("\n".join([line, *bars])).settings.count("max_iters") == 400
+    with pytest.raises(NoIterations):
+        read(from_text("\n".join(["Asking the model", *bars])))
 
 
 def test_a_rate_that_was_not_renewed_does_not_make_steps_fast() -> None:

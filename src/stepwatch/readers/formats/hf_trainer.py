@@ -295,6 +295,7 @@ FORMAT = TrainerFormat(
     ),
     settings=(
         Line("{any}*** Running training ***", header=True, sets={"training": "*"}),
+        Line("{any}Num examples = {examples}"),
         Line("{any}Num Epochs = {epochs}"),
         Line("{any}Instantaneous batch size per device = {batch_size}"),
         Line("per_device_train_batch_size={batch_size}"),

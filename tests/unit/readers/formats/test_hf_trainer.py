@@ -752,6 +752,20 @@ def test_a_key_that_only_one_of_many_dictionaries_has_is_read() -> None:
     assert run.settings.count("tokens_per_iter") == 4096
 
 
+def test_batches_beyond_the_last_step_of_an_epoch_go_into_the_next() -> None:
+    """Then an epoch has a little more steps than were planned: here 17.05 for 17."""
+    stamp = "[INFO|2024-11-26 22:{:02d}:{:02d}] trainer.py:2314 >> "
+    told = ["***** Running training *****", "  Num examples = 2,182", "  Num Epochs = 1,000"]
+    told += ["  Instantaneous batch size per device = 1", "  Gradient Accumulation steps = 64"]
+    told += ["  Total train batch size (w. parallel, distributed & accumulation) = 128"]
+    told += ["  Total optimization steps = 17,000"]
+    lines = [stamp.format(0, 0) + line for line in told]
+    for step in range(5, 2105, 5):
+        text = f"{{'loss': 2.28, 'learning_rate': 2.5e-06, 'epoch': {step * 64 / 1091:.2f}}}"
+        lines.append(stamp.format(step // 60, step % 60) + text)
+    assert the_run("\n".join(lines)).iterations.number.tolist() == list(range(5, 2105, 5))
+
+
 def test_training_completed_is_an_end() -> None:
     lines = TrainerLog(steps=100).lines()[:-40]
     assert not the_run("\n".join(lines)).ended_by_plan

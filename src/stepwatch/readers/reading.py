@@ -105,13 +105,16 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
 
 
 def _read_wandb_file(source: Source) -> tuple[Run, ...]:
-    """From the history, or from the console output where that tells of no steps."""
+    """From the history, or from the console output where that tells of no steps, or of its epochs."""
     from stepwatch.readers.formats import wandb_file
 
     runs = tuple(run for run in parse(source, READERS["wandb-file"]) if run.is_timed)
     if runs:
         return runs
     printed, facts = wandb_file.console(source.text)
+    epochs = tuple(run for run in parse(source, wandb_file.OF_EPOCHS) if run.is_timed)
+    if epochs and not printed.strip():
+        return epochs
     if not printed.strip():
         raise NoIterations(
             Message("the W&B file holds neither steps in its history nor console output"),
@@ -120,6 +123,8 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
     try:
         return wandb_file.completed(_read_text(source._replace(text=normalise(printed)), None), facts)
     except NoIterations as error:
+        if epochs:
+            return epochs
         if not wandb_file.counts_epochs(source.text):
             raise
         raise NoIterations(

@@ -121,7 +121,10 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
             Message("give the output.log of that run, or wait until it has logged its first steps"),
         )
     try:
-        return wandb_file.completed(_read_text(source._replace(text=normalise(printed)), None), facts)
+        runs = wandb_file.completed(_read_text(source._replace(text=normalise(printed)), None), facts)
+        if len(runs) == len(epochs):
+            runs = tuple(map(wandb_file.with_evaluations, runs, epochs))
+        return runs
     except NoIterations as error:
         if epochs:
             return epochs

@@ -21,7 +21,7 @@ from stepwatch.readers.formats.wandb import CARD, step_key
 from stepwatch.readers.formats.wandb_records import Recorded, decode
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Fact, Run, Timing, Traits, UnreadLines
+from stepwatch.run import Evaluation, Fact, Run, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, Origin, Settings
 from stepwatch.sources import is_wandb_file
 
@@ -74,6 +74,27 @@ def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
         card = run.gpu_text or named.get("gpu_text")
         whole.append(replace(run, settings=run.settings.beneath(told).beneath(said), gpu_text=card))
     return tuple(whole)
+
+
+def with_evaluations(run: Run, epochs: Run) -> Run:
+    """A run of the console's bars with what the history's clock shows between them: an evaluation after each epoch."""
+    number, times, last = run.iterations.number, run.iterations.time_s, len(epochs.iterations)
+    steps, rest = divmod(int(number[-1]), last)
+    evaluated = len(epochs.evaluations) == last and int(epochs.iterations.number[-1]) == last
+    if run.evaluations or not evaluated or rest or number[0] > steps or (np.diff(number) <= 0).any():
+        return run
+    ends = steps * np.arange(1, last + 1)
+    trained = np.interp(ends, number, np.cumsum(times * np.diff(number, prepend=0)))
+    took = np.diff(epochs.iterations.stamp_s) - np.diff(trained)
+    usual = float(np.median(took)) if len(took) else math.nan
+    if not usual > 0:
+        return run
+    lines = run.iterations.line[np.searchsorted(number, ends)].tolist()
+    costs = (usual, *np.maximum(took, 0.0).tolist())  # what precedes the first epoch is unknown
+    found = zip(lines, ends.tolist(), costs, epochs.evaluations, strict=True)
+    return replace(
+        run, evaluations=tuple(Evaluation(line, at, val_loss=each.val_loss, took_s=s) for line, at, s, each in found)
+    )
 
 
 def counts_epochs(data: bytes) -> bool:

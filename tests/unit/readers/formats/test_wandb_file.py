@@ -207,6 +207,22 @@ def test_epochs_that_begin_again_are_another_run() -> None:
     assert all(run.traits.counts_epochs and run.settings.count("max_iters") == 6 for run in runs)
 
 
+def test_what_lies_between_the_bars_of_the_console_is_known_from_the_history() -> None:
+    messages, wall = [started({"epochs": 6})], BEGIN_S
+    for epoch in range(6):
+        for n in range(1, 41):
+            clock, left = (f"00:{seconds:02d}" for seconds in (n // 2, 20 - n // 2))
+            messages.append(printed(f"\r{n * 100 // 40:3d}%|{'█' * 10}| {n}/40 [{clock}<{left},  2.00it/s, loss=1.2]"))
+        wall += 20 + 3.0
+        row = {"epoch": epoch, "train_loss": 2.0 - epoch / 10, "val_loss": 2.1}
+        messages += [printed(f"\nEpoch {epoch}: loss 1.2\n"), history(**row, _timestamp=wall, _step=epoch)]
+    run = the_run(*messages)
+    assert (run.format, run.iterations.number[-1]) == ("tqdm-loop", 240)
+    assert [each.at for each in run.evaluations] == list(range(40, 241, 40))
+    assert [each.took_s for each in run.evaluations] == [pytest.approx(3.0)] * 6
+    assert analyse(run).goodput.wall_s == pytest.approx(6 * 23.0, rel=0.01)
+
+
 def test_batches_with_a_row_for_each_epoch_are_steps() -> None:
     rows = [
         history(**({"loss": 2.0} if n % 10 else {"epoch": n // 10}), _timestamp=BEGIN_S + n, _step=n)

@@ -183,15 +183,16 @@ kept, file, number = [], None, 0
 if cause == "waits_for_disk":
     file = os.open("data.bin", os.O_RDONLY | os.O_DIRECT)
     room = mmap.mmap(-1, 1 << 20)
+begin = time.perf_counter()
 while time.perf_counter() < end:
-    begin = time.perf_counter()
+    before, begin = begin, time.perf_counter()
     if cause == "waits_for_disk":
         while time.perf_counter() - begin < 0.1:
             os.preadv(file, [room], random.randrange(os.path.getsize("data.bin") >> 20) << 20)
     elif cause == "waits_for_data":
         time.sleep(amount)  # a loader that is throttled
     if cause == "memory_leak":
-        kept.append(b"x" * int(amount * 1e6))
+        kept.append(b"x" * int(amount * 1e6 * (begin - before)))
     turns = 400_000 if cause != "waits_for_disk" else 10_000
     sum(range(turns)); sum(range(turns)); sum(range(turns))
     took = time.perf_counter() - begin
@@ -210,7 +211,10 @@ import os, sys, time
 sys.path.insert(0, {root!r})
 from benchmarks.nvml import Plan, Scene
 began = time.monotonic()
-scene = Scene([Plan(wait={wait})], step_s=0.1)
+def training():
+    import psutil
+    return psutil.Process().children(recursive=True)[-1].pid
+scene = Scene([Plan(wait={wait})], step_s=0.1, training=training)
 def answer(name):
     def ask(*words):
         scene.advance(time.monotonic() - began)
@@ -244,7 +248,7 @@ def beside(*words: str) -> Iterator[None]:
 def real(cause: str, chance: random.Random, directory: Path) -> set[str]:
     """A training of some seconds, with its cause beside or in it."""
     seconds = chance.uniform(6.0, 9.0)
-    amount = {"waits_for_data": chance.uniform(0.2, 0.4), "memory_leak": chance.uniform(4.0, 8.0)}.get(cause, 0.0)
+    amount = {"waits_for_data": chance.uniform(0.2, 0.4), "memory_leak": chance.uniform(60.0, 120.0)}.get(cause, 0.0)
     work, environment = directory.parent, dict(os.environ)
     paths = [str(ROOT / "src"), environment.get("PYTHONPATH", "")]
     if cause == "waits_for_python":
@@ -268,10 +272,12 @@ def real(cause: str, chance: random.Random, directory: Path) -> set[str]:
             subprocess.Popen([*words, "--", *train], cwd=work, env=environment, stdout=subprocess.DEVNULL)
         )
         if cause == "stopped_process":
+            log, latest = directory / LOG_FILE, time.monotonic() + 60.0
+            while not (log.exists() and log.stat().st_size) and time.monotonic() < latest:
+                time.sleep(0.05)
             time.sleep(0.4 * seconds)
-            (training,) = (
-                one for one in psutil.Process(process.pid).children(recursive=True) if TRAIN in one.cmdline()
-            )
+            family = psutil.Process(process.pid).children(recursive=True)
+            training = next(one for one in family if one.cmdline()[1:3] == ["-c", TRAIN])
             training.suspend()
             time.sleep(chance.uniform(1.0, 2.5))
             training.resume()

@@ -93,8 +93,8 @@ def _prices(a: Analysis) -> Prices:
         if price is None:
             return None
         slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
-        least, most = sorted((1.0, mean))
-        return Interval(max(least * price.low - slack, 0.0), mean * price.mid, most * price.high + slack)
+        mid = mean * price.mid
+        return Interval(min(max(price.low - slack, 0.0), mid), mid, max(price.high + slack, mid))
 
     return Prices(step, again(costs.eval_s), again(costs.checkpoint_s), again(costs.pair_s), costs.compile_s or NOTHING)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
+from stepwatch.analysis.periods import usual_gap
 from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread
@@ -100,7 +101,7 @@ def future_step(
             share = regime.rows / rows if regime.rows < 0.25 * present.rows else 1.0
             share = max(share, 0.5) if regime.step_s < present.step_s else share
             levels.append(present.step_s + (regime.step_s - present.step_s) * share)
-        low, high = min(low, min(levels) * (1 - down)), max(high, max(levels) * (1 + up))
+        low, high = min(low, min(levels) * (1 - down)), max([high, *levels])
         reasons.append(Reason.LEVELS)
     return Step(Interval(factor * max(low, 0.0), factor * level.mid, factor * high), tuple(reasons))
 
@@ -243,7 +244,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     saves = sorted({save.at for save in run.checkpoints if save.at})
     with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
     if len(saves) > 1 and not with_evaluations:  # they have an interval of their own
-        own = int(np.gcd.reduce(np.diff(saves)))
+        own = usual_gap(np.diff(saves))
         apart = Interval.exactly(float(max(end // own - last // own, 0)))
         loop = loop._replace(evaluations=evals, apart=apart)
         return simulate(loop, prices._replace(pair_s=None)).total_s, evals, apart.mid

@@ -33,6 +33,15 @@ class Period(NamedTuple):
     """The slow rows that hold it."""
 
 
+def usual_gap(gaps: Ints) -> int:
+    """What divides all gaps; where nothing as long as half of one does they are on no grid, and it is their median.
+
+    Epochs differ by an iteration, and a resumed run goes on at another number.
+    """
+    divisor = int(np.gcd.reduce(gaps))
+    return divisor if 2 * divisor >= int(gaps.min()) else int(np.median(gaps))
+
+
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
     """The interval whose multiples are slow nearly every time and together hold most of the slowness of their size."""
     numbers, ratio = run.iterations.number, baseline.ratio(run.iterations)

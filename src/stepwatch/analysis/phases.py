@@ -18,6 +18,7 @@ from stepwatch.analysis.periods import (
     between_rows,
     find_period,
     find_periods,
+    usual_gap,
 )
 from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
 from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing
@@ -292,13 +293,10 @@ class _Marks:
         if len(numbers) == 1:
             return numbers[0], True
         if numbers:
-            # What divides all gaps; many trainers evaluate once more at the last iteration, whatever its number. Where
-            # nothing as long as half of one does, they are not on a grid: epochs of another length, a resumed run.
+            # Many trainers evaluate once more at the last iteration, whatever its number.
             gaps = np.diff(numbers)
             usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
-            interval = usual if usual > int(gaps[-1]) else int(np.gcd.reduce(gaps))
-            between = int(np.median(gaps))
-            return between if between > 0 and 2 * interval < np.min(gaps[gaps > 0]) else interval, True
+            return usual if usual > int(gaps[-1]) else usual_gap(gaps), True
         if self.baseline is None or "eval" not in run.holds or run.evaluations:
             return None, True
         spikes = self._spikes(self.baseline)

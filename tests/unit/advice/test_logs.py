@@ -50,3 +50,16 @@ def test_a_loop_of_ones_own_gets_the_lines_of_a_loader() -> None:
 def test_one_row_shows_too_little_for_a_saving() -> None:
     assert fed(NO_LEVERS, steps=2) is None
     assert fed(NO_LEVERS, steps=40) is not None
+
+
+def test_the_advice_speaks_of_the_total_of_the_run_where_evaluations_are_uneven() -> None:
+    costs = iter([3000, 2900, 3000, 3100, 4400, 4500])
+    rows = "".join(
+        (f"step {n}: train loss 3.0, val loss 3.0\n" if n % 50 == 0 else "")
+        + f"iter {n}: loss 3.0, time {100 + (next(costs) if n % 50 == 0 else 0)}.00ms, mfu 12.00%\n"
+        for n in range(11, 349)
+    )
+    a = analyse(read(from_text(rows))[0])
+    found = advice_on_log(a)
+    assert found is not None
+    assert found.before.total_s.mid == pytest.approx(a.goodput.wall_s, rel=0.01)

@@ -196,10 +196,10 @@ def test_what_has_changed_may_change_back() -> None:
 
 
 @pytest.mark.parametrize("level_ms", [900.0, 20.0])
-def test_a_level_that_was_short_comes_back_for_its_share_only(level_ms: float) -> None:
+def test_a_level_that_was_short_comes_back_for_its_share_and_a_faster_one_for_half(level_ms: float) -> None:
     found, steady = forecast(*[level_ms] * 30, *[100.0] * 170), forecast(*[100.0] * 200)
-    share = 30 / 200
-    back = left(steady).mid * (1 + share * (level_ms / 100 - 1))
+    share, doubt = (30 / 200, 0.0) if level_ms > 100 else (0.5, 0.025)
+    back = left(steady).mid * (1 + share * (level_ms / 100 - 1)) * (1 - doubt)
     edge = left(found).high if level_ms > 100 else left(found).low
     assert edge == pytest.approx(back, rel=0.05)
     assert left(found).mid == pytest.approx(left(steady).mid, rel=0.01)

@@ -618,3 +618,15 @@ def test_levels_that_are_joined_are_compared_anew() -> None:
     """100, a while 111, then 103: all that follows the first level is, together, no more than 3 % above it."""
     times = [100.0] * 15 + [111.0] * 45 + [103.0] * 245
     assert len(analysed(lines(times)).regimes.regimes) == 1
+
+
+def test_evaluations_at_the_ends_of_epochs_that_differ_by_one_have_their_distance_for_interval() -> None:
+    ends = np.cumsum([92, 91, 92, 92, 91, 92])
+    rows = "".join(
+        (f"step {n}: train loss 3.0, val loss 3.0\n" if n in ends else "")
+        + f"iter {n}: loss 3.0, time {1900 if n in ends else 100}.00ms, mfu 12.00%\n"
+        for n in range(11, int(ends[-1]) + 40)
+    )
+    a = analysed(rows, max_iters=5500)
+    assert a.phases.eval_interval == 92
+    assert a.forecast.evals_ahead == 5500 // 92 - int(a.run.iterations.number[-1]) // 92

@@ -396,7 +396,12 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     line = np.array([draw.line for draw in draws], np.int64)
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
     numbered = _numbered(training.laps, places)
-    epochs = np.arange(len(laps)) if numbered is None else numbered - min(int(places[:, 1].min()), 1)
+    if numbered is None:
+        epochs = np.arange(len(laps))
+    elif planned and numbered.max() == planned[0]:  # other lines may count from 0, these do not
+        epochs = numbered - 1
+    else:
+        epochs = numbered - min(int(places[:, 1].min()), 1)
     whole = number + np.repeat(epochs, lengths) * training.last
     evaluations, pauses = [], []
     for lap in checks:

@@ -100,8 +100,9 @@ def finish(first_line: int, records: Records) -> None:
         return
     numbers = 1 - min(ends[0].epoch, 1)  # some count from 0
     begins = [0, *(row for row, (before, after) in enumerate(pairwise(ends), 1) if after.epoch <= before.epoch)]
+    told = [each for each in kept if isinstance(each, _Line) and each.last]
     for begin, end in pairwise([*begins, len(ends)]):
-        planned = [each.last for each in kept if isinstance(each, _Line) and each.last and each.line < ends[end - 1].line]
+        planned = [each.last for each in told if each.line <= ends[end - 1].line]
         if planned:
             records.events.append(Fact(ends[begin].line, "max_iters", planned[-1]))
     if all(each.took_s > 0 for each in ends):
@@ -175,8 +176,8 @@ def _next_starts(lines: list[_Line], kept: list[_Line | _Learnt]) -> list[_Line]
 READER = Reader(
     name="epoch-lines", timing=Timing.SPANS_STEP, holds=BOTH,
     about=Message(
-        "From the line that a loop of its own prints for each epoch: the time on it, or the clock in front of it from "
-        "one to the next, with validation and saving."
+        "From the line that a training loop prints for each epoch: the time printed on it, or the time between two of "
+        "them by the clock in front. Validation and saving are included."
     ),
     example="""\
 2026-03-19 09:55:26,479 - INFO: Epoch 1/20: train loss 0.0366, test acc 0.010

@@ -32,7 +32,8 @@ def runs_of(*lines: str) -> tuple[Run, ...]:
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
-    "form", ["Epoch {n}: train loss {loss}, test acc 0.7", "Epoch {n}: {{'loss': {loss}}}", "Epoch [{n}/40] Loss: {loss}"]
+    "form",
+    ["Epoch {n}: train loss {loss}, test acc 0.7", "Epoch {n}: {{'loss': {loss}}}", "Epoch [{n}/40] Loss: {loss}"],
 )
 def test_the_clock_from_line_to_line_is_the_time_of_an_epoch(form: str, first: int) -> None:
     (run,) = runs_of("loading data", *dated(form, 12, first=first))

@@ -159,14 +159,20 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
     found: dict[tuple[str, tuple[str, ...], int], Bars] = {}
     before: dict[tuple[str, tuple[str, ...], int], Drawn] = {}
     changes: dict[tuple[str, tuple[str, ...], int], Counter[str]] = {}
+    ended: dict[tuple[str, tuple[str, ...], int], Drawn] = {}
     drawn: object = None
     for each in _titled(_with_totals(kept)):
         key = (each.title.words, each.title.names, each.last)
         bars = found.setdefault(key, Bars(each.title, each.last, [], frozenset()))
         changes.setdefault(key, Counter()).update(_changes(before.get(key), each))
         lap = bars.laps[-1] if bars.laps else []
+        late = key in ended and before[key].number == 0 and each.number == each.last
+        if late and each.title.epoch == ended[key].title.epoch != before[key].title.epoch:
+            continue  # closed only when the next one had begun
         if not lap or _begins(each, before[key], lap, right_behind=drawn == key):
             bars.laps.append([])
+            if lap:
+                ended[key] = before[key]
         before[key], drawn = each, key
         loss = _loss(each.title, each.behind)
         bars.laps[-1].append(Draw(each.line, each.number, each.elapsed_s, loss))

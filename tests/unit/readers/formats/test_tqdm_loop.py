@@ -283,3 +283,14 @@ def test_a_bar_that_was_broken_off_is_followed_by_another_run() -> None:
     bars = [[line for draw in lap("", 200, s)[:end] for line in (draw, "Epoch num| loss 0.4")] for end, s in ends]
     runs = read(from_text("\n".join(line for lap in bars for line in lap)))
     assert [run.iterations.number[-1] for run in runs] == [20, 30, 170]
+
+
+def test_a_bar_that_is_closed_when_the_next_has_begun_is_not_another_one() -> None:
+    lines: list[str] = []
+    for epoch in range(1, 4):
+        lines.append(bar(f"Epoch {epoch}/3: ", 0, 100, 0.5))
+        lines += [bar(f"Epoch {epoch - 1}/3: ", 100, 100, 0.52, ", loss=1.2")] * (epoch > 1)
+        lines += [f"Epoch {epoch - 1}: memory 3 GB", *lap(f"Epoch {epoch}/3: ", 100, 0.5, ", loss=1.2")]
+    run = the_run(*lines)
+    assert (run.iterations.number[-1], run.settings.count("max_iters")) == (300, 300)
+    assert analyse(run).goodput.wall_s == pytest.approx(150, rel=0.02)

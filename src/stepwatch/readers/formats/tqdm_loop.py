@@ -183,6 +183,9 @@ def finish(first_line: int, records: Records) -> None:
         validations = [each for each in beside if _is_validation(each, training)]
         others = [each for each in beside if _OTHER.search(each.title.words)]
         validations += [each for each in others if _leads_to(each, validations, training)]
+        if training.counts_epochs:
+            planned, own = [1], own[:0]
+            records.events.append(Fact(training.begin, "counts_epochs", True))
         _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
         if over:
@@ -259,7 +262,11 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
     longer, least = {}, math.inf
     for last in sorted(shortest, reverse=True):
         longer[last], least = least, min(least, shortest[last])
-    inner = [each for each in likely if each.step_s < _SURELY * longer[each.last]]
+    inner = [
+        each for each in likely
+        if each.step_s < _SURELY * longer[each.last]
+        and not (each.counts_epochs and any(_is_outer(each, other) for other in likely))
+    ]  # fmt: skip
     runs: list[Bars] = []
     for each in sorted(inner, key=lambda each: -each.spent_s):
         alike = not runs or _is_titled(each)
@@ -278,14 +285,16 @@ def _divided(bars: Bars, places: Floats) -> list[Bars]:
     usual = values[np.argmax(counts)] if 2 * counts.max() > len(ends) else bars.last
     # An epoch that was not ended, unlike others, is followed by no other: the training was begun again.
     broken = (ends[:-1] < _SURELY * usual) & (np.array([lap[0].number for lap in bars.laps[1:]]) < ends[:-1])
-    cuts = (np.flatnonzero(broken if epochs is None else np.diff(epochs) <= 0) + 1).tolist()
+    anew = broken if epochs is None else np.diff(epochs) <= 0
+    cuts = (np.flatnonzero(anew | bars.counts_epochs) + 1).tolist()
     return [bars._replace(laps=bars.laps[begin:end]) for begin, end in pairwise([0, *cuts, len(bars.laps)])]
 
 
 def _is_outer(bars: Bars, inner: Bars) -> bool:
     """A bar that counts the epochs: a step of it takes as long as all of the other bar."""
     words = bars.title.words
-    if bars is inner or bars.last >= inner.last or _OTHER.search(words) or _VALIDATION.search(words):
+    shorter = bars.last < inner.last or bars.counts_epochs
+    if bars is inner or not shorter or _OTHER.search(words) or _VALIDATION.search(words):
         return False
     return bars.step_s >= _SURELY * inner.whole_s
 

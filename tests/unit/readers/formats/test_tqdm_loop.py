@@ -103,6 +103,27 @@ def test_a_bar_of_the_epochs_alone_tells_means_where_the_batches_are_known() -> 
     assert run.iterations.time_s.tolist() == pytest.approx([0.5] * 5, rel=0.001)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_bar_whose_title_names_the_epoch_that_it_counts_is_a_bar_of_epochs(first: int) -> None:
+    def one(last: int, step_s: float) -> list[str]:
+        titles = [f"Epoch {n + first} /250 of 1026 batches: " for n in range(last)]
+        return [bar(title, n + more, 250, step_s) for n, title in enumerate(titles) for more in (0, 1)]
+
+    broken_off, whole = read(from_text("\n".join([*one(90, 150.0), "L_total: 2.05", *one(250, 60.0)])))
+    assert (broken_off.iterations.number[-1], whole.iterations.number[-1]) == (90, 250)
+    assert whole.settings.count("max_iters") == broken_off.settings.count("max_iters") == 250
+    assert whole.traits.counts_epochs
+    assert analyse(broken_off).goodput.wall_s == pytest.approx(90 * 150, rel=0.01)
+    assert analyse(whole).costs.step_s.mid == pytest.approx(60.0, rel=0.01)
+
+
+def test_short_bars_of_each_epoch_are_no_bar_of_epochs() -> None:
+    """Their positions are near the number of the epoch as well."""
+    titles = [f"Epoch {epoch}/3: " for epoch in (1, 2, 3)]
+    assert the_run(*(bar(title, 2, 2, 40.0) for title in titles)).iterations.number[-1] == 6
+    assert the_run(*(bar(title, n, 2, 40.0) for title in titles for n in (1, 2))).iterations.number[-1] == 6
+
+
 def test_evaluations_with_a_clock_are_taken_out_of_a_bar_of_the_epochs() -> None:
     """100 batches of 1 s and an evaluation of 20 s in each epoch, as the examples of Hugging Face print it."""
     lines = ["warn(        | 0/100 [00:00<?, ?it/s]"]

@@ -61,6 +61,7 @@ _TOOK = Pattern(
     rb"(?P<took>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>s|sec|second|m|min|minute|h|hour)(?:ond|ute|our)?s?\b"
 )
 _UNITS = {b"s": 1.0, b"m": 60.0, b"h": 3600.0}
+_STEP = Pattern(rb"(?i)\b(?:step|iter(?:ation)?)s?\b[^\w\n]{0,4}(?P<step>\d{1,9})(?![\d.])")
 _ENDED = Pattern(
     rb"(?i)early[ _-]?stop(?:ping|ped)?\b(?![^\n]{0,12}(?:counter|patience))"
     rb"|\btraining (?:is )?(?:complete|finish|done|over)"
@@ -85,6 +86,8 @@ class _Spoken(NamedTuple):
     """It is about a validation alone."""
     heads: np.ndarray
     """It names an epoch, and no result."""
+    step: Floats
+    """That it names beside a loss."""
 
 
 def sniff(head: bytes) -> float:
@@ -150,7 +153,9 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
             kinds[kind] = about, checks, names_epoch and not checks and not trains
         about, checks, heads = kinds[kind]
         if about or checks:
-            records.keep_row("spoken", numbers[row], float(about), float(checks), float(heads))
+            step = _STEP.search(line) if about and _LOSS.search(line) else None
+            at = float(step["step"]) if step else math.nan
+            records.keep_row("spoken", numbers[row], float(about), float(checks), float(heads), at)
         took = _TOOK.search(line)
         if took is not None:
             records.keep_row("took", numbers[row], float(took["took"]) * _UNITS[took["unit"][:1].lower()])
@@ -158,8 +163,8 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
-    line, about, checks, heads = records.take_table("spoken", 4).T
-    spoken = _Spoken(line, about > 0, checks > 0, heads > 0)
+    line, about, checks, heads, step = records.take_table("spoken", 5).T
+    spoken = _Spoken(line, about > 0, checks > 0, heads > 0, step)
     places, covered = records.take_table("place", 3), records.take_table("covered", 2)
     ended = records.take_table("ended", 1)
     evaluates, took = records.take_table("evaluates", 3), records.take_table("took", 2)
@@ -224,6 +229,14 @@ def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
     return 2 * count > len(bars.laps)
 
 
+def _is_outrun(bars: Bars, spoken: _Spoken) -> bool:
+    """Whether lines with a loss count more steps between these bars than one of them has, most times."""
+    known = np.isfinite(spoken.step)
+    places = np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[known])
+    steps = np.split(spoken.step[known], np.flatnonzero(np.diff(places)) + 1)
+    return bool(known.any()) and bool(np.median([np.ptp(each) for each in steps]) > bars.last)
+
+
 def _is_titled(bars: Bars) -> bool:
     return bool(_TRAINING.search(bars.title.words)) and not _VALIDATION.search(bars.title.words)
 
@@ -252,7 +265,8 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
         untitled = not words and not each.names and _is_spoken_of(each, spoken) and not _is_checked(each, every, spoken)
         if untitled:
             told_s = took[took[:, 0] > each.begin, 1].sum()
-            untitled = told_s < _MOST_HIDDEN * sum(other.spent_s for other in bars)
+            hidden = told_s >= _MOST_HIDDEN * sum(other.spent_s for other in bars)
+            untitled = not hidden and not _is_outrun(each, spoken)
         if _is_titled(each) or _has_loss(each) or _has_figures(each) or untitled:
             likely.append(each)
     # None that a longer one is inside of; each is held against the shortest of these, since there may be many bars.

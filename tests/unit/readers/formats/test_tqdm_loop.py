@@ -237,6 +237,20 @@ def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None
         the_run(*lines, "Training took 273.1 seconds")
 
 
+@pytest.mark.parametrize("apart", [20, 100])
+def test_bars_between_lines_of_more_steps_than_they_have_are_not_those_of_the_training(apart: int) -> None:
+    lines: list[str] = []
+    for epoch in range(1, 7):
+        steps = range(5 * (epoch - 1) * apart, 5 * epoch * apart, apart)
+        lines += [f"epoch: {epoch}  step: {step}  loss: 21.9360  batch: 0.5861" for step in steps]
+        lines += [*lap("", 120, 0.25), "save best ap: 0.038"]
+    if apart == 20:  # fewer steps than the bar has
+        assert the_run(*lines).iterations.number[-1] == 6 * 120
+    else:
+        with pytest.raises(NoIterations):
+            the_run(*lines)
+
+
 @pytest.mark.parametrize("form", ["Epoch {}", "Epoch {}/3", "epoch: {}"])
 def test_a_run_begins_where_the_epochs_are_counted_from_the_beginning_again(form: str) -> None:
     lines: list[str] = []

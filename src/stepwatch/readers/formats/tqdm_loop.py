@@ -346,21 +346,24 @@ def _thinned(lap: list[Draw], *, first: bool) -> list[Draw]:
 
 
 def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
-    """The epoch of each lap, as titles and lines number it: not every bar may have been kept. None where none do."""
+    """The epoch of each lap from 0 on, as titles and lines number it: not every bar may have been kept; or None.
+
+    Lines that name the end are asked first: others may count from another beginning, or something else.
+    """
     begins, ends = np.array([lap[0].line for lap in laps]), np.array([lap[-1].line for lap in laps])
-    edges = np.append(-1, ends)
-    above = np.searchsorted(places[:, 0], ends, side="right") - 1  # named before its bar or in its title
-    below = np.searchsorted(places[:, 0], ends)  # or with its results
-    following = np.append(begins[1:], np.inf)
-    padded = np.concatenate((places, [[-1.0, np.nan, np.nan]]))
-    for rows, least, most in ((above, edges[:-1], ends), (below, ends, following)):
-        known = (padded[rows, 0] >= least) & (padded[rows, 0] <= most) & (rows >= 0)
-        epochs = padded[rows, 1]
-        if known.all():
-            falls = np.diff(epochs) <= 0
-            # The same number for one epoch after the other is no number of epochs.
-            if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
-                return np.asarray(epochs, np.int64)
+    edges, following = np.append(-1, ends), np.append(begins[1:], np.inf)
+    for told in (places[np.isfinite(places[:, 2])], places):
+        above = np.searchsorted(told[:, 0], ends, side="right") - 1  # named before its bar or in its title
+        below = np.searchsorted(told[:, 0], ends)  # or with its results
+        padded = np.concatenate((told, [[-1.0, np.nan, np.nan]]))
+        for rows, least, most in ((above, edges[:-1], ends), (below, ends, following)):
+            known = (padded[rows, 0] >= least) & (padded[rows, 0] <= most) & (rows >= 0)
+            epochs = padded[rows, 1]
+            if known.all():
+                falls = np.diff(epochs) <= 0
+                # The same number for one epoch after the other is no number of epochs.
+                if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
+                    return np.asarray(epochs, np.int64) - min(int(told[:, 1].min()), 1)
     return None
 
 
@@ -419,7 +422,7 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     line = np.array([draw.line for draw in draws], np.int64)
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
     numbered = _numbered(training.laps, places)
-    epochs = np.arange(len(laps)) if numbered is None else numbered - min(int(places[:, 1].min()), 1)
+    epochs = np.arange(len(laps)) if numbered is None else numbered
     whole = number + np.repeat(epochs, lengths) * training.last
     evaluations, pauses = [], []
     for lap in checks:

@@ -56,6 +56,15 @@ def test_epochs_whose_bars_were_not_kept_are_counted_by_the_lines_that_number_th
     assert analyse(run).goodput.wall_s == pytest.approx(1000 * 0.5 + 10 * 4, rel=0.02)
 
 
+def test_lines_that_count_from_another_beginning_do_not_move_the_epochs_of_the_titles() -> None:
+    lines: list[str] = []
+    for epoch in (1, 2):
+        lines += [*lap(f"Rank 0 Epoch {epoch}/3: ", 40, 1.0), f"===== Epoch {epoch - 1} memory (rank=0) ====="]
+    run = the_run(*lines)
+    assert (run.iterations.number[0], run.iterations.number[-1]) == (40, 80)
+    assert run.settings.count("max_iters") == 120
+
+
 def test_a_last_epoch_without_its_last_position_is_whole_where_a_validation_follows() -> None:
     whole = [*lap("Train: ", 100, 0.5), *lap("Val: ", 20, 0.2)]
     cut = [bar("Train: ", 93, 100, 0.5), bar("Val: ", 20, 20, 0.2)]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.text.line import value_of
+from stepwatch.run import Ints
 
 _BAR = Pattern(  # the second form has no total: tqdm around a generator
     rb"(?:(?<!\d)\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
@@ -77,6 +78,8 @@ class Bars(NamedTuple):
     """Of figures in title or behind the bar that change from drawing to drawing."""
     counts_epochs: bool = False
     """The epoch in its title is its own position."""
+    epochs: Ints | None = None
+    """Of each lap from 0 on, where the log numbers them."""
 
     @property
     def spent_s(self) -> float:

@@ -189,7 +189,7 @@ def finish(first_line: int, records: Records) -> None:
         others = [each for each in beside if _OTHER.search(each.title.words)]
         validations += [each for each in others if _leads_to(each, validations, training)]
         if training.counts_epochs:
-            planned, own = [1], own[:0]
+            training, planned, own = training._replace(epochs=None), [1], own[:0]
             records.events.append(Fact(training.begin, "counts_epochs", True))
         _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
@@ -301,7 +301,10 @@ def _divided(bars: Bars, places: Floats) -> list[Bars]:
     broken = (ends[:-1] < _SURELY * usual) & (np.array([lap[0].number for lap in bars.laps[1:]]) < ends[:-1])
     anew = broken if epochs is None else np.diff(epochs) <= 0
     cuts = (np.flatnonzero(anew | bars.counts_epochs) + 1).tolist()
-    return [bars._replace(laps=bars.laps[begin:end]) for begin, end in pairwise([0, *cuts, len(bars.laps)])]
+    return [
+        bars._replace(laps=bars.laps[begin:end], epochs=None if epochs is None else epochs[begin:end])
+        for begin, end in pairwise([0, *cuts, len(bars.laps)])
+    ]
 
 
 def _is_outer(bars: Bars, inner: Bars) -> bool:
@@ -409,9 +412,11 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     )
     for lap, end in zip(training.laps, begins_of, strict=True):
         last = lap[-1]
-        if at_end and last.number < training.last and any(last.line < check[-1].line < end for check in checks):
+        seconds = last.elapsed_s * training.last / last.number
+        is_near = seconds - last.elapsed_s < 2 * WHOLE_SECONDS  # as of a bar that is taken away at its end
+        followed = any(last.line < check[-1].line < end for check in checks)
+        if followed and last.number < training.last and (at_end or is_near):
             # A validation follows, as on other epochs that were whole: its last position is not in the log.
-            seconds = last.elapsed_s * training.last / last.number
             lap = [*lap, last._replace(number=training.last, elapsed_s=seconds)]
         rising = [lap[row] for row in first_draws(np.array([draw.number for draw in lap])).tolist()]
         laps.append(_thinned(rising, first=not laps))
@@ -421,7 +426,7 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     begins = np.cumsum(lengths) - lengths
     line = np.array([draw.line for draw in draws], np.int64)
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
-    numbered = _numbered(training.laps, places)
+    numbered = _numbered(training.laps, places) if training.epochs is None else training.epochs
     epochs = np.arange(len(laps)) if numbered is None else numbered
     whole = number + np.repeat(epochs, lengths) * training.last
     evaluations, pauses = [], []

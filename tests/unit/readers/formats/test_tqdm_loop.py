@@ -72,6 +72,15 @@ def test_a_last_epoch_without_its_last_position_is_whole_where_a_validation_foll
     assert the_run(*cut).iterations.number[-1] == 93  # it may evaluate in the midst of an epoch
 
 
+def test_an_epoch_before_a_validation_that_lacks_less_than_its_clock_shows_is_whole() -> None:
+    """Bars that are taken away at their end never show it."""
+    train, check = [*lap("Train: ", 100, 0.5)[:-1], bar("Train: ", 99, 100, 0.5)], lap("Val: ", 20, 0.2)
+    lines = [line for n in (1, 2, 3) for line in (f"Epoch {n}/3", *train, *check)]
+    assert the_run(*lines).iterations.number[-1] == 300
+    assert the_run(*lines[: -len(check)]).iterations.number[-1] == 299
+    assert analyse(the_run(*lines)).forecast.done
+
+
 def test_a_title_or_a_loss_makes_one_bar_a_training() -> None:
     for title, behind in (("Training: ", ""), ("Epoch 1/3: ", ""), ("", ", loss=0.69")):
         run = the_run("some line", bar(title, 26, 40, 76.0, behind))
@@ -269,6 +278,15 @@ def test_a_run_begins_where_the_epochs_are_counted_from_the_beginning_again(form
     runs = read(from_text("\n".join(lines)))
     assert [run.iterations.number[-1] for run in runs] == [180] * 3
     assert [analyse(run).costs.step_s.mid for run in runs] == pytest.approx([0.4, 0.2, 0.8], rel=0.03)
+
+
+def test_runs_whose_epochs_are_named_below_their_bars_begin_with_their_first() -> None:
+    lines: list[str] = []
+    for step_s in (0.4, 0.3):
+        for epoch in (1, 2, 3):
+            lines += [*lap("", 60, step_s), *lap("", 12, 0.2), f"Epoch: {epoch}, Train Loss: 2.5, Valid Loss: 1.7"]
+    runs = read(from_text("\n".join(lines)))
+    assert [(run.iterations.number[0], run.iterations.number[-1]) for run in runs] == [(60, 180)] * 2
 
 
 def test_trainings_of_different_length_are_runs_of_their_own() -> None:

@@ -175,11 +175,21 @@ class TrainerRows:
                 epochs = whole if whole - seen[-1] < median(np.diff(seen)) else math.nan
             steps = self._last_at(begun) if len(bare.line) else self._steps_in_all()
             per_epoch = steps / epochs if steps and epochs > 0 else math.nan
+            if told:
+                per_epoch += self._batches_over(self._planned_epochs[told - 1].line, per_epoch)
         lines, places = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
         by_place = _by_place(lines, bare)
         late = _late(by_place, places, places * per_epoch)
         in_pages = _in_pages(by_place, places, per_epoch)
         return bare._replace(per_epoch=per_epoch, late=late, in_pages=in_pages)
+
+    def _batches_over(self, line: int, per_epoch: float) -> float:
+        """The part of a step that an epoch has beyond its planned ones: batches that go into a step of the next."""
+        examples, whole, micro = (self._told_by(line, name) for name in ("examples", "whole_batch", "micro_steps"))
+        if not (examples and whole and micro):
+            return 0.0
+        batches = math.ceil(examples * micro / whole)
+        return batches % micro / micro if batches // micro == per_epoch else 0.0
 
     # --- which bar, which clock ---
 

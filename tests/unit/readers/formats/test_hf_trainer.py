@@ -784,6 +784,20 @@ def test_a_key_that_only_one_of_many_dictionaries_has_is_read() -> None:
     assert run.settings.count("tokens_per_iter") == 4096
 
 
+def test_batches_beyond_the_last_step_of_an_epoch_go_into_the_next() -> None:
+    """Then an epoch has a little more steps than were planned: here 17.05 for 17."""
+    stamp = "[INFO|2024-11-26 22:{:02d}:{:02d}] trainer.py:2314 >> "
+    told = ["***** Running training *****", "  Num examples = 2,182", "  Num Epochs = 1,000"]
+    told += ["  Instantaneous batch size per device = 1", "  Gradient Accumulation steps = 64"]
+    told += ["  Total train batch size (w. parallel, distributed & accumulation) = 128"]
+    told += ["  Total optimization steps = 17,000"]
+    lines = [stamp.format(0, 0) + line for line in told]
+    for step in range(5, 2105, 5):
+        text = f"{{'loss': 2.28, 'learning_rate': 2.5e-06, 'epoch': {step * 64 / 1091:.2f}}}"
+        lines.append(stamp.format(step // 60, step % 60) + text)
+    assert the_run("\n".join(lines)).iterations.number.tolist() == list(range(5, 2105, 5))
+
+
 def test_training_completed_is_an_end() -> None:
     lines = TrainerLog(steps=100).lines()[:-40]
     assert not the_run("\n".join(lines)).ended_by_plan
@@ -807,8 +821,25 @@ def test_a_bar_whose_dictionaries_are_still_held_back_is_read() -> None:
     assert run.iterations.number[-1] > 90
     assert run.settings.count("max_iters") == 400
     assert "bar_alone" in {finding.code for finding in analyse(run).findings}
+    assert the_run(text.replace(" " * 60, " " * 60 + "\n")).iterations.number[-1] == run.iterations.number[-1]
     with pytest.raises(NoIterations):
         read(from_text(text.replace("Starting GRPO training...", "Asking the model")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[transformers] Warning: The following arguments do not match the ones in the `trainer_state.json` within the "
+        "checkpoint directory:",
+        "The tokenizer has new PAD/BOS/EOS tokens that differ from the model config and generation config.",
+        "max_steps is given, it will override any value given in num_train_epochs",
+    ],
+)
+def test_a_bar_below_a_warning_of_the_trainer_is_its_own(line: str) -> None:
+    bars = [bar for bar in TrainerLog(steps=400).lines()[:30] if "|" in bar]
+    assert the_run("\n".join([line, *bars])).settings.count("max_iters") == 400
+    with pytest.raises(NoIterations):
+        read(from_text("\n".join(["Asking the model", *bars])))
 
 
 def test_a_rate_that_was_not_renewed_does_not_make_steps_fast() -> None:

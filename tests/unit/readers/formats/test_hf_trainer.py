@@ -96,6 +96,38 @@ def test_bars_of_the_evaluation_are_not_the_training() -> None:
     assert the_run(log.text()).iterations.number.tolist() == list(range(1, 61))
 
 
+def evaluated_often(epochs: int, eval_s: float) -> list[str]:
+    """Of a training of 20 epochs with 130 steps of 2 s: its bar is drawn where an evaluation begins and ends.
+
+    The loss of each epoch follows on the bar of the evaluation, which is closed last.
+    """
+    lines, elapsed = [drawing("", 0, 2600, 0, "?it/s")], 0.0
+    for epoch in range(1, epochs + 1):
+        elapsed += 260
+        if epoch > 1:
+            lines.append(f"{{'loss': {4 / epoch}, 'learning_rate': 0.0014, 'epoch': {epoch - 0.2:.2f}}}")
+        lines.append(drawing("", 130 * epoch, 2600, elapsed, "2.00s/it"))
+        lines += [drawing("", n, 40, eval_s / 40 * n, "4.00s/it") for n in range(40)]
+        elapsed += eval_s
+        lines.append(f"{{'eval_loss': 3.4, 'eval_runtime': {eval_s}, 'epoch': {epoch}.0}}")
+        lines += [drawing("", 130 * epoch, 2600, elapsed, "2.00s/it"), drawing("", 40, 40, eval_s, "4.00s/it")]
+    return lines
+
+
+@pytest.mark.parametrize("eval_s", [160.0, 560.0])  # also more than the steps of an epoch take
+@pytest.mark.parametrize("epochs", [2, 3, 6])
+def test_losses_behind_the_bar_of_an_evaluation_do_not_make_it_the_training(epochs: int, eval_s: float) -> None:
+    run = the_run("\n".join(evaluated_often(epochs, eval_s)))
+    assert (run.iterations.number[-1], run.settings.count("max_iters")) == (130 * epochs, 2600)
+    assert [e.at for e in run.evaluations] == [130 * n for n in range(1, epochs + 1)]
+    assert analyse(run).costs.step_s.mid == pytest.approx(2.0, rel=0.02)
+
+
+def test_a_training_inside_of_another_bar_is_the_training() -> None:
+    folds = [line for n in range(3) for line in (drawing("", n, 3, 700.0 * n, "700s/it"), *TrainerLog(seed=n).lines())]
+    assert [run.iterations.number[-1] for run in read(from_text("\n".join(folds)))] == [400] * 3
+
+
 def test_bars_without_any_dictionary_are_read() -> None:
     lines = [line for line in TrainerLog().lines() if "%|" in line]
     assert len(the_run("\n".join(lines)).iterations) == 400

@@ -285,17 +285,26 @@ class BarRows:
             line, _, earlier = found.get(row, (begin, row, 0.0))
             found[row] = (line, row, earlier + took)
         first_row[in_epoch[known]] = -1  # what has a bar of its own is told
-        last = epochs.ends - 1
-        still = np.flatnonzero(self.drawn == np.where(self.drawn == self.total, self.drawn, np.nan)[last][epochs.of])
-        since = still[np.flatnonzero(np.diff(epochs.of[still], prepend=-1))]
-        ends = last[epochs.of[since]]
-        took = self.seconds[ends] - self.seconds[since]
-        long = took > np.maximum(0.1, 0.03 * self.seconds[since])  # less is no validation
-        for end, seconds in zip(ends[long].tolist(), took[long].tolist(), strict=True):
-            if first_row[epochs.of[end]] >= 0:
-                row = int(np.searchsorted(rows, end, side="right")) - 1
-                found[row] = (float(self.line[end]), row, seconds)
+        # The bar of the epoch stands still meanwhile: its clock has what lies between the last batch and the validation.
+        level, last_drawing, longest = self._levels(epochs)
+        at = level[rows]
+        still, error = longest[at] - self.seconds[rows], 2 * self.errors[rows]
+        ends = self.line[last_drawing[at]]
+        for row, (line, _, took) in found.items():
+            if ends[row] > line and still[row] > took + error[row]:
+                found[row] = (line, row, float(still[row]))
+        long = still > np.maximum(0.1, 0.03 * self.seconds[rows])  # less is no validation
+        whole = (self.drawn[rows] == self.total[rows]) & (first_row[epochs.of[rows]] >= 0)
+        for row in np.flatnonzero(long & whole).tolist():
+            found[row] = (float(ends[row]), row, float(still[row]))
         return list(found.values())
+
+    def _levels(self, epochs: _Epochs) -> tuple[Ints, Ints, Floats]:
+        """Drawings of one position of one epoch: the number of each, its last drawing, and its latest clock."""
+        position = np.maximum.accumulate(epochs.of * (self.drawn.max() + 1) + self.drawn)
+        begins = np.flatnonzero(np.diff(position, prepend=-1.0))
+        level = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(position)))
+        return level, np.append(begins[1:], len(position)) - 1, np.maximum.reduceat(self.seconds, begins)
 
 
 FORMAT = LightningFormat(

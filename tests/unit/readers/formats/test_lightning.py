@@ -31,9 +31,12 @@ def the_run(text: str) -> Run:
 
 def bars(
     *, epochs: int = 3, batches: int = 120, step_s: float = 0.23, val: int = 20, val_s: float = 0.1, every: int = 0,
-    old: bool = False, slow: bool = False,
+    old: bool = False, slow: bool = False, start_s: float = 0.0, emptied: bool = False,
 ) -> tuple[list[str], dict[int, float]]:  # fmt: skip
-    """The lines, and the time of each batch. `old`: the bar counts validation too. `every`: validation within."""
+    """The lines, and the time of each batch. `old`: the bar counts validation too. `every`: validation within.
+
+    `start_s`: what a validation takes before its bar begins. `emptied`: the bar is drawn anew before its next title.
+    """
     rng = random.Random(4)
     lines, times = [drawing("Sanity Checking DataLoader 0: ", 1, 2, 0.1, "10.00it/s")], {}
     checks = batches // every if every else 1
@@ -51,13 +54,18 @@ def bars(
             elapsed, done = elapsed + took, done + 1
             lines += [bar(epoch, done, elapsed), bar(epoch, done, elapsed, f", train_loss={3 - batch / 100:.3f}")]
             if batch == batches or (every and batch % every == 0):
+                elapsed += start_s
                 for i in range(1, val + 1):
                     lines.append(drawing("Validation DataLoader 0: ", i, val, i * val_s, f"{1 / val_s:5.2f}it/s"))
                     elapsed += val_s
                     if old:
                         done += 1
                         lines.append(bar(epoch, done, elapsed))
+                if start_s:
+                    lines.append(bar(epoch, done, elapsed, ", train_loss=1.800"))
         lines.append(bar(epoch, done, elapsed, ", train_loss=1.800, val_loss=2.010"))
+        if emptied:
+            lines.append(drawing(f"Epoch {epoch}: ", 0, total, 0.0, "?it/s", ", v_num=0"))
     return [*lines, f"`Trainer.fit` stopped: `max_epochs={epochs}` reached."], times
 
 
@@ -77,6 +85,15 @@ def test_batches_and_validation_are_told_apart(old: bool, every: int) -> None:
     assert run.settings.number("n_params") == 124e6
     assert run.gpu_text == "NVIDIA GeForce RTX 4090"
     assert run.has_header
+
+
+@pytest.mark.parametrize("every", [0, 40])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_validation_has_what_its_own_bar_does_not_show(every: int, emptied: bool) -> None:
+    lines, times = bars(every=every, start_s=1.0, emptied=emptied)
+    run = the_run("\n".join(lines))
+    assert [each.took_s for each in run.evaluations] == pytest.approx([3.0] * (9 if every else 3), rel=0.05)
+    assert run.iterations.time_s.sum() == pytest.approx(sum(times.values()), rel=0.01)
 
 
 def test_losses_are_those_of_their_batch() -> None:

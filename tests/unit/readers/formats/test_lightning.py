@@ -128,6 +128,24 @@ Epoch 49: 100%|██████████| 12/12 [00:03<00:00,  3.90it/s, v_
     assert analyse(run).goodput.iterations == 12
 
 
+def test_the_last_bars_that_a_notebook_keeps() -> None:
+    lines, times = bars(epochs=4)
+    drawn = [line for line in lines if line.startswith("Epoch")]
+    kept = [each for each in drawn if each.startswith("Epoch 0") and ("119/120" in each or "120/120" in each)]
+    kept += [each for each in drawn if each.startswith("Epoch 2") and "val_loss" in each]
+    kept += [[each for each in drawn if each.startswith("Epoch 3") and " 70/120" in each][-1]]
+    analysis = analyse(the_run(HEAD + "\n".join(kept)))
+    assert analysis.goodput.iterations == 3 * 120 + 70
+    true = sum(took for number, took in times.items() if number <= 430)
+    assert true < analysis.goodput.wall_s == pytest.approx(true + 3 * 2.0, rel=0.02)
+    assert analysis.costs.step_s.mid == pytest.approx(0.23, rel=0.1)
+    coarse = HEAD + """\
+Epoch 0: 100%|█████████▉| 403/404 [01:54<00:00,  3.51it/s, v_num=0]
+Epoch 0: 100%|██████████| 404/404 [01:54<00:00,  3.52it/s, v_num=0]
+"""
+    assert the_run(coarse).iterations.time_s.tolist() == pytest.approx([0.285, 0.285], rel=0.01)
+
+
 def test_saved_checkpoints_belong_to_the_batch_above() -> None:
     lines, _ = bars()
     lines.insert(

@@ -106,6 +106,8 @@ class Traits:
     """A number is that of an epoch: the log does not show its batches."""
     may_evaluate: bool = False
     """Most of its runs evaluate, in a time that counts: one that has not yet shown it may still do so."""
+    hides_saves: bool = False
+    """What passes between an evaluation and the next step is in no line before the end."""
     unread_lines: UnreadLines = UnreadLines.UNTIMED
     levers: Levers = NO_LEVERS
 

@@ -339,6 +339,9 @@ _REASONS = {
     Reason.PATIENCE: Message(
         "The trainer stops early when the model no longer becomes better (patience): the lower end allows for it."
     ),
+    Reason.HIDDEN: Message(
+        "The log does not show what passes between two epochs (saving, starting the data loader): the range allows for up to 1.5 s each time."
+    ),
 }
 
 

@@ -173,6 +173,9 @@ class BarRows:
         if unknown.any():  # as long as the longest epoch that was seen
             self.total = np.where(unknown, self.drawn[unknown].max(), self.total)
         self.seconds, self.errors = _since_start(self.drawn, self.elapsed, rate, digits)
+        # A bar that goes on in the middle of an epoch has a rate of what it drew itself.
+        apart = np.abs(self.drawn * rate - self.elapsed - WHOLE_SECONDS)
+        self.since_zero = apart <= 1 + _LITTLE * self.elapsed
         losses = records.table("loss", 2)
         self.losses = at_lines(self.line, losses[:, 0], losses[:, 1])
         bars = records.table("val", 6)
@@ -221,7 +224,10 @@ class BarRows:
         single = np.diff(begins, append=len(rows)) == 1
         first, second = number[begins], number[np.minimum(begins + 1, len(rows) - 1)]
         drawn_zero = np.minimum.reduceat(self.drawn, epochs.begins)[own] == 0
-        from_start = drawn_zero | (first <= 1) | single | (first <= second - first)
+        # Only the first epoch of a log may be cut off, and not where the lines of a start stand above it.
+        above = any(isinstance(event, Fact) and event.line < self.line[0] for event in self.records.events)
+        whole = self.since_zero[rows[begins]] & ((own > 0) | above)
+        from_start = drawn_zero | (first <= 1) | single | (first <= second - first) | whole
         laps = Laps(number, self.seconds[rows], self.errors[rows], begins, np.where(from_start, first, 0))
         evaluated = self._evaluations(epochs, in_epoch, rows, own, begins)
         times = lap_times(laps, [Pause(row, took) for _, row, took in evaluated])
@@ -249,10 +255,13 @@ class BarRows:
         """Each where a process begins, and where it is another than in the epoch before."""
         events = self.records.events
         events += [Fact(line=line, name="process", value=line, header=True) for line in lines[begun].tolist()]
+        known = begun & (laps.done > 0)
+        told = zip(lines[known].tolist(), laps.done[known].tolist(), strict=True)
+        events += [Fact(line=line, name="first_covers", value=done) for line, done in told]
         averaged = np.maximum.reduceat(laps.covers, laps.begins) > 1
         for name, values in (("averaged", averaged), ("log_interval", interval)):
-            told = np.flatnonzero(values.astype(bool) & (begun | (np.diff(values.astype(int), prepend=0) != 0)))
-            events += [Fact(line=int(lines[i]), name=name, value=values[i].item()) for i in told.tolist()]
+            other = np.flatnonzero(values.astype(bool) & (begun | (np.diff(values.astype(int), prepend=0) != 0)))
+            events += [Fact(line=int(lines[i]), name=name, value=values[i].item()) for i in other.tolist()]
 
     def _training_batches(self, epochs: _Epochs, in_epoch: Ints) -> tuple[Floats, np.ndarray]:
         """The batches trained at each drawing of the bar, and which drawings are of training."""
@@ -285,17 +294,26 @@ class BarRows:
             line, _, earlier = found.get(row, (begin, row, 0.0))
             found[row] = (line, row, earlier + took)
         first_row[in_epoch[known]] = -1  # what has a bar of its own is told
-        last = epochs.ends - 1
-        still = np.flatnonzero(self.drawn == np.where(self.drawn == self.total, self.drawn, np.nan)[last][epochs.of])
-        since = still[np.flatnonzero(np.diff(epochs.of[still], prepend=-1))]
-        ends = last[epochs.of[since]]
-        took = self.seconds[ends] - self.seconds[since]
-        long = took > np.maximum(0.1, 0.03 * self.seconds[since])  # less is no validation
-        for end, seconds in zip(ends[long].tolist(), took[long].tolist(), strict=True):
-            if first_row[epochs.of[end]] >= 0:
-                row = int(np.searchsorted(rows, end, side="right")) - 1
-                found[row] = (float(self.line[end]), row, seconds)
+        # The bar of the epoch stands still meanwhile, and its clock has what the validation's own bar does not show.
+        level, last_drawing, longest = self._levels(epochs)
+        at = level[rows]
+        still, error = longest[at] - self.seconds[rows], 2 * self.errors[rows]
+        ends = self.line[last_drawing[at]]
+        for row, (line, _, took) in found.items():
+            if ends[row] > line and still[row] > took + error[row]:
+                found[row] = (line, row, float(still[row]))
+        long = still > np.maximum(0.1, 0.03 * self.seconds[rows])  # less is no validation
+        whole = (self.drawn[rows] == self.total[rows]) & (first_row[epochs.of[rows]] >= 0)
+        for row in np.flatnonzero(long & whole).tolist():
+            found[row] = (float(ends[row]), row, float(still[row]))
         return list(found.values())
+
+    def _levels(self, epochs: _Epochs) -> tuple[Ints, Ints, Floats]:
+        """Drawings of one position of one epoch: the number of each, its last drawing, and its latest clock."""
+        position = np.maximum.accumulate(epochs.of * (self.drawn.max() + 1) + self.drawn)
+        begins = np.flatnonzero(np.diff(position, prepend=-1.0))
+        level = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(position)))
+        return level, np.append(begins[1:], len(position)) - 1, np.maximum.reduceat(self.seconds, begins)
 
 
 FORMAT = LightningFormat(

@@ -2,7 +2,8 @@
 
 `epoch_time` is what is left of the epoch: the mean of its steps so far by those to come, in minutes, rounded down.
 Each line so bounds the time since the epoch began, and that time only grows: a line whose minutes have just fallen, or
-are about to, bounds the others too. Saves are in the mean; nothing else is shown.
+are about to, bounds the others too. Saves are in the mean; nothing else is shown. A fork draws a bar of each epoch as
+well, into a stream that may be written at another time: its seconds are the clock.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import EPOCHS, Epochs, tell_epochs
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times, median
 from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
-from stepwatch.readers.text.block import Floats, Ints
+from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import alike
 from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import MINUTE_S
 
@@ -27,11 +30,18 @@ _STEP = Line(
     "loss:{pad}{loss}", "epoch_time:{pad}{time_min}{pad}min", "epoch_Time:{pad}{time_old:decimal}{pad}min",
     needs=("time_min", "time_old"),
 )  # fmt: skip
-_LINES = "lines"
+_BAR = Line(r"{any}%|{bar}|{pad}{number}/{last} \[{shown:clock}\<{eta}")
+_LINES, _BARS = "lines", "bars"
 _Point = tuple[float, float]  # steps of the epoch, and seconds since it began
 
 
 class _Minimind(LineFormat):
+    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
+        for _, lines, found in alike(block, left, (_BAR,)):
+            records.keep(_BARS, numbers[lines], found["number"], found["last"], found["shown"])
+            left = block.without(left, lines)
+        super().read_block(block, left, numbers, records)
+
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)
         older = np.full(len(lines), "time_old" in found)
@@ -48,7 +58,7 @@ class _Minimind(LineFormat):
         records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
 
     def finish(self, first_line: int, records: Records) -> None:
-        table = records.take_table(_LINES, 8)
+        table, bars = records.take_table(_LINES, 8), records.take_table(_BARS, 4)
         known = np.isfinite(table[:, :5]).all(axis=1) & (table[:, 3] > 0)
         table = table[known & (np.abs(table[:, 4]) <= LONGEST_TIME_S)]
         table[:, 1] -= 1
@@ -59,8 +69,28 @@ class _Minimind(LineFormat):
         if not len(epochs.rows):
             return
         _, _, _, _, left, older, loss, stamps = table[epochs.rows].T
-        times = epochs.differences(_since_begin(epochs, left, older))
+        elapsed = _by_bars(epochs, bars)
+        if elapsed is None:
+            times = epochs.differences(_since_begin(epochs, left, older))
+        else:
+            doubts = np.full(len(elapsed), WHOLE_SECONDS)
+            times = lap_times(Laps(epochs.done, elapsed, doubts, epochs.begins, epochs.done[epochs.begins]), [])
+        usual = median(epochs.covers.astype(np.float64))
+        for row in epochs.begins[epochs.process].tolist():
+            if epochs.done[row] <= usual + 1:  # counted from 0, the first line has a step more than the others
+                records.events.append(Fact(int(epochs.line[row]), "first_covers", int(epochs.done[row])))
         tell_epochs(epochs, times, np.full(len(left), np.nan), loss, stamps, [], records)
+
+
+def _by_bars(epochs: Epochs, bars: np.ndarray) -> Floats | None:
+    """Seconds since the epoch began at each row, where each epoch has a bar of its own."""
+    bars = bars[np.isin(bars[:, 2], epochs.total)]
+    begins = np.flatnonzero(np.diff(bars[:, 1], prepend=np.inf) < 0)
+    if not len(bars) or len(begins) != len(epochs.begins):
+        return None
+    ends = np.append(begins[1:], len(bars))
+    laps = zip(begins, ends, np.split(epochs.done, epochs.begins[1:]), strict=True)
+    return np.concatenate([np.interp(done, bars[a:b, 1], bars[a:b, 3]) for a, b, done in laps])
 
 
 def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
@@ -126,6 +156,7 @@ Epoch:[1/2](100/8000), loss: 5.8830, logits_loss: 5.8830, aux_loss: 0.0000, lr: 
 Epoch:[1/2](200/8000), loss: 5.1207, logits_loss: 5.1207, aux_loss: 0.0000, lr: 0.00049970, epoch_time: 43.0min
 Epoch:[1/2](300/8000), loss: 4.7714, logits_loss: 4.7714, aux_loss: 0.0000, lr: 0.00049950, epoch_time: 42.0min""",
     iterations=(_STEP,),
+    own=(_BAR,),
     settings=(
         Line("{any}\uff1a{n_params:decimal} \u767e\u4e07", scale=1e6),  # \u767e\u4e07 is a million
         Line("{any}Model Params: {n_params:amount}"),

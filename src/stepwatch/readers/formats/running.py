@@ -94,6 +94,11 @@ def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     times[begins] = laps.elapsed_s[begins] / np.where(laps.done > 0, laps.done, laps.number[begins])
     for lap in np.flatnonzero((laps.done == 0) & (laps.lengths > 1)).tolist():
         times[begins[lap]] = median(times[begins[lap] + 1 : ends[lap]])
+    # Few steps behind a first row that has most of them, in less than the clock shows: the mean of all is known.
+    last = ends - 1
+    unseen = laps.elapsed_s[last] - laps.elapsed_s[begins] <= laps.error_s[last] + laps.error_s[begins]
+    for lap in np.flatnonzero((2 * laps.done > laps.number[last]) & unseen).tolist():
+        times[begins[lap] : ends[lap]] = laps.elapsed_s[last[lap]] / laps.number[last[lap]]
     inside: dict[int, list[Pause]] = {}
     for pause in pauses:
         lap = int(np.searchsorted(begins, pause.at, side="right")) - 1

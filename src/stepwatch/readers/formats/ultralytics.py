@@ -168,6 +168,6 @@ Starting training for 50 epochs...
             Message("the bars were cut at the width of the terminal: give the TensorBoard event file or results.csv"),
         ),
     ),
-    traits=Traits(levers=ULTRALYTICS),
+    traits=Traits(hides_saves=True, levers=ULTRALYTICS),
 )
 READER = FORMAT.reader()

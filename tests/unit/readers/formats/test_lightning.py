@@ -31,9 +31,12 @@ def the_run(text: str) -> Run:
 
 def bars(
     *, epochs: int = 3, batches: int = 120, step_s: float = 0.23, val: int = 20, val_s: float = 0.1, every: int = 0,
-    old: bool = False, slow: bool = False,
+    old: bool = False, slow: bool = False, start_s: float = 0.0, emptied: bool = False,
 ) -> tuple[list[str], dict[int, float]]:  # fmt: skip
-    """The lines, and the time of each batch. `old`: the bar counts validation too. `every`: validation within."""
+    """The lines, and the time of each batch. `old`: the bar counts validation too. `every`: validation within.
+
+    `start_s`: what a validation takes before its bar begins. `emptied`: the bar is drawn anew before its next title.
+    """
     rng = random.Random(4)
     lines, times = [drawing("Sanity Checking DataLoader 0: ", 1, 2, 0.1, "10.00it/s")], {}
     checks = batches // every if every else 1
@@ -51,13 +54,18 @@ def bars(
             elapsed, done = elapsed + took, done + 1
             lines += [bar(epoch, done, elapsed), bar(epoch, done, elapsed, f", train_loss={3 - batch / 100:.3f}")]
             if batch == batches or (every and batch % every == 0):
+                elapsed += start_s
                 for i in range(1, val + 1):
                     lines.append(drawing("Validation DataLoader 0: ", i, val, i * val_s, f"{1 / val_s:5.2f}it/s"))
                     elapsed += val_s
                     if old:
                         done += 1
                         lines.append(bar(epoch, done, elapsed))
+                if start_s:
+                    lines.append(bar(epoch, done, elapsed, ", train_loss=1.800"))
         lines.append(bar(epoch, done, elapsed, ", train_loss=1.800, val_loss=2.010"))
+        if emptied:
+            lines.append(drawing(f"Epoch {epoch}: ", 0, total, 0.0, "?it/s", ", v_num=0"))
     return [*lines, f"`Trainer.fit` stopped: `max_epochs={epochs}` reached."], times
 
 
@@ -77,6 +85,15 @@ def test_batches_and_validation_are_told_apart(old: bool, every: int) -> None:
     assert run.settings.number("n_params") == 124e6
     assert run.gpu_text == "NVIDIA GeForce RTX 4090"
     assert run.has_header
+
+
+@pytest.mark.parametrize("every", [0, 40])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_validation_has_what_its_own_bar_does_not_show(every: int, emptied: bool) -> None:
+    lines, times = bars(every=every, start_s=1.0, emptied=emptied)
+    run = the_run("\n".join(lines))
+    assert [each.took_s for each in run.evaluations] == pytest.approx([3.0] * (9 if every else 3), rel=0.05)
+    assert run.iterations.time_s.sum() == pytest.approx(sum(times.values()), rel=0.01)
 
 
 def test_losses_are_those_of_their_batch() -> None:
@@ -109,6 +126,24 @@ Epoch 49: 100%|██████████| 12/12 [00:03<00:00,  3.90it/s, v_
     assert (run.evaluations[0].at, run.evaluations[0].took_s) == (600, pytest.approx(12 / 3.9 - 12 / 4.93))
     assert run.iterations.time_s.tolist() == pytest.approx([1 / 4.93])
     assert analyse(run).goodput.iterations == 12
+
+
+def test_the_last_bars_that_a_notebook_keeps() -> None:
+    lines, times = bars(epochs=4)
+    drawn = [line for line in lines if line.startswith("Epoch")]
+    kept = [each for each in drawn if each.startswith("Epoch 0") and ("119/120" in each or "120/120" in each)]
+    kept += [each for each in drawn if each.startswith("Epoch 2") and "val_loss" in each]
+    kept += [[each for each in drawn if each.startswith("Epoch 3") and " 70/120" in each][-1]]
+    analysis = analyse(the_run(HEAD + "\n".join(kept)))
+    assert analysis.goodput.iterations == 3 * 120 + 70
+    true = sum(took for number, took in times.items() if number <= 430)
+    assert true < analysis.goodput.wall_s == pytest.approx(true + 3 * 2.0, rel=0.02)
+    assert analysis.costs.step_s.mid == pytest.approx(0.23, rel=0.1)
+    coarse = HEAD + """\
+Epoch 0: 100%|█████████▉| 403/404 [01:54<00:00,  3.51it/s, v_num=0]
+Epoch 0: 100%|██████████| 404/404 [01:54<00:00,  3.52it/s, v_num=0]
+"""
+    assert the_run(coarse).iterations.time_s.tolist() == pytest.approx([0.285, 0.285], rel=0.01)
 
 
 def test_saved_checkpoints_belong_to_the_batch_above() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.bars import drawing
 
+from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
 from stepwatch.run import Run
@@ -29,6 +31,27 @@ def _newer(epoch: str, steps: list[float], every: int) -> str:
             f"lr: 0.00050000, epoch_time: {left}min"
         )
     return "\n".join(lines) + "\n"
+
+
+def _with_bars(steps: list[float], every: int) -> str:
+    """Two epochs with a bar in another stream, which is written at once; each begins with a line of its own step."""
+    bars, lines = [], []
+    for epoch in (1, 2):
+        for done in range(1, len(steps) + 1):
+            spent = sum(steps[:done])
+            bars.append(drawing(f"Epoch [{epoch}/2]: ", done, len(steps), spent, f"{done / spent:5.2f}it/s"))
+        lines += _older(f"{epoch}/2", steps, every).splitlines()[1:]
+        lines.append(f"Epoch:[{epoch}/2]({len(steps) - 1}/{len(steps)}) loss:7.3 lr:0.0001 epoch_Time:0.0min:")
+    return "\n".join(bars + lines) + "\n"
+
+
+def test_the_bar_beside_it_is_the_clock() -> None:
+    steps = [1.2, *[0.19] * 1401]
+    run = _one(_with_bars(steps, 10))
+    assert run.iterations.time_s[1:140] == pytest.approx(0.19, rel=0.03)
+    analysis = analyse(run)
+    assert analysis.goodput.iterations == 2 * len(steps)
+    assert analysis.goodput.wall_s == pytest.approx(2 * sum(steps), rel=0.01)
 
 
 def _one(text: str) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepwatch.analysis import analyse
+from stepwatch.analysis.forecast import Reason
 from stepwatch.errors import NoIterations
 from stepwatch.readers import detect, read
 from stepwatch.run import Run
@@ -153,6 +154,18 @@ def test_bars_that_were_cut_before_their_time_are_no_run_that_only_begun() -> No
     )
     with pytest.raises(NoIterations, match="have no time"):
         read(from_text(text))
+
+
+@pytest.mark.parametrize("hidden_s", [0.0, 0.35, 1.45])
+def test_a_forecast_allows_for_what_passes_between_the_bars(hidden_s: float) -> None:
+    each, planned = 0.05, 100
+    forecast = analyse(the_run(log(20, form="own", each=each, planned=planned))).forecast
+    assert forecast.total_s is not None
+    shown = planned * (BATCHES + VALIDATED / 2) * each
+    assert forecast.total_s.holds(shown + planned * hidden_s)
+    assert forecast.total_s.mid == pytest.approx(shown + planned * 0.55, rel=0.02)
+    assert not forecast.total_s.holds(shown + planned * 2.0)
+    assert Reason.HIDDEN in forecast.reasons
 
 
 def two_speeds(then: float, closing: int | None) -> str:

@@ -3,6 +3,7 @@
 `time` is the mean of all iterations of the process but its first two, from the fetch of the data to the end of the
 step; evaluations, saves and the writing of the log lie outside. The mean of a line alone is taken out of it by what the
 line before says. The clock in front of the line that begins the training shows what the first lines leave out.
+Lines without a `time`, as some configurations print them, are read by the clock in front of them.
 Its numbers count from 0: `iter: 19` is the twentieth, and is called so here.
 """
 
@@ -78,7 +79,8 @@ class _Detectron2(LineFormat):
             records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 3))
         )
         finals = records.take_table(_FINALS, 1)[:, 0]
-        known = np.isfinite(number) & (mean > 0)
+        by_clock = not (mean > 0).any()
+        known = np.isfinite(number) & ((mean > 0) | (by_clock & np.isfinite(stamp)))
         known[known] = first_of_each(number[known], mean[known], loss[known], stamp[known])
         line, number, mean, data, loss, stamp = (
             column[known] for column in (line, number, mean, data, loss, stamp)
@@ -104,24 +106,34 @@ class _Detectron2(LineFormat):
                 ]
                 start = number[begin] - apart
             rows = slice(begin, end)
-            anew = _begun_anew(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows])
+            anew = 0 if by_clock else _begun_anew(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows])
             if anew:
                 ends.insert(0, end)
                 end = begin + anew
                 rows = slice(begin, end)
             if end == begin + 1:
                 records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
+            elif headed and number[begin] > start:
+                records.events.append(Fact(int(line[begin]), "first_covers", int(number[begin] - start)))
             later = np.concatenate((begins[:, 0], line[end : end + 1], [np.inf]))
             over = float(later[later > line[end - 1]].min())
             ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
             if len(ended) and (np.isfinite(start) or number[begin] <= apart):  # an excerpt begins later
                 began = ended[0, 1] - ended[0, 2]
                 records.events.append(Fact(int(line[end - 1]), "told_s", float(ended[0, 2])))
-            times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
             if ((finals > line[begin]) & (finals < over)).any():  # written at the last iteration, before its line
                 records.events.append(Fact(int(line[end - 1]), _PLANNED, int(number[end - 1])))
             total = float(ended[0, 0]) if len(ended) else np.inf
-            _add_evaluations(records, evaluated, line[rows], number[rows], total, over)
+            paused = _add_evaluations(records, evaluated, line[rows], number[rows], total, over)
+            if by_clock:  # the first line of an excerpt has nothing before it
+                spent = np.diff(stamp[rows], prepend=began) - paused
+                times[rows] = spent / np.diff(number[rows], prepend=start)
+            else:
+                times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
+        timed = times > 0
+        line, number, data, loss, stamp, times = (
+            column[timed] for column in (line, number, data, loss, stamp, times)
+        )  # fmt: skip
         records.add_rows(
             number=number.astype(np.int64), time_s=times, loss=loss, stamp_s=stamp, line=line.astype(np.int64)
         )
@@ -156,13 +168,16 @@ def _times(done: Floats, mean: Floats, elapsed: Floats) -> Floats:
 
 def _add_evaluations(
     records: Records, table: np.ndarray, line: Floats, number: Floats, total: float, over: float
-) -> None:
+) -> Floats:
     """One between two lines, whatever data it is of: it belongs to the next line, and ends with its results.
+
+    Returns the seconds of evaluations before each line.
 
     Behind the total it belongs to none: detectron2 itself counts it as one iteration more.
     """
     own = table[np.searchsorted(table[:, 0], line[0]) : np.searchsorted(table[:, 0], over)]
     before = np.searchsorted(line, own[:, 0]) - 1
+    paused = np.zeros(len(line))
     for row in np.unique(before).tolist():
         lines = own[np.searchsorted(before, row) : np.searchsorted(before, row, side="right")]
         starts = lines[lines[:, 1] == 0]
@@ -171,6 +186,8 @@ def _add_evaluations(
             took = float(ends[-1] - starts[0, 2]) if len(ends) and ends[-1] >= starts[0, 2] else None
             at = int(number[min(row + 1, len(number) - 1)]) + bool(starts[0, 0] > total)
             records.events.append(Evaluation(line=int(starts[0, 0]), at=at, took_s=took))
+            paused[row + 1 : row + 2] = took or 0.0
+    return paused
 
 
 FORMAT = _Detectron2(
@@ -201,6 +218,11 @@ data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
             "data_time: {data_s:decimal} ",
             "total_loss: {loss}",
             needs=("average_s",),
+        ),
+        Line(
+            "[eta: {word}[ <day;days>, {word}]  ]iter: {number}  ",
+            "total_loss: {loss}  {any}  max_mem: {int}M",
+            needs=("loss",),
         ),
     ),
     settings=(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -204,3 +206,30 @@ def test_a_pause_is_not_the_price_of_the_save_that_it_fell_on() -> None:
     assert a.costs.checkpoint_s is not None
     assert a.costs.checkpoint_s.mid == pytest.approx(2, abs=0.6)
     assert a.goodput.parts_s["unexplained"] == pytest.approx(3998, abs=30)
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"time: [\d.]+  last_time: .*(?=  lr: )", "", text)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_lines_without_a_time_are_read_by_their_clock(cut: bool) -> None:
+    """An excerpt has nothing before its first line."""
+    text = without_times(log([2.0] * STEPS, evaluate=100))
+    text = "".join(text.splitlines(keepends=True)[2:]) if cut else text
+    run = the_run(text + "KeyboardInterrupt\n")
+    assert run.iterations.number.tolist() == list(range(40 if cut else 20, STEPS + 1, 20))
+    after = np.isin(run.iterations.number, [100, 200])  # a save of two seconds stands before them too
+    assert np.allclose(run.iterations.time_s, np.where(after, 2.1, 2.0), atol=0.01)
+    assert analyse(run).goodput.iterations == STEPS - 20 * cut
+
+
+def test_the_first_line_is_about_all_since_the_start_that_is_printed() -> None:
+    """The last line is closer to the one before, and stands behind the total."""
+    *lines, last = log([21.0] + [1.0] * 39).splitlines()
+    total = f"{clock(52)} d2.engine.hooks]: Total training time: 0:00:30 (0:00:00 on hooks)"
+    last = last.replace("iter: 39", "iter: 31").replace(clock(60), clock(52))
+    a = analyse(the_run("\n".join([*lines, total, last])))
+    assert a.goodput.iterations == 32
+    assert a.goodput.wall_s == pytest.approx(52, abs=1)
+    assert a.costs.step_s.mid == pytest.approx(1.0, rel=0.02)

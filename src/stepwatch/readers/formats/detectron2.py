@@ -17,7 +17,7 @@ from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
 from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import INSIDE, Records
+from stepwatch.readers.records import ETA_END, INSIDE, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
@@ -33,10 +33,12 @@ _INFERENCE = Line("{any}Start inference on {int} ")
 _RESULTS = (
     Line("{any}Total inference "), Line("{any}Evaluation results for "), Line("{any}copypaste: "),
 )  # fmt: skip
+_ROW = "[eta: <[{eta_days:int} <day;days>, ]{eta_s:clock};{word}>  ]iter: {number}  "
 _MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", "totals", "finals"
 _PLANNED = "max_iters"
 _LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
 _LAST_DIGIT_S = 0.5e-4  # of a printed mean
+_ETA_ERROR = 0.02  # it goes by a median of times, beside which the line has their mean
 _PAUSE_S = 300.0  # as in analysis: beyond it nothing ran
 
 
@@ -44,7 +46,8 @@ class _Detectron2(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)
         columns = (found.get(name, unknown) for name in ("average_s", "data_s", "loss", "stamp_s"))
-        records.keep(_MEANS, lines, found["number"] + 1, *columns)
+        eta = found.get("eta_s", unknown) + found.get("eta_days", 0.0) * DAY_S
+        records.keep(_MEANS, lines, found["number"] + 1, *columns, eta)
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         stamp = stamp_of(prefix)
@@ -74,7 +77,7 @@ class _Detectron2(LineFormat):
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
-        line, number, mean, data, loss, stamp = records.take_table(_MEANS, 6).T
+        line, number, mean, data, loss, stamp, eta = records.take_table(_MEANS, 7).T
         begins, evaluated, totals = (
             records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 3))
         )
@@ -82,8 +85,8 @@ class _Detectron2(LineFormat):
         by_clock = not (mean > 0).any()
         known = np.isfinite(number) & ((mean > 0) | (by_clock & np.isfinite(stamp)))
         known[known] = first_of_each(number[known], mean[known], loss[known], stamp[known])
-        line, number, mean, data, loss, stamp = (
-            column[known] for column in (line, number, mean, data, loss, stamp)
+        line, number, mean, data, loss, stamp, eta = (
+            column[known] for column in (line, number, mean, data, loss, stamp, eta)
         )  # fmt: skip
         if not len(line):
             return
@@ -130,6 +133,14 @@ class _Detectron2(LineFormat):
                 times[rows] = spent / np.diff(number[rows], prepend=start)
             else:
                 times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
+            left = eta[rows] / (times[rows] if by_clock else mean[rows])
+            left[~np.isfinite(left)] = np.nan
+            if not np.isnan(left).all():
+                ends_at = number[rows] + left
+                end_at = _roundest(float(np.nanmedian(ends_at)))
+                if left[-1] < apart:  # no other line is due; older versions count the iteration of the line itself
+                    end_at = round(ends_at[-1]) if left[-1] >= 2 else 0
+                records.events.append(Fact(int(line[end - 1]), ETA_END, max(end_at, int(number[end - 1]))))
         timed = times > 0
         line, number, data, loss, stamp, times = (
             column[timed] for column in (line, number, data, loss, stamp, times)
@@ -138,6 +149,15 @@ class _Detectron2(LineFormat):
             number=number.astype(np.int64), time_s=times, loss=loss, stamp_s=stamp, line=line.astype(np.int64)
         )
         records.keep(INSIDE, line, np.minimum(data, times), np.full(len(line), np.nan))
+
+
+def _roundest(value: float) -> int:
+    """The number with the fewest digits of its own that is as near as an eta is exact."""
+    for digits in range(len(str(int(value))), -1, -1):
+        near = round(value / 10**digits) * 10**digits
+        if abs(near - value) <= _ETA_ERROR * value:
+            return near
+    return round(value)
 
 
 def _begun_anew(done: Floats, mean: Floats, stamp: Floats) -> int:
@@ -213,14 +233,14 @@ devices)
 data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
     iterations=(
         Line(
-            "[eta: {word}[ <day;days>, {word}]  ]iter: {number}  ",
+            _ROW,
             "time: {average_s:decimal} ",
             "data_time: {data_s:decimal} ",
             "total_loss: {loss}",
             needs=("average_s",),
         ),
         Line(
-            "[eta: {word}[ <day;days>, {word}]  ]iter: {number}  ",
+            _ROW,
             "total_loss: {loss}  {any}  max_mem: {int}M",
             needs=("loss",),
         ),

@@ -233,3 +233,29 @@ def test_the_first_line_is_about_all_since_the_start_that_is_printed() -> None:
     assert a.goodput.iterations == 32
     assert a.goodput.wall_s == pytest.approx(52, abs=1)
     assert a.costs.step_s.mid == pytest.approx(1.0, rel=0.02)
+
+
+def with_etas(text: str, end: int, step_s: float) -> str:
+    """As of a median of the times that is this long."""
+    def eta(row: re.Match[str]) -> str:
+        left = int((end - 1 - int(row[1])) * step_s)
+        days = f"{left // 86400} days, " if left >= 86400 else ""
+        return f"eta: {days}{left % 86400 // 3600}:{left // 60 % 60:02}:{left % 60:02}  iter: {row[1]}  "
+
+    return re.sub(r"eta: .* iter: (\d+)  ", eta, text)
+
+
+@pytest.mark.parametrize("end", [1000, 1500, 90_000, 300_000])
+@pytest.mark.parametrize("timed", [True, False])
+def test_the_eta_shows_the_end(end: int, timed: bool) -> None:
+    text = with_etas(log([1.0] * STEPS), end, 0.985)
+    a = analyse(the_run(text if timed else without_times(text)))
+    assert a.forecast.max_iters == end
+    known = analyse(the_run("SOLVER:\n  MAX_ITER: 1310\n" + text))
+    assert known.forecast.max_iters == 1310
+
+
+def test_by_its_last_line_a_run_is_at_its_end_whatever_its_number() -> None:
+    for end in (980, 981):  # older versions count the iteration of the line itself
+        assert analyse(the_run(with_etas(log([1.0] * 980), end, 1.01))).forecast.done
+    assert analyse(the_run(with_etas(log([1.0] * 980), 989, 1.01))).forecast.max_iters == 989

@@ -17,7 +17,7 @@ from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
 from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import ETA_END, INSIDE, Records
+from stepwatch.readers.records import ETA_END, INSIDE, OVER, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
@@ -25,7 +25,7 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Tr
 from stepwatch.units import DAY_S
 
 _BEGUN = Line("{any}Starting training from iteration {start:int}", header=True, opening=True)
-_RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True)
+_RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True, sets={OVER: "*"})
 _TOTAL = Line("{any}Total training time: [{days:int} <day;days>, ]{clock_s:clock}")
 _SAVED = Line("{any}Saving checkpoint to {any}")
 _SAVED_AT = Line("{any}Saving checkpoint to {any}model_{iteration:int}.pth")

@@ -115,7 +115,9 @@ def test_each_process_is_a_run() -> None:
 def test_inference_of_another_process_is_not_of_this_one() -> None:
     later = f"{clock(9000)}] detectron2 INFO: Rank of current process: 0. World size: 2\n"
     later += f"{clock(9001)}] d2.evaluation.evaluator INFO: Start inference on 50 batches\n"
-    assert the_run(log([1.0] * STEPS) + later).evaluations == ()
+    run = the_run(log([1.0] * STEPS) + later + "AssertionError: ids are not unique!\n")
+    assert run.evaluations == ()
+    assert run.faults == ()
 
 
 def test_a_log_that_stands_there_twice_counts_once() -> None:

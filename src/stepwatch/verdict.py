@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not clearly a drift
 SHORT_STRETCH = 0.05  # of the lines
 LOST_SHARE = 0.03  # of the wall time, in stalls
-OVERHEAD_SHARE = 0.10  # of the time of steps, evaluations and checkpoints; of the whole run for its start
+OVERHEAD_SHARE = 0.10  # of the time, as in the table of parts; of the whole run for its start
 FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
 SILENT_LINES = 20  # as long as this many lines take
 
@@ -432,19 +432,21 @@ def _unsteady(evidence: Evidence) -> Iterator[Verdict]:
 def _overhead(evidence: Evidence) -> Iterator[Verdict]:
     a, parts = evidence.analysis, evidence.analysis.goodput.parts_s
     between = parts["eval"] + parts["checkpoint"]
-    steady = a.goodput.steps_s + between
+    wall_s = a.goodput.wall_s
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
     facts: dict[str, Any] = {"step": a.costs.step_s.mid}
     best = evidence.advised()
-    if steady > 0 and between / steady > OVERHEAD_SHARE:
-        facts["share"] = between / steady
+    if wall_s > 0 and between / wall_s > OVERHEAD_SHARE:
+        facts["share"] = between / wall_s
         text = Message(
             "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
         )
         together = a.costs.pair_s is not None and a.costs.how.get("checkpoint_s") == NOT_SEPARABLE
         if parts["checkpoint"] < 0.1 * between and not together:  # not worth a word
+            facts["share"] = parts["eval"] / wall_s
             text = Message("A normal iteration takes {step:time}, but evaluations take {share:pct} of the time.")
         elif parts["eval"] < 0.1 * between:
+            facts["share"] = parts["checkpoint"] / wall_s
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")
         codes = evidence.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
         text = text._replace(params=facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -427,6 +427,23 @@ def test_overhead_counts_from_a_tenth_on(share: float, status: Status) -> None:
     compile_s = 5000 * 0.1 * share / (1 - share)
     text = a_log(Truth(**steps, eval_interval=2500, eval_s=0.5, compile_s=compile_s))  # type: ignore[arg-type]
     assert verdicts(text)[0].status is status
+
+
+@pytest.mark.parametrize(
+    ("saves", "named"),
+    [
+        ({"saves": Saves.NEVER}, ("eval",)),
+        ({"saves": Saves.ALWAYS, "checkpoint_s": 0.5}, ("eval",)),
+        ({"saves": Saves.ALWAYS, "checkpoint_s": 10.0, "eval_s": 0.5, "eval_iters": 10}, ("checkpoint",)),
+    ],
+)
+def test_the_share_is_that_of_the_table(saves: dict[str, Any], named: tuple[str, ...]) -> None:
+    """A long start, or time that nothing explains, is part of the whole there."""
+    analysis = analyse(read(from_text(a_log(Truth(compile_s=100.0, **saves))))[0])
+    parts = analysis.goodput.parts_s
+    said = judge(analysis, advice_on_log(analysis))
+    assert said.status is Status.OVERHEAD
+    assert said.text.params["share"] == pytest.approx(sum(parts[name] for name in named) / sum(parts.values()))
 
 
 @pytest.mark.parametrize(("change", "code"), [(1.09, "drift"), (1.12, "regime_change")])

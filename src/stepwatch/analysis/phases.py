@@ -200,7 +200,8 @@ def _first_row(run: Run) -> int | None:
     if not run.traits.mfu_marks_start:  # these count from 1, or print averages from the first interval on
         interval = log_interval(run)
         if run.timing in AVERAGES:
-            if (run.first_covers or 0) > int(iterations.number[-1]) - number:  # it is the mean of most of the run
+            most = (run.first_covers or 0) > int(iterations.number[-1]) - number
+            if most and not run.has_header:  # it is the mean of most of the run
                 return None
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first

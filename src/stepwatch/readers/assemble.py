@@ -15,7 +15,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, DATED_S, LINE_OF, OVER, Records
+from stepwatch.readers.records import ANNOUNCED, DATED_S, ETA_END, LINE_OF, OVER, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -371,6 +371,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
             values["compile"] = True
         elif fact.name == "slow_attention":
             values["flash"] = False
+    values = {"max_iters": fact.value for fact in facts if fact.name == ETA_END} | values
     inferred: dict[str, Value] = {}
     if ranks > 1 and "world_size" not in values:
         inferred["world_size"] = ranks

@@ -27,6 +27,9 @@ BESIDE = (INSIDE, DEVICES, WORK)
 ANNOUNCED = "announced"
 """A fact: a line that says that the steps are others from there on."""
 
+ETA_END = "eta_end"
+"""A fact: the last iteration by the printed time that is left, which is about right; what a config says counts more."""
+
 OVER = "over"
 """A fact: what stands behind this line is of another program, where no iteration follows."""
 

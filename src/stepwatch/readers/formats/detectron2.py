@@ -3,6 +3,7 @@
 `time` is the mean of all iterations of the process but its first two, from the fetch of the data to the end of the
 step; evaluations, saves and the writing of the log lie outside. The mean of a line alone is taken out of it by what the
 line before says. The clock in front of the line that begins the training shows what the first lines leave out.
+Lines without a `time`, as some configurations print them, are read by the clock in front of them.
 Its numbers count from 0: `iter: 19` is the twentieth, and is called so here.
 """
 
@@ -16,7 +17,7 @@ from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
 from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import INSIDE, Records
+from stepwatch.readers.records import ETA_END, INSIDE, OVER, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
@@ -24,7 +25,7 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Tr
 from stepwatch.units import DAY_S
 
 _BEGUN = Line("{any}Starting training from iteration {start:int}", header=True, opening=True)
-_RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True)
+_RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True, sets={OVER: "*"})
 _TOTAL = Line("{any}Total training time: [{days:int} <day;days>, ]{clock_s:clock}")
 _SAVED = Line("{any}Saving checkpoint to {any}")
 _SAVED_AT = Line("{any}Saving checkpoint to {any}model_{iteration:int}.pth")
@@ -32,10 +33,12 @@ _INFERENCE = Line("{any}Start inference on {int} ")
 _RESULTS = (
     Line("{any}Total inference "), Line("{any}Evaluation results for "), Line("{any}copypaste: "),
 )  # fmt: skip
+_ROW = "[eta: <[{eta_days:int} <day;days>, ]{eta_s:clock};{word}>  ]iter: {number}  "
 _MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", "totals", "finals"
 _PLANNED = "max_iters"
 _LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
 _LAST_DIGIT_S = 0.5e-4  # of a printed mean
+_ETA_ERROR = 0.02  # it goes by a median of times, beside which the line has their mean
 _PAUSE_S = 300.0  # as in analysis: beyond it nothing ran
 
 
@@ -43,7 +46,8 @@ class _Detectron2(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)
         columns = (found.get(name, unknown) for name in ("average_s", "data_s", "loss", "stamp_s"))
-        records.keep(_MEANS, lines, found["number"] + 1, *columns)
+        eta = found.get("eta_s", unknown) + found.get("eta_days", 0.0) * DAY_S
+        records.keep(_MEANS, lines, found["number"] + 1, *columns, eta)
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         stamp = stamp_of(prefix)
@@ -73,15 +77,16 @@ class _Detectron2(LineFormat):
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
-        line, number, mean, data, loss, stamp = records.take_table(_MEANS, 6).T
+        line, number, mean, data, loss, stamp, eta = records.take_table(_MEANS, 7).T
         begins, evaluated, totals = (
             records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 3))
         )
         finals = records.take_table(_FINALS, 1)[:, 0]
-        known = np.isfinite(number) & (mean > 0)
+        by_clock = not (mean > 0).any()
+        known = np.isfinite(number) & ((mean > 0) | (by_clock & np.isfinite(stamp)))
         known[known] = first_of_each(number[known], mean[known], loss[known], stamp[known])
-        line, number, mean, data, loss, stamp = (
-            column[known] for column in (line, number, mean, data, loss, stamp)
+        line, number, mean, data, loss, stamp, eta = (
+            column[known] for column in (line, number, mean, data, loss, stamp, eta)
         )  # fmt: skip
         if not len(line):
             return
@@ -104,28 +109,55 @@ class _Detectron2(LineFormat):
                 ]
                 start = number[begin] - apart
             rows = slice(begin, end)
-            anew = _begun_anew(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows])
+            anew = 0 if by_clock else _begun_anew(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows])
             if anew:
                 ends.insert(0, end)
                 end = begin + anew
                 rows = slice(begin, end)
             if end == begin + 1:
                 records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
+            elif headed and number[begin] > start:
+                records.events.append(Fact(int(line[begin]), "first_covers", int(number[begin] - start)))
             later = np.concatenate((begins[:, 0], line[end : end + 1], [np.inf]))
             over = float(later[later > line[end - 1]].min())
             ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
             if len(ended) and (np.isfinite(start) or number[begin] <= apart):  # an excerpt begins later
                 began = ended[0, 1] - ended[0, 2]
                 records.events.append(Fact(int(line[end - 1]), "told_s", float(ended[0, 2])))
-            times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
             if ((finals > line[begin]) & (finals < over)).any():  # written at the last iteration, before its line
                 records.events.append(Fact(int(line[end - 1]), _PLANNED, int(number[end - 1])))
             total = float(ended[0, 0]) if len(ended) else np.inf
-            _add_evaluations(records, evaluated, line[rows], number[rows], total, over)
+            paused = _add_evaluations(records, evaluated, line[rows], number[rows], total, over)
+            if by_clock:  # the first line of an excerpt has nothing before it
+                spent = np.diff(stamp[rows], prepend=began) - paused
+                times[rows] = spent / np.diff(number[rows], prepend=start)
+            else:
+                times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
+            left = eta[rows] / (times[rows] if by_clock else mean[rows])
+            left[~np.isfinite(left)] = np.nan
+            if not np.isnan(left).all():
+                ends_at = number[rows] + left
+                end_at = _roundest(float(np.nanmedian(ends_at)))
+                if left[-1] < apart:  # no other line is due; older versions count the iteration of the line itself
+                    end_at = round(ends_at[-1]) if left[-1] >= 2 else 0
+                records.events.append(Fact(int(line[end - 1]), ETA_END, max(end_at, int(number[end - 1]))))
+        timed = times > 0
+        line, number, data, loss, stamp, times = (
+            column[timed] for column in (line, number, data, loss, stamp, times)
+        )  # fmt: skip
         records.add_rows(
             number=number.astype(np.int64), time_s=times, loss=loss, stamp_s=stamp, line=line.astype(np.int64)
         )
         records.keep(INSIDE, line, np.minimum(data, times), np.full(len(line), np.nan))
+
+
+def _roundest(value: float) -> int:
+    """The number with the fewest digits of its own that is as near as an eta is exact."""
+    for digits in range(len(str(int(value))), -1, -1):
+        near = round(value / 10**digits) * 10**digits
+        if abs(near - value) <= _ETA_ERROR * value:
+            return near
+    return round(value)
 
 
 def _begun_anew(done: Floats, mean: Floats, stamp: Floats) -> int:
@@ -156,13 +188,16 @@ def _times(done: Floats, mean: Floats, elapsed: Floats) -> Floats:
 
 def _add_evaluations(
     records: Records, table: np.ndarray, line: Floats, number: Floats, total: float, over: float
-) -> None:
+) -> Floats:
     """One between two lines, whatever data it is of: it belongs to the next line, and ends with its results.
+
+    Returns the seconds of evaluations before each line.
 
     Behind the total it belongs to none: detectron2 itself counts it as one iteration more.
     """
     own = table[np.searchsorted(table[:, 0], line[0]) : np.searchsorted(table[:, 0], over)]
     before = np.searchsorted(line, own[:, 0]) - 1
+    paused = np.zeros(len(line))
     for row in np.unique(before).tolist():
         lines = own[np.searchsorted(before, row) : np.searchsorted(before, row, side="right")]
         starts = lines[lines[:, 1] == 0]
@@ -171,6 +206,8 @@ def _add_evaluations(
             took = float(ends[-1] - starts[0, 2]) if len(ends) and ends[-1] >= starts[0, 2] else None
             at = int(number[min(row + 1, len(number) - 1)]) + bool(starts[0, 0] > total)
             records.events.append(Evaluation(line=int(starts[0, 0]), at=at, took_s=took))
+            paused[row + 1 : row + 2] = took or 0.0
+    return paused
 
 
 FORMAT = _Detectron2(
@@ -196,11 +233,16 @@ devices)
 data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
     iterations=(
         Line(
-            "[eta: {word}[ <day;days>, {word}]  ]iter: {number}  ",
+            _ROW,
             "time: {average_s:decimal} ",
             "data_time: {data_s:decimal} ",
             "total_loss: {loss}",
             needs=("average_s",),
+        ),
+        Line(
+            _ROW,
+            "total_loss: {loss}  {any}  max_mem: {int}M",
+            needs=("loss",),
         ),
     ),
     settings=(

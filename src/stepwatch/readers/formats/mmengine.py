@@ -16,7 +16,7 @@ from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import INSIDE, Records
+from stepwatch.readers.records import INSIDE, OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -31,6 +31,9 @@ _BEGUN = (
     Line("workflow: {any}, max: {int} iters", header=True),
     Line("Checkpoints will be saved to ", header=True, sets={"saved": "."}),
 )
+_STARTS = (  # what stands behind it is of this start
+    Line("System environment:", sets={OVER: "*"}), Line("Environment info:", sets={OVER: "*"}),
+)  # fmt: skip
 _LENGTHS = (Line("{any}max_epochs<=; = >{last_epoch:int}"), Line("{any}total_epochs<=; = >{last_epoch:int}"))
 _ROWS, _BEGINS, _ENDS, _EVENTS = "rows", "begins", "ends", "events"
 
@@ -203,7 +206,7 @@ data_time: 0.0049  memory: 2928  loss: 2.7713""",
             needs=("time_s",),
         ),
     ),
-    settings=_BEGUN,
+    settings=(*_BEGUN, *_STARTS),
     own=(_VALIDATED, _SAVED, *_LENGTHS),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -113,7 +115,9 @@ def test_each_process_is_a_run() -> None:
 def test_inference_of_another_process_is_not_of_this_one() -> None:
     later = f"{clock(9000)}] detectron2 INFO: Rank of current process: 0. World size: 2\n"
     later += f"{clock(9001)}] d2.evaluation.evaluator INFO: Start inference on 50 batches\n"
-    assert the_run(log([1.0] * STEPS) + later).evaluations == ()
+    run = the_run(log([1.0] * STEPS) + later + "AssertionError: ids are not unique!\n")
+    assert run.evaluations == ()
+    assert run.faults == ()
 
 
 def test_a_log_that_stands_there_twice_counts_once() -> None:
@@ -204,3 +208,56 @@ def test_a_pause_is_not_the_price_of_the_save_that_it_fell_on() -> None:
     assert a.costs.checkpoint_s is not None
     assert a.costs.checkpoint_s.mid == pytest.approx(2, abs=0.6)
     assert a.goodput.parts_s["unexplained"] == pytest.approx(3998, abs=30)
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"time: [\d.]+  last_time: .*(?=  lr: )", "", text)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_lines_without_a_time_are_read_by_their_clock(cut: bool) -> None:
+    """An excerpt has nothing before its first line."""
+    text = without_times(log([2.0] * STEPS, evaluate=100))
+    text = "".join(text.splitlines(keepends=True)[2:]) if cut else text
+    run = the_run(text + "KeyboardInterrupt\n")
+    assert run.iterations.number.tolist() == list(range(40 if cut else 20, STEPS + 1, 20))
+    after = np.isin(run.iterations.number, [100, 200])  # a save of two seconds stands before them too
+    assert np.allclose(run.iterations.time_s, np.where(after, 2.1, 2.0), atol=0.01)
+    assert analyse(run).goodput.iterations == STEPS - 20 * cut
+
+
+def test_the_first_line_is_about_all_since_the_start_that_is_printed() -> None:
+    """The last line is closer to the one before, and stands behind the total."""
+    *lines, last = log([21.0] + [1.0] * 39).splitlines()
+    total = f"{clock(52)} d2.engine.hooks]: Total training time: 0:00:30 (0:00:00 on hooks)"
+    last = last.replace("iter: 39", "iter: 31").replace(clock(60), clock(52))
+    a = analyse(the_run("\n".join([*lines, total, last])))
+    assert a.goodput.iterations == 32
+    assert a.goodput.wall_s == pytest.approx(52, abs=1)
+    assert a.costs.step_s.mid == pytest.approx(1.0, rel=0.02)
+
+
+def with_etas(text: str, end: int, step_s: float) -> str:
+    """As of a median of the times that is this long."""
+    def eta(row: re.Match[str]) -> str:
+        left = int((end - 1 - int(row[1])) * step_s)
+        days = f"{left // 86400} days, " if left >= 86400 else ""
+        return f"eta: {days}{left % 86400 // 3600}:{left // 60 % 60:02}:{left % 60:02}  iter: {row[1]}  "
+
+    return re.sub(r"eta: .* iter: (\d+)  ", eta, text)
+
+
+@pytest.mark.parametrize("end", [1000, 1500, 90_000, 300_000])
+@pytest.mark.parametrize("timed", [True, False])
+def test_the_eta_shows_the_end(end: int, timed: bool) -> None:
+    text = with_etas(log([1.0] * STEPS), end, 0.985)
+    a = analyse(the_run(text if timed else without_times(text)))
+    assert a.forecast.max_iters == end
+    known = analyse(the_run("SOLVER:\n  MAX_ITER: 1310\n" + text))
+    assert known.forecast.max_iters == 1310
+
+
+def test_by_its_last_line_a_run_is_at_its_end_whatever_its_number() -> None:
+    for end in (980, 981):  # older versions count the iteration of the line itself
+        assert analyse(the_run(with_etas(log([1.0] * 980), end, 1.01))).forecast.done
+    assert analyse(the_run(with_etas(log([1.0] * 980), 989, 1.01))).forecast.max_iters == 989

@@ -153,3 +153,14 @@ def test_lines_of_windows() -> None:
     assert np.array_equal(
         the_run(Log().epochs(2).text.replace("\n", "\r\n")).iterations.number, [50, 100, 160, 210, 220]
     )
+
+
+@pytest.mark.parametrize("mmcv", [False, True])
+def test_an_error_of_the_next_start_is_not_of_the_run_before(mmcv: bool) -> None:
+    error = "AssertionError: ids are not unique!\n"
+    log = Log(mmcv).epochs(2)
+    assert [fault.text for fault in the_run(log.text + error).faults] == [error.strip()]
+    log.say("Environment info:" if mmcv else "\n------------\nSystem environment:")
+    assert the_run(log.text + error).faults == ()
+    begun = the_run("\n".join(log.lines[-3:]) + Log(mmcv).epochs(2).text + error)  # its own start
+    assert [fault.text for fault in begun.faults] == [error.strip()]

@@ -136,7 +136,9 @@ def _ends(kept: list[_Line | _Learnt]) -> list[_Line]:
         if all(each.took_s > 0 for each in lines) and not _is_running([each.took_s for each in lines]):
             return lines
     clocked = [lines for lines in counted if all(math.isfinite(each.clock_s) for each in lines)]
-    timed = [lines for lines in clocked if all(a.clock_s <= b.clock_s for a, b in pairwise(lines))]
+    timed = [
+        lines for lines in clocked if all(a.clock_s <= b.clock_s or b.epoch <= a.epoch for a, b in pairwise(lines))
+    ]
     for lines in sorted(timed, key=lambda lines: (lines[0].starts, -len(lines))):
         if not lines[0].starts:
             return lines
@@ -182,6 +184,7 @@ READER = Reader(
     example="""\
 2026-03-19 09:55:26,479 - INFO: Epoch 1/20: train loss 0.0366, test acc 0.010
 2026-03-19 09:56:30,237 - INFO: Epoch 2/20: train loss 0.0312, test acc 0.013
-2026-03-19 09:57:33,902 - INFO: Epoch 3/20: train loss 0.0290, test acc 0.019""",
+2026-03-19 09:57:33,902 - INFO: Epoch 3/20: train loss 0.0290, test acc 0.019
+""",
     sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True),
 )  # fmt: skip

@@ -236,8 +236,8 @@ def _at_its_end(evidence: Evidence) -> bool:
     """Whether no line is due any more; trainers that count from 0 never print the last number."""
     run, forecast = evidence.analysis.run, evidence.analysis.forecast
     numbers, end = run.iterations.number, forecast.max_iters
-    if forecast.done or run.ended_by_plan or end is None or not len(numbers):
-        return forecast.done or run.ended_by_plan
+    if forecast.done or end is None or not len(numbers):
+        return forecast.done
     apart = float(np.median(np.diff(numbers))) if len(numbers) > 1 else 1.0
     return bool(numbers[-1] + max(apart, 2) > end)
 

@@ -18,6 +18,7 @@ from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, s
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import Floats, Run
+from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ def find_forecast(
 ) -> Forecast:
     """`least_step_s` is the physical limit of the card."""
     last, end = int(run.iterations.number[-1]), run.settings.count("max_iters")
+    given = run.settings.get("max_iters")
+    if run.ended_by_plan and (given is None or given.origin is not Origin.USER):
+        end = last  # the planned one is not reached; one that the reader gives is a question about another run
     rows = int(phases.normal.sum())
     first = int(run.iterations.number[0]) - int(phases.covers[0])
     left = max(end - last, 0) / max(end - first, 1) if end is not None else 0.5

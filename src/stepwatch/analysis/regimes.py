@@ -71,7 +71,9 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
         change = float(fifths[-1] / fifths[0] - 1)
         noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])
         backwards = np.diff(fifths) * np.sign(change) < -0.2 * abs(fifths[-1] - fifths[0])
-        if abs(change) >= max(0.02, 5 * noise, math.expm1(digit)) and not backwards.any():
+        # One that has gone back for the most part by the end has passed.
+        stays = float(median(times[-(len(times) // 10) :]) / fifths[0] - 1) / change > 0.5 if change else False
+        if abs(change) >= max(0.02, 5 * noise, math.expm1(digit)) and not backwards.any() and stays:
             drift = change
     return Regimes(regimes=regimes, drift=drift, stable_from=stable)
 

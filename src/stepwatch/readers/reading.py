@@ -105,21 +105,29 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
 
 
 def _read_wandb_file(source: Source) -> tuple[Run, ...]:
-    """From the history, or from the console output where that tells of no steps."""
+    """From the history, or from the console output where that tells of no steps, or of its epochs."""
     from stepwatch.readers.formats import wandb_file
 
     runs = tuple(run for run in parse(source, READERS["wandb-file"]) if run.is_timed)
     if runs:
         return runs
     printed, facts = wandb_file.console(source.text)
+    epochs = tuple(run for run in parse(source, wandb_file.OF_EPOCHS) if run.is_timed)
+    if epochs and not printed.strip():
+        return epochs
     if not printed.strip():
         raise NoIterations(
             Message("the W&B file holds neither steps in its history nor console output"),
             Message("give the output.log of that run, or wait until it has logged its first steps"),
         )
     try:
-        return wandb_file.completed(_read_text(source._replace(text=normalise(printed)), None), facts)
+        runs = wandb_file.completed(_read_text(source._replace(text=normalise(printed)), None), facts)
+        if len(runs) == len(epochs):
+            runs = tuple(map(wandb_file.with_evaluations, runs, epochs))
+        return runs
     except NoIterations as error:
+        if epochs:
+            return epochs
         if not wandb_file.counts_epochs(source.text):
             raise
         raise NoIterations(

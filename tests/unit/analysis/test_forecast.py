@@ -13,7 +13,7 @@ from stepwatch.analysis.forecast import Reason, _prices_ahead, _share_that_saves
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
 from stepwatch.run import Run, Traits
-from stepwatch.settings import Value
+from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
 from stepwatch.units import Interval
 
@@ -250,6 +250,16 @@ def test_patience_may_end_a_run_early() -> None:
     assert left(found).low == pytest.approx(left(steady).low / 2, rel=0.01)
     assert (left(found).mid, left(found).high) == (left(steady).mid, left(steady).high)
     assert forecast(*STEADY, patience=2000).reasons == ()
+
+
+def test_nothing_is_left_of_a_run_that_says_that_it_has_ended() -> None:
+    log = a_log(*STEADY, ended_by_plan=True)
+    planned = replace(log, settings=log.settings.beneath(Settings.of(Origin.LOG, {"max_iters": 1000})))
+    for run in (planned, replace(log, settings=Settings({}))):
+        found = analyse(run).forecast
+        assert (found.done, found.last_iteration, found.max_iters) == (True, 110, 110)
+        assert left(found).high == 0.0
+    assert not analyse(log).forecast.done  # its length is the reader's question
 
 
 def test_no_step_is_below_the_limit_of_the_card() -> None:

@@ -359,6 +359,12 @@ def test_a_drift_goes_one_way(back: float, drifts: bool) -> None:
     assert (analysed(lines(np.repeat(fifths, 40).tolist())).regimes.drift is not None) == drifts
 
 
+@pytest.mark.parametrize(("end", "drifts"), [(103.2, True), (102.8, False)])
+def test_a_drift_is_none_where_most_of_it_has_passed_by_the_end(end: float, drifts: bool) -> None:
+    times = [*np.repeat([100.0, 102.0, 104.0, 106.0], 40), *[106.0] * 21, *[end] * 19]
+    assert (analysed(lines(times)).regimes.drift is not None) == drifts
+
+
 @pytest.mark.parametrize(
     ("ratio", "count", "warms_up"), [(1.035, 60, False), (1.045, 60, True), (1.2, 7, False), (1.2, 9, True)]
 )

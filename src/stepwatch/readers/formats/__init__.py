@@ -41,6 +41,7 @@ FORMATS: dict[str, Row] = {
     "hf-trainer": Row("hf_trainer"),
     "hf-notebook": Row("hf_notebook"),
     "tqdm-loop": Row("tqdm_loop"),
+    "epoch-lines": Row("epoch_lines"),
     "hf-state": Row("hf_state"),
     "axolotl": Row("axolotl"),
     "lightning": Row("lightning"),

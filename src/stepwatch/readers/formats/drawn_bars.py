@@ -12,6 +12,7 @@ from typing import NamedTuple
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.text.line import value_of
+from stepwatch.run import Ints
 
 _BAR = Pattern(  # the second form has no total: tqdm around a generator
     rb"(?:(?<!\d)\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
@@ -29,6 +30,7 @@ _EPOCH = Pattern(r"(?i)\bepochs?\b[^\w\n]{0,4}(?P<epoch>\d{1,6})(?: ?(?:/|of) ?(
 _NUMBER = Pattern(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _WHOLE = Pattern(r"(?<![\d.])(?<!e[-+])\d+(?![\d.%]|e[-+])")
 _LONGEST_TITLE = 160
+_Key = tuple[str, tuple[str, ...], int]
 
 
 class Title(NamedTuple):
@@ -74,6 +76,10 @@ class Bars(NamedTuple):
     laps: list[list[Draw]]
     names: frozenset[str]
     """Of figures in title or behind the bar that change from drawing to drawing."""
+    counts_epochs: bool = False
+    """The epoch in its title is its own position."""
+    epochs: Ints | None = None
+    """Of each lap from 0 on, where the log numbers them."""
 
     @property
     def spent_s(self) -> float:
@@ -91,7 +97,7 @@ class Bars(NamedTuple):
         return lap.elapsed_s / lap.number * self.last
 
     @property
-    def key(self) -> tuple[str, tuple[str, ...], int]:
+    def key(self) -> _Key:
         """All bars that have it are alike."""
         return self.title.words, self.title.names, self.last
 
@@ -156,17 +162,27 @@ def _seconds(found: re.Match[bytes], number: int) -> float:
 
 def bars_of(kept: list[Drawn]) -> list[Bars]:
     """All bars by title and length, in the order in which they first stand in the text."""
-    found: dict[tuple[str, tuple[str, ...], int], Bars] = {}
-    before: dict[tuple[str, tuple[str, ...], int], Drawn] = {}
-    changes: dict[tuple[str, tuple[str, ...], int], Counter[str]] = {}
+    found: dict[_Key, Bars] = {}
+    before: dict[_Key, Drawn] = {}
+    changes: dict[_Key, Counter[str]] = {}
+    ended: dict[_Key, Drawn] = {}
     drawn: object = None
-    for each in _titled(_with_totals(kept)):
-        key = (each.title.words, each.title.names, each.last)
-        bars = found.setdefault(key, Bars(each.title, each.last, [], frozenset()))
+    titled = list(_titled(_with_totals(kept)))
+    of_epochs = _keys_of_epochs(titled)
+    for each in titled:
+        key = _key(each)
+        if key in of_epochs:
+            each = each._replace(title=each.title._replace(epoch=None, numbers=()))
+        bars = found.setdefault(key, Bars(each.title, each.last, [], frozenset(), key in of_epochs))
         changes.setdefault(key, Counter()).update(_changes(before.get(key), each))
         lap = bars.laps[-1] if bars.laps else []
+        late = key in ended and before[key].number == 0 and each.number == each.last
+        if late and each.title.epoch == ended[key].title.epoch != before[key].title.epoch:
+            continue  # closed only when the next one had begun
         if not lap or _begins(each, before[key], lap, right_behind=drawn == key):
             bars.laps.append([])
+            if lap:
+                ended[key] = before[key]
         before[key], drawn = each, key
         loss = _loss(each.title, each.behind)
         bars.laps[-1].append(Draw(each.line, each.number, each.elapsed_s, loss))
@@ -177,6 +193,31 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
         if laps and bars.last > 1:
             whole.append(bars._replace(laps=laps, names=frozenset(changes[key])))
     return whole
+
+
+def _key(drawn: Drawn) -> _Key:
+    return drawn.title.words, drawn.title.names, drawn.last
+
+
+def _keys_of_epochs(drawn: list[Drawn]) -> set[_Key]:
+    """Bars that go on where the epoch in their title does, and never differ from it by more than where it begins."""
+    ahead: dict[_Key, set[int]] = {}
+    epochs: dict[_Key, set[int]] = {}
+    before: dict[_Key, tuple[int, Drawn]] = {}
+    others: set[_Key] = set()
+    for each in drawn:
+        key, epoch = _key(each), each.title.epoch
+        if epoch is None:
+            others.add(key)
+            continue
+        ahead.setdefault(key, set()).add(epoch - each.number)
+        epochs.setdefault(key, set()).add(epoch)
+        then, last = before.get(key, (epoch, each))
+        if epoch > then and (each.elapsed_s < last.elapsed_s - 1 or last.number == last.last):
+            others.add(key)
+        before[key] = epoch, each
+    near = {key for key, steps in ahead.items() if steps <= {0, 1} or steps <= {-1, 0}}
+    return {key for key in near - others if len(epochs[key]) > 1}
 
 
 def _titled(kept: list[Drawn]) -> Iterator[Drawn]:

@@ -72,9 +72,12 @@ _AXOLOTL = Pattern(
     rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
     rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu"""
 )
-_SIGNS = Pattern(rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint")
+_SIGNS = Pattern(  # the last three are warnings of a Trainer that begins
+    rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint"
+    rb"|in the `trainer_state\.json`|tokenizer has new PAD/BOS/EOS tokens|max_steps is given, it will override"
+)
 _WRITTEN = Pattern(  # where a dictionary was to stand, a bar is wiped out and drawn again
-    rb"\| (\d{1,12}/\d{1,12}) \[[^\n]{1,80}\n {20,400}\n *\d{1,3}%\|[^|\n]{0,400}\| \1 \["
+    rb"\| (\d{1,12}/\d{1,12}) \[[^\n]{1,80}\n {20,400}\n{1,3} *\d{1,3}%\|[^|\n]{0,400}\| \1 \["
 )
 _TRAINS = Pattern(rb"(?i)\b(?:train(?:er|ing)?|fine-?tun(?:e|ing)|sft|dpo|grpo|ppo|lora)\b")
 _ALL_LASTS = Pattern(rb"\| *\d{1,12}/(\d{1,12}) \[")
@@ -292,6 +295,7 @@ FORMAT = TrainerFormat(
     ),
     settings=(
         Line("{any}*** Running training ***", header=True, sets={"training": "*"}),
+        Line("{any}Num examples = {examples}"),
         Line("{any}Num Epochs = {epochs}"),
         Line("{any}Instantaneous batch size per device = {batch_size}"),
         Line("per_device_train_batch_size={batch_size}"),

@@ -116,13 +116,16 @@ def _without_pauses(
 ) -> tuple[Floats, list[float | None]]:
     if not any(0 < row < len(times) for row in rows):
         return np.maximum(times, 0.0), [pause.took_s for pause in pauses]
-    usual = median(times[1:]) if len(times) > 2 else float(times[-1])
     covers = clock.covers
     spent = times * covers
     took = [pause.took_s for pause in pauses]
     places, costs = np.array(rows, np.int64), np.array(took, np.float64)  # nan where it is not told
     told = ~np.isnan(costs) & (places > 0) & (places < len(spent))
     np.subtract.at(spent, places[told], costs[told])
+    # Of what is left, since each row may have a pause; unless these took more than there is.
+    left = spent / covers
+    usual, whole = (median(each[1:]) if len(each) > 2 else float(each[-1]) for each in (left, times))
+    usual = usual if usual > 0 else whole
     least = 0.5 * usual * covers  # no less of a row is left after an evaluation
     spent = np.where(spent < np.minimum(least, times * covers), usual * covers, spent)
     for i in np.flatnonzero(np.isnan(costs)).tolist():

@@ -19,7 +19,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars, Text, decode, fields, joined
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.reader import BOTH, NOTHING, Reader
+from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines
@@ -30,7 +30,7 @@ _LOSSES = (
     "loss_metrics/global_avg_loss", "training_loss", "training/loss", "loss", "train/total_loss", "batch_loss",
     "epoch_loss", "train/train_loss_step",
 )  # fmt: skip
-_EVALUATION = Pattern(r"(?i)^(?:eval|val|valid|validation|test)(?:[/_]|$)|[/_ ](?:val|valid|validation|eval)(?:[/_]|$)")
+EVALUATION = Pattern(r"(?i)^(?:eval|val|valid|validation|test)(?:[/_ ]|$)|[/_ ](?:val|valid|validation|eval)(?:[/_]|$)")
 _PER_ITERATION = ("iteration-time", "time_metrics/end_to_end(s)")
 _DATA = ("data_time", "train/data_time", "time_metrics/data_loading(s)")  # detectron2, mmengine, torchtitan
 _TOKENS_PER_S, _MFU_PCT = "throughput(tps)", "mfu(%)"
@@ -38,6 +38,7 @@ _EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
 _WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
 _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
 _OF_EPOCHS = "epoch_"
+_LEAST_APART = 0.01  # of the time: what is logged in two calls, one behind the other, is less
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
 _AT_THE_START = "args" + _TEXT  # Hugging Face writes it when the training begins
@@ -105,15 +106,9 @@ class Events:
             means = {"max_iters": int(runtime.step[-1])} | ({"mean_of_run": 1} if runtime.step[-1] > 1 else {})
             records.events += [Fact(self._line(float(runtime.wall_s[0])), name, value) for name, value in means.items()]
             return
-        evaluations = self._evaluations()
+        evaluations = self._evaluations(rows)
         if self._counts_epochs(rows, evaluations):
-            if len(rows.step) and rows.step[0] == 0:  # the first of them has the number 0 in some trainers
-                rows = rows._replace(step=rows.step + 1)
-                evaluations = [each._replace(at=each.at + 1) for each in evaluations]
-            evaluations = [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
-            told = {"counts_epochs": True, "holds": BOTH}
-            records.events += [*evaluations, *(Fact(self.first_line, name, value) for name, value in told.items())]
-            self._tell_rows(rows, _between(rows, [], self._starts(rows))[0], records)
+            self._tell_epochs(rows, evaluations, {"holds": BOTH}, records)
             return
         ends = np.zeros(0, np.int64)
         given = next((track for name in _PER_ITERATION if (track := self.track(name)) is not None), None)
@@ -130,6 +125,37 @@ class Events:
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
         self._tell_rows(rows, times, records, ends)
         self._tell_length(rows, settings, records)
+
+    def tell_epochs(self, records: Records, planned: int | None) -> None:
+        """The same where a step is known to be an epoch. A validation that is logged apart is none of it."""
+        records.events += [fact for fact in self.facts() if fact.name != "max_iters"]  # that would be of steps
+        rows = self._training()
+        if rows is None:
+            return
+        evaluations = self._evaluations(rows)
+        stamps = np.array([each.stamp_s or 0.0 for each in evaluations])
+        places = np.maximum(np.searchsorted(rows.wall_s, stamps, side="right") - 1, 0)
+        took = stamps - rows.wall_s[places]
+        behind = (rows.step[places] == [each.at for each in evaluations]) & (took >= 0)
+        told: dict[str, object] = {"holds": frozenset({CHECKPOINT})}
+        if behind.all() and took.sum() > _LEAST_APART * (rows.wall_s[-1] - rows.wall_s[0]):
+            evaluations = [each._replace(took_s=float(s)) for each, s in zip(evaluations, took, strict=True)]
+        elif evaluations:
+            told["holds"] = BOTH
+        self._tell_epochs(rows, evaluations, told | ({"max_iters": planned} if planned else {}), records)
+
+    def _tell_epochs(
+        self, rows: _Track, evaluations: list[Evaluation], told: dict[str, object], records: Records
+    ) -> None:
+        if len(rows.step) and rows.step[0] == 0:  # the first of them has the number 0 in some trainers
+            rows = rows._replace(step=rows.step + 1)
+            evaluations = [each._replace(at=each.at + 1) for each in evaluations]
+        records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
+        begins = np.diff(rows.step, prepend=0) < 0
+        for line in (self.first_line, *map(self._line, rows.wall_s[begins].tolist())):
+            records.events += [Fact(line, name, value) for name, value in (told | {"counts_epochs": True}).items()]
+        timed = [each for each in evaluations if each.took_s is not None and told["holds"] != BOTH]
+        self._tell_rows(rows, _between(rows, timed, self._starts(rows))[0], records)
 
     def _count_batches(self) -> None:
         """Where the loss has many values for one step, spread over the time, a step is an epoch: they are batches."""
@@ -184,7 +210,7 @@ class Events:
         counts = np.bincount(self.scalars.tag, minlength=len(self.scalars.tags)).tolist()
         likely = [
             (count, tag) for tag, count in zip(self.scalars.tags, counts, strict=True)
-            if "loss" in tag.lower() and not _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
+            if "loss" in tag.lower() and not EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
         ]  # fmt: skip
         return max(likely)[1] if likely else None
 
@@ -203,26 +229,28 @@ class Events:
         )  # fmt: skip
         return whole, places + np.arange(len(places))
 
-    def _evaluations(self) -> list[Evaluation]:
-        """One for each step at which something of an evaluation was logged; it ends where its last number was."""
-        tags = [tag for tag in self.scalars.tags if _EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
-        found: dict[int, Evaluation] = {}
-        timed: dict[int, float] = {}
+    def _evaluations(self, rows: _Track) -> list[Evaluation]:
+        """One for each step of a run at which something of it was logged; it ends where its last number was."""
+        again = rows.wall_s[1:][np.diff(rows.step) < 0]
+        tags = [tag for tag in self.scalars.tags if EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
+        found: dict[tuple[int, int], Evaluation] = {}
+        timed: dict[tuple[int, int], float] = {}
         for tag in tags:
             track = self.track(tag)
             assert track is not None
-            for step, wall, value in zip(*(column.tolist() for column in track), strict=True):
-                each = found.get(step, Evaluation(line=0, at=step, stamp_s=wall))
+            begun = np.searchsorted(again, track.wall_s, side="right")
+            for run, step, wall, value in zip(*(column.tolist() for column in (begun, *track)), strict=True):
+                each = found.get((run, step), Evaluation(line=0, at=step, stamp_s=wall))
                 if _EVAL_RUNTIME.search(tag):
                     each = each._replace(took_s=value if np.isfinite(value) and value >= 0 else None)
-                    timed[step] = wall
+                    timed[run, step] = wall
                 elif "loss" in tag.lower() and each.val_loss is None:
                     each = each._replace(val_loss=value)
-                found[step] = each._replace(stamp_s=max(wall, each.stamp_s or wall))
-        for step, wall in timed.items():  # some evaluate more, after what is timed
-            each = found[step]
+                found[run, step] = each._replace(stamp_s=max(wall, each.stamp_s or wall))
+        for place, wall in timed.items():  # some evaluate more, after what is timed
+            each = found[place]
             if each.took_s is not None and each.stamp_s is not None:
-                found[step] = each._replace(took_s=each.took_s + each.stamp_s - wall)
+                found[place] = each._replace(took_s=each.took_s + each.stamp_s - wall)
         return sorted(found.values(), key=lambda each: each.stamp_s or 0.0)
 
     def _starts(self, rows: _Track) -> Floats:
@@ -343,6 +371,9 @@ def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tup
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = gaps / steps
     normal = plain[~busy & ~anew & np.isfinite(plain)]
+    if not len(normal) and all(each.took_s is not None for each in evaluations):  # one behind each of the rows
+        known = np.bincount(places, [each.took_s or 0.0 for each in evaluations], len(gaps) + 1)[: len(gaps)]
+        normal = plain[~anew] - known[~anew] / steps[~anew]
     step_s = float(np.median(normal)) if len(normal) else np.nan
     spent = np.zeros(len(gaps))
     told = []

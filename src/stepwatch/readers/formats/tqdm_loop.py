@@ -61,6 +61,7 @@ _TOOK = Pattern(
     rb"(?P<took>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>s|sec|second|m|min|minute|h|hour)(?:ond|ute|our)?s?\b"
 )
 _UNITS = {b"s": 1.0, b"m": 60.0, b"h": 3600.0}
+_STEP = Pattern(rb"(?i)\b(?:step|iter(?:ation)?)s?\b[^\w\n]{0,4}(?P<step>\d{1,9})(?![\d.])")
 _ENDED = Pattern(
     rb"(?i)early[ _-]?stop(?:ping|ped)?\b(?![^\n]{0,12}(?:counter|patience))"
     rb"|\btraining (?:is )?(?:complete|finish|done|over)"
@@ -85,6 +86,8 @@ class _Spoken(NamedTuple):
     """It is about a validation alone."""
     heads: np.ndarray
     """It names an epoch, and no result."""
+    step: Floats
+    """That it names beside a loss."""
 
 
 def sniff(head: bytes) -> float:
@@ -150,7 +153,9 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
             kinds[kind] = about, checks, names_epoch and not checks and not trains
         about, checks, heads = kinds[kind]
         if about or checks:
-            records.keep_row("spoken", numbers[row], float(about), float(checks), float(heads))
+            step = _STEP.search(line) if about and _LOSS.search(line) else None
+            at = float(step["step"]) if step else math.nan
+            records.keep_row("spoken", numbers[row], float(about), float(checks), float(heads), at)
         took = _TOOK.search(line)
         if took is not None:
             records.keep_row("took", numbers[row], float(took["took"]) * _UNITS[took["unit"][:1].lower()])
@@ -158,8 +163,8 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
-    line, about, checks, heads = records.take_table("spoken", 4).T
-    spoken = _Spoken(line, about > 0, checks > 0, heads > 0)
+    line, about, checks, heads, step = records.take_table("spoken", 5).T
+    spoken = _Spoken(line, about > 0, checks > 0, heads > 0, step)
     places, covered = records.take_table("place", 3), records.take_table("covered", 2)
     ended = records.take_table("ended", 1)
     evaluates, took = records.take_table("evaluates", 3), records.take_table("took", 2)
@@ -183,6 +188,9 @@ def finish(first_line: int, records: Records) -> None:
         validations = [each for each in beside if _is_validation(each, training)]
         others = [each for each in beside if _OTHER.search(each.title.words)]
         validations += [each for each in others if _leads_to(each, validations, training)]
+        if training.counts_epochs:
+            training, planned, own = training._replace(epochs=None), [1], own[:0]
+            records.events.append(Fact(training.begin, "counts_epochs", True))
         _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
         if over:
@@ -221,6 +229,14 @@ def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
     return 2 * count > len(bars.laps)
 
 
+def _is_outrun(bars: Bars, spoken: _Spoken) -> bool:
+    """Whether lines with a loss count more steps between these bars than one of them has, most times."""
+    known = np.isfinite(spoken.step)
+    places = np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[known])
+    steps = np.split(spoken.step[known], np.flatnonzero(np.diff(places)) + 1)
+    return bool(known.any()) and bool(np.median([np.ptp(each) for each in steps]) > bars.last)
+
+
 def _is_titled(bars: Bars) -> bool:
     return bool(_TRAINING.search(bars.title.words)) and not _VALIDATION.search(bars.title.words)
 
@@ -249,7 +265,8 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
         untitled = not words and not each.names and _is_spoken_of(each, spoken) and not _is_checked(each, every, spoken)
         if untitled:
             told_s = took[took[:, 0] > each.begin, 1].sum()
-            untitled = told_s < _MOST_HIDDEN * sum(other.spent_s for other in bars)
+            hidden = told_s >= _MOST_HIDDEN * sum(other.spent_s for other in bars)
+            untitled = not hidden and not _is_outrun(each, spoken)
         if _is_titled(each) or _has_loss(each) or _has_figures(each) or untitled:
             likely.append(each)
     # None that a longer one is inside of; each is held against the shortest of these, since there may be many bars.
@@ -259,7 +276,11 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
     longer, least = {}, math.inf
     for last in sorted(shortest, reverse=True):
         longer[last], least = least, min(least, shortest[last])
-    inner = [each for each in likely if each.step_s < _SURELY * longer[each.last]]
+    inner = [
+        each for each in likely
+        if each.step_s < _SURELY * longer[each.last]
+        and not (each.counts_epochs and any(_is_outer(each, other) for other in likely))
+    ]  # fmt: skip
     runs: list[Bars] = []
     for each in sorted(inner, key=lambda each: -each.spent_s):
         alike = not runs or _is_titled(each)
@@ -278,14 +299,19 @@ def _divided(bars: Bars, places: Floats) -> list[Bars]:
     usual = values[np.argmax(counts)] if 2 * counts.max() > len(ends) else bars.last
     # An epoch that was not ended, unlike others, is followed by no other: the training was begun again.
     broken = (ends[:-1] < _SURELY * usual) & (np.array([lap[0].number for lap in bars.laps[1:]]) < ends[:-1])
-    cuts = (np.flatnonzero(broken if epochs is None else np.diff(epochs) <= 0) + 1).tolist()
-    return [bars._replace(laps=bars.laps[begin:end]) for begin, end in pairwise([0, *cuts, len(bars.laps)])]
+    anew = broken if epochs is None else np.diff(epochs) <= 0
+    cuts = (np.flatnonzero(anew | bars.counts_epochs) + 1).tolist()
+    return [
+        bars._replace(laps=bars.laps[begin:end], epochs=None if epochs is None else epochs[begin:end])
+        for begin, end in pairwise([0, *cuts, len(bars.laps)])
+    ]
 
 
 def _is_outer(bars: Bars, inner: Bars) -> bool:
     """A bar that counts the epochs: a step of it takes as long as all of the other bar."""
     words = bars.title.words
-    if bars is inner or bars.last >= inner.last or _OTHER.search(words) or _VALIDATION.search(words):
+    shorter = bars.last < inner.last or bars.counts_epochs
+    if bars is inner or not shorter or _OTHER.search(words) or _VALIDATION.search(words):
         return False
     return bars.step_s >= _SURELY * inner.whole_s
 
@@ -323,21 +349,24 @@ def _thinned(lap: list[Draw], *, first: bool) -> list[Draw]:
 
 
 def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
-    """The epoch of each lap, as titles and lines number it: not every bar may have been kept. None where none do."""
+    """The epoch of each lap from 0 on, as titles and lines number it: not every bar may have been kept; or None.
+
+    Lines that name the end are asked first: others may count from another beginning, or something else.
+    """
     begins, ends = np.array([lap[0].line for lap in laps]), np.array([lap[-1].line for lap in laps])
-    edges = np.append(-1, ends)
-    above = np.searchsorted(places[:, 0], ends, side="right") - 1  # named before its bar or in its title
-    below = np.searchsorted(places[:, 0], ends)  # or with its results
-    following = np.append(begins[1:], np.inf)
-    padded = np.concatenate((places, [[-1.0, np.nan, np.nan]]))
-    for rows, least, most in ((above, edges[:-1], ends), (below, ends, following)):
-        known = (padded[rows, 0] >= least) & (padded[rows, 0] <= most) & (rows >= 0)
-        epochs = padded[rows, 1]
-        if known.all():
-            falls = np.diff(epochs) <= 0
-            # The same number for one epoch after the other is no number of epochs.
-            if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
-                return np.asarray(epochs, np.int64)
+    edges, following = np.append(-1, ends), np.append(begins[1:], np.inf)
+    for told in (places[np.isfinite(places[:, 2])], places):
+        above = np.searchsorted(told[:, 0], ends, side="right") - 1  # named before its bar or in its title
+        below = np.searchsorted(told[:, 0], ends)  # or with its results
+        padded = np.concatenate((told, [[-1.0, np.nan, np.nan]]))
+        for rows, least, most in ((above, edges[:-1], ends), (below, ends, following)):
+            known = (padded[rows, 0] >= least) & (padded[rows, 0] <= most) & (rows >= 0)
+            epochs = padded[rows, 1]
+            if known.all():
+                falls = np.diff(epochs) <= 0
+                # The same number for one epoch after the other is no number of epochs.
+                if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
+                    return np.asarray(epochs, np.int64) - min(int(told[:, 1].min()), 1)
     return None
 
 
@@ -383,9 +412,11 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     )
     for lap, end in zip(training.laps, begins_of, strict=True):
         last = lap[-1]
-        if at_end and last.number < training.last and any(last.line < check[-1].line < end for check in checks):
+        seconds = last.elapsed_s * training.last / last.number
+        is_near = seconds - last.elapsed_s < 2 * WHOLE_SECONDS  # as of a bar that is taken away at its end
+        followed = any(last.line < check[-1].line < end for check in checks)
+        if followed and last.number < training.last and (at_end or is_near):
             # A validation follows, as on other epochs that were whole: its last position is not in the log.
-            seconds = last.elapsed_s * training.last / last.number
             lap = [*lap, last._replace(number=training.last, elapsed_s=seconds)]
         rising = [lap[row] for row in first_draws(np.array([draw.number for draw in lap])).tolist()]
         laps.append(_thinned(rising, first=not laps))
@@ -395,8 +426,8 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     begins = np.cumsum(lengths) - lengths
     line = np.array([draw.line for draw in draws], np.int64)
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
-    numbered = _numbered(training.laps, places)
-    epochs = np.arange(len(laps)) if numbered is None else numbered - min(int(places[:, 1].min()), 1)
+    numbered = _numbered(training.laps, places) if training.epochs is None else training.epochs
+    epochs = np.arange(len(laps)) if numbered is None else numbered
     whole = number + np.repeat(epochs, lengths) * training.last
     evaluations, pauses = [], []
     for lap in checks:

@@ -175,11 +175,21 @@ class TrainerRows:
                 epochs = whole if whole - seen[-1] < median(np.diff(seen)) else math.nan
             steps = self._last_at(begun) if len(bare.line) else self._steps_in_all()
             per_epoch = steps / epochs if steps and epochs > 0 else math.nan
+            if told:
+                per_epoch += self._batches_over(self._planned_epochs[told - 1].line, per_epoch)
         lines, places = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
         by_place = _by_place(lines, bare)
         late = _late(by_place, places, places * per_epoch)
         in_pages = _in_pages(by_place, places, per_epoch)
         return bare._replace(per_epoch=per_epoch, late=late, in_pages=in_pages)
+
+    def _batches_over(self, line: int, per_epoch: float) -> float:
+        """The part of a step that an epoch has beyond its planned ones: batches that go into a step of the next."""
+        examples, whole, micro = (self._told_by(line, name) for name in ("examples", "whole_batch", "micro_steps"))
+        if not (examples and whole and micro):
+            return 0.0
+        batches = math.ceil(examples * micro / whole)
+        return batches % micro / micro if batches // micro == per_epoch else 0.0
 
     # --- which bar, which clock ---
 
@@ -199,7 +209,7 @@ class TrainerRows:
         if self.total & set(np.unique(bars[:, 2]).tolist()):
             return bars[np.isin(bars[:, 2], list(self.total))]
         places = np.searchsorted(bars[:, 0], self.losses[:, 0]) - 1
-        votes = Counter(bars[np.clip(places, 0, None), 2].tolist() if len(bars) else [])
+        votes = Counter(_totals_at(bars, np.clip(places, 0, None)).tolist() if len(bars) else [])
         if not votes:
             longest = {total: float(bars[bars[:, 2] == total, 3].max()) for total in np.unique(bars[:, 2]).tolist()}
             votes = Counter({max(longest, key=lambda total: longest[total]): 1} if longest else {})
@@ -506,6 +516,23 @@ def cards_of(told: Mapping[str, Any]) -> dict[str, int]:
         return {}
     cards = int(whole / (batch * micro))
     return {"world_size": cards, "gradient_accumulation_steps": int(micro * cards)}
+
+
+def _totals_at(bars: np.ndarray, rows: Ints) -> Floats:
+    """The totals of some bars; of one at its end that began while another went on, as an evaluation, of that one."""
+    order = np.argsort(bars[:, 2], kind="stable")
+    number, last, elapsed = bars[order, 1], bars[order, 2], bars[order, 3]
+    alike = np.diff(last) == 0
+    anew = np.append(True, ~alike | (np.diff(number) < 0))
+    goes_on = np.flatnonzero(alike & ~anew[1:] & (np.diff(elapsed) >= 0) & (number < last)[:-1])
+    until, begins = np.zeros(len(bars), np.int64), np.zeros(len(bars), np.int64)
+    until[order[goes_on]] = order[goes_on + 1]
+    until = np.maximum.accumulate(until)
+    begins[order] = order[np.maximum.accumulate(np.where(anew, np.arange(len(bars)), 0))]
+    begin = begins[rows]
+    around = until[np.maximum(begin - 1, 0)]
+    inside = (bars[rows, 1] == bars[rows, 2]) & (around > begin)
+    return np.asarray(bars[np.where(inside, around, rows), 2])
 
 
 def _by_place(lines: Floats, process: _Process) -> Floats:

@@ -7,23 +7,25 @@ are. Where no row tells of steps, the console output that the file holds is read
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from itertools import groupby, pairwise
 
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.event_files import Scalars, Text
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.tensorboard import Events
+from stepwatch.readers.formats.tensorboard import EVALUATION, Events
 from stepwatch.readers.formats.wandb import CARD, step_key
 from stepwatch.readers.formats.wandb_records import Recorded, decode
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Fact, Run, Timing, Traits, UnreadLines
+from stepwatch.run import Evaluation, Fact, Run, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, Origin, Settings
 from stepwatch.sources import is_wandb_file
 
-_TIME, _ROW = "_timestamp", "_step"
+_TIME, _ROW, _EPOCH = "_timestamp", "_step", "_epoch"
 _EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
 
 
@@ -43,6 +45,18 @@ def finish(first_line: int, records: Records) -> None:
     records.events += facts_of(recorded)
 
 
+def finish_epochs(first_line: int, records: Records) -> None:
+    """Where neither the history nor the console output tells of steps, an epoch is what can be timed."""
+    recorded, records.held = decode(records.held), b""
+    of_rows = _epochs(recorded.history)
+    rows = [{**row, _EPOCH: epoch} for row, epoch in zip(recorded.history, of_rows, strict=False) if epoch is not None]
+    if rows:
+        begun = recorded.started_s if recorded.started_s is not None else math.nan
+        events = Events(_scalars(rows, _EPOCH), [_settings(recorded.config, begun)])
+        events.tell_epochs(records, _planned(recorded.config))
+        records.events += facts_of(recorded)
+
+
 def console(data: bytes) -> tuple[bytes, list[Fact]]:
     """What the program printed, and what else the file tells of the run."""
     recorded = decode(data)
@@ -60,6 +74,27 @@ def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
         card = run.gpu_text or named.get("gpu_text")
         whole.append(replace(run, settings=run.settings.beneath(told).beneath(said), gpu_text=card))
     return tuple(whole)
+
+
+def with_evaluations(run: Run, epochs: Run) -> Run:
+    """A run of the console's bars with what the history's clock shows between them: an evaluation after each epoch."""
+    number, times, last = run.iterations.number, run.iterations.time_s, len(epochs.iterations)
+    steps, rest = divmod(int(number[-1]), last)
+    evaluated = len(epochs.evaluations) == last and int(epochs.iterations.number[-1]) == last
+    if run.evaluations or not evaluated or rest or number[0] > steps or (np.diff(number) <= 0).any():
+        return run
+    ends = steps * np.arange(1, last + 1)
+    trained = np.interp(ends, number, np.cumsum(times * np.diff(number, prepend=0)))
+    took = np.diff(epochs.iterations.stamp_s) - np.diff(trained)
+    usual = float(np.median(took)) if len(took) else math.nan
+    if not usual > 0:
+        return run
+    lines = run.iterations.line[np.searchsorted(number, ends)].tolist()
+    costs = (usual, *np.maximum(took, 0.0).tolist())  # what precedes the first epoch is unknown
+    found = zip(lines, ends.tolist(), costs, epochs.evaluations, strict=True)
+    return replace(
+        run, evaluations=tuple(Evaluation(line, at, val_loss=each.val_loss, took_s=s) for line, at, s, each in found)
+    )
 
 
 def counts_epochs(data: bytes) -> bool:
@@ -101,13 +136,42 @@ def tell(
 
 def _counts_epochs(history: list[dict[str, object]], config: dict[str, object]) -> bool:
     """Whether there is one row for each epoch: how long a step takes cannot be known from them."""
+    if _epochs(history):
+        return True
     losses = [row for row in history if any("loss" in key.lower() for key in row)]
-    epochs = [row["epoch"] for row in losses if isinstance(row.get("epoch"), (int, float))]
-    if len(epochs) == len(losses) > 1:
-        return bool((np.diff(np.array(epochs, np.float64)) >= 1).all())
-    planned = next((config[name] for name in _EPOCHS if isinstance(config.get(name), (int, float))), None)
+    if len(losses) > 1 and all(isinstance(row.get("epoch"), (int, float)) for row in losses):
+        return False
+    planned = _planned(config)
     last = losses[-1].get(_ROW) if losses else None
-    return isinstance(planned, (int, float)) and isinstance(last, (int, float)) and last <= planned
+    return planned is not None and isinstance(last, (int, float)) and last <= planned
+
+
+def _planned(config: dict[str, object]) -> int | None:
+    """How many epochs the configuration asks for."""
+    planned = (config[name] for name in _EPOCHS if isinstance(config.get(name), (int, float)))
+    return next((int(count) for count in planned if isinstance(count, (int, float)) and 0 < count < 1e6), None)
+
+
+def _epochs(history: list[dict[str, object]]) -> list[int | None]:
+    """The epoch of each row; none where no key counts them, or the loss is logged more often."""
+    key = next((key for row in history for key in row if key.lower() == "epoch"), "")
+    told = [row.get(key) for row in history]
+    known = [epoch for epoch in told if isinstance(epoch, (int, float))]
+    trained = [
+        place for place, row in enumerate(history)
+        if any("loss" in name.lower() and not EVALUATION.search(name) for name in row)
+    ]  # fmt: skip
+    each = [epoch for epoch, _ in groupby(known)]
+    # A fall to the first is another training, and the last one may not have come to the row that has the number.
+    rises = all(after > before or after <= each[0] for before, after in pairwise(each))
+    if len(each) < 2 or not rises or any(epoch % 1 for epoch in known) or not 0 < len(trained) <= len(each) + 1:
+        return []
+    late = trained[0] < next(place for place, epoch in enumerate(told) if isinstance(epoch, (int, float)))
+    filled: list[int | None] = []
+    for epoch in reversed(told) if late else told:
+        before = filled[-1] if filled else None
+        filled.append(int(epoch) if isinstance(epoch, (int, float)) else before)
+    return filled[::-1] if late else filled
 
 
 def _scalars(history: list[dict[str, object]], counter: str) -> Scalars:
@@ -145,3 +209,5 @@ READER = Reader(
     sniff=sniff, parse=parse, finish=finish, complete=with_inside,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip
+
+OF_EPOCHS = READER._replace(finish=finish_epochs)

@@ -16,6 +16,7 @@ _DATE_TIME = Pattern(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T 
 # Python's usual datefmt of the Hugging Face examples, and that of detectron2 and mmengine, which has no year: only what
 # is a month and a day, for a count and its end may stand before a clock too.
 _MONTH_FIRST = Pattern(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}})[T ]{_TIME_OF_DAY}")
+_POINTED = Pattern(rf"(?<![\d.])(?P<month>\d\d)\.(?P<day>\d\d)\.(?P<short>\d\d)\|{_TIME_OF_DAY}")  # ST-GCN
 _YEARLESS = Pattern(rf"(?<![\d/])(?P<month>0[1-9]|1[0-2])/(?P<day>0[1-9]|[12]\d|3[01]) {_TIME_OF_DAY}")
 _GLOG = Pattern(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -25,7 +26,7 @@ _SYSLOG = Pattern(
 )
 _CLOCK = Pattern(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
 _EPOCH = Pattern(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
-_CLOCKS = (_DATE_TIME, _MONTH_FIRST, _YEARLESS, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
+_CLOCKS = (_DATE_TIME, _MONTH_FIRST, _POINTED, _YEARLESS, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
 _BEGINNING = Pattern(r"[\[(]?(?:\d|[IWEF]\d|[A-Z][a-z]{2},? )")  # of any clock; most lines have none
 _AFTER_CLOCK = Pattern(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
 _NAME_IN_BRACKET = Pattern(r"\s[A-Za-z_][\w.]{0,60}\]:?\s*")  # detectron2: `[05/04 09:30:07 d2.engine]: `
@@ -81,7 +82,7 @@ def _seconds(parts: dict[str, str | None]) -> float | None:
     month = _MONTHS.index(name) + 1 if name else int(parts.get("month") or 1)
     try:
         moment = datetime(
-            int(parts.get("year") or 2000), month, int(parts.get("day") or 1),
+            int(parts.get("year") or 2000) + int(parts.get("short") or 0), month, int(parts.get("day") or 1),
             int(parts["hour"] or 0), int(parts["minute"] or 0), min(int(parts["second"] or 0), 59), tzinfo=UTC,
         )  # fmt: skip
     except ValueError:

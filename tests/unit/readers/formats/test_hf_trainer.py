@@ -96,6 +96,38 @@ def test_bars_of_the_evaluation_are_not_the_training() -> None:
     assert the_run(log.text()).iterations.number.tolist() == list(range(1, 61))
 
 
+def evaluated_often(epochs: int, eval_s: float) -> list[str]:
+    """Of a training of 20 epochs with 130 steps of 2 s: its bar is drawn where an evaluation begins and ends.
+
+    The loss of each epoch follows on the bar of the evaluation, which is closed last.
+    """
+    lines, elapsed = [drawing("", 0, 2600, 0, "?it/s")], 0.0
+    for epoch in range(1, epochs + 1):
+        elapsed += 260
+        if epoch > 1:
+            lines.append(f"{{'loss': {4 / epoch}, 'learning_rate': 0.0014, 'epoch': {epoch - 0.2:.2f}}}")
+        lines.append(drawing("", 130 * epoch, 2600, elapsed, "2.00s/it"))
+        lines += [drawing("", n, 40, eval_s / 40 * n, "4.00s/it") for n in range(40)]
+        elapsed += eval_s
+        lines.append(f"{{'eval_loss': 3.4, 'eval_runtime': {eval_s}, 'epoch': {epoch}.0}}")
+        lines += [drawing("", 130 * epoch, 2600, elapsed, "2.00s/it"), drawing("", 40, 40, eval_s, "4.00s/it")]
+    return lines
+
+
+@pytest.mark.parametrize("eval_s", [160.0, 560.0])  # also more than the steps of an epoch take
+@pytest.mark.parametrize("epochs", [2, 3, 6])
+def test_losses_behind_the_bar_of_an_evaluation_do_not_make_it_the_training(epochs: int, eval_s: float) -> None:
+    run = the_run("\n".join(evaluated_often(epochs, eval_s)))
+    assert (run.iterations.number[-1], run.settings.count("max_iters")) == (130 * epochs, 2600)
+    assert [e.at for e in run.evaluations] == [130 * n for n in range(1, epochs + 1)]
+    assert analyse(run).costs.step_s.mid == pytest.approx(2.0, rel=0.02)
+
+
+def test_a_training_inside_of_another_bar_is_the_training() -> None:
+    folds = [line for n in range(3) for line in (drawing("", n, 3, 700.0 * n, "700s/it"), *TrainerLog(seed=n).lines())]
+    assert [run.iterations.number[-1] for run in read(from_text("\n".join(folds)))] == [400] * 3
+
+
 def test_bars_without_any_dictionary_are_read() -> None:
     lines = [line for line in TrainerLog().lines() if "%|" in line]
     assert len(the_run("\n".join(lines)).iterations) == 400
@@ -752,6 +784,20 @@ def test_a_key_that_only_one_of_many_dictionaries_has_is_read() -> None:
     assert run.settings.count("tokens_per_iter") == 4096
 
 
+def test_batches_beyond_the_last_step_of_an_epoch_go_into_the_next() -> None:
+    """Then an epoch has a little more steps than were planned: here 17.05 for 17."""
+    stamp = "[INFO|2024-11-26 22:{:02d}:{:02d}] trainer.py:2314 >> "
+    told = ["***** Running training *****", "  Num examples = 2,182", "  Num Epochs = 1,000"]
+    told += ["  Instantaneous batch size per device = 1", "  Gradient Accumulation steps = 64"]
+    told += ["  Total train batch size (w. parallel, distributed & accumulation) = 128"]
+    told += ["  Total optimization steps = 17,000"]
+    lines = [stamp.format(0, 0) + line for line in told]
+    for step in range(5, 2105, 5):
+        text = f"{{'loss': 2.28, 'learning_rate': 2.5e-06, 'epoch': {step * 64 / 1091:.2f}}}"
+        lines.append(stamp.format(step // 60, step % 60) + text)
+    assert the_run("\n".join(lines)).iterations.number.tolist() == list(range(5, 2105, 5))
+
+
 def test_training_completed_is_an_end() -> None:
     lines = TrainerLog(steps=100).lines()[:-40]
     assert not the_run("\n".join(lines)).ended_by_plan
@@ -775,8 +821,25 @@ def test_a_bar_whose_dictionaries_are_still_held_back_is_read() -> None:
     assert run.iterations.number[-1] > 90
     assert run.settings.count("max_iters") == 400
     assert "bar_alone" in {finding.code for finding in analyse(run).findings}
+    assert the_run(text.replace(" " * 60, " " * 60 + "\n")).iterations.number[-1] == run.iterations.number[-1]
     with pytest.raises(NoIterations):
         read(from_text(text.replace("Starting GRPO training...", "Asking the model")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[transformers] Warning: The following arguments do not match the ones in the `trainer_state.json` within the "
+        "checkpoint directory:",
+        "The tokenizer has new PAD/BOS/EOS tokens that differ from the model config and generation config.",
+        "max_steps is given, it will override any value given in num_train_epochs",
+    ],
+)
+def test_a_bar_below_a_warning_of_the_trainer_is_its_own(line: str) -> None:
+    bars = [bar for bar in TrainerLog(steps=400).lines()[:30] if "|" in bar]
+    assert the_run("\n".join([line, *bars])).settings.count("max_iters") == 400
+    with pytest.raises(NoIterations):
+        read(from_text("\n".join(["Asking the model", *bars])))
 
 
 def test_a_rate_that_was_not_renewed_does_not_make_steps_fast() -> None:

@@ -56,11 +56,29 @@ def test_epochs_whose_bars_were_not_kept_are_counted_by_the_lines_that_number_th
     assert analyse(run).goodput.wall_s == pytest.approx(1000 * 0.5 + 10 * 4, rel=0.02)
 
 
+def test_lines_that_count_from_another_beginning_do_not_move_the_epochs_of_the_titles() -> None:
+    lines: list[str] = []
+    for epoch in (1, 2):
+        lines += [*lap(f"Rank 0 Epoch {epoch}/3: ", 40, 1.0), f"===== Epoch {epoch - 1} memory (rank=0) ====="]
+    run = the_run(*lines)
+    assert (run.iterations.number[0], run.iterations.number[-1]) == (40, 80)
+    assert run.settings.count("max_iters") == 120
+
+
 def test_a_last_epoch_without_its_last_position_is_whole_where_a_validation_follows() -> None:
     whole = [*lap("Train: ", 100, 0.5), *lap("Val: ", 20, 0.2)]
     cut = [bar("Train: ", 93, 100, 0.5), bar("Val: ", 20, 20, 0.2)]
     assert the_run(*whole, *cut).iterations.number[-1] == 200
     assert the_run(*cut).iterations.number[-1] == 93  # it may evaluate in the midst of an epoch
+
+
+def test_an_epoch_before_a_validation_that_lacks_less_than_its_clock_shows_is_whole() -> None:
+    """Bars that are taken away at their end never show it."""
+    train, check = [*lap("Train: ", 100, 0.5)[:-1], bar("Train: ", 99, 100, 0.5)], lap("Val: ", 20, 0.2)
+    lines = [line for n in (1, 2, 3) for line in (f"Epoch {n}/3", *train, *check)]
+    assert the_run(*lines).iterations.number[-1] == 300
+    assert the_run(*lines[: -len(check)]).iterations.number[-1] == 299
+    assert analyse(the_run(*lines)).forecast.done
 
 
 def test_a_title_or_a_loss_makes_one_bar_a_training() -> None:
@@ -101,6 +119,27 @@ def test_a_bar_of_the_epochs_alone_tells_means_where_the_batches_are_known() -> 
     assert run.timing is Timing.SPANS_RUN
     assert run.iterations.number.tolist() == [4000, 8000, 12000, 16000, 20000]
     assert run.iterations.time_s.tolist() == pytest.approx([0.5] * 5, rel=0.001)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_bar_whose_title_names_the_epoch_that_it_counts_is_a_bar_of_epochs(first: int) -> None:
+    def one(last: int, step_s: float) -> list[str]:
+        titles = [f"Epoch {n + first} /250 of 1026 batches: " for n in range(last)]
+        return [bar(title, n + more, 250, step_s) for n, title in enumerate(titles) for more in (0, 1)]
+
+    broken_off, whole = read(from_text("\n".join([*one(90, 150.0), "L_total: 2.05", *one(250, 60.0)])))
+    assert (broken_off.iterations.number[-1], whole.iterations.number[-1]) == (90, 250)
+    assert whole.settings.count("max_iters") == broken_off.settings.count("max_iters") == 250
+    assert whole.traits.counts_epochs
+    assert analyse(broken_off).goodput.wall_s == pytest.approx(90 * 150, rel=0.01)
+    assert analyse(whole).costs.step_s.mid == pytest.approx(60.0, rel=0.01)
+
+
+def test_short_bars_of_each_epoch_are_no_bar_of_epochs() -> None:
+    """Their positions are near the number of the epoch as well."""
+    titles = [f"Epoch {epoch}/3: " for epoch in (1, 2, 3)]
+    assert the_run(*(bar(title, 2, 2, 40.0) for title in titles)).iterations.number[-1] == 6
+    assert the_run(*(bar(title, n, 2, 40.0) for title in titles for n in (1, 2))).iterations.number[-1] == 6
 
 
 def test_evaluations_with_a_clock_are_taken_out_of_a_bar_of_the_epochs() -> None:
@@ -216,6 +255,20 @@ def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None
         the_run(*lines, "Training took 273.1 seconds")
 
 
+@pytest.mark.parametrize("apart", [20, 100])
+def test_bars_between_lines_of_more_steps_than_they_have_are_not_those_of_the_training(apart: int) -> None:
+    lines: list[str] = []
+    for epoch in range(1, 7):
+        steps = range(5 * (epoch - 1) * apart, 5 * epoch * apart, apart)
+        lines += [f"epoch: {epoch}  step: {step}  loss: 21.9360  batch: 0.5861" for step in steps]
+        lines += [*lap("", 120, 0.25), "save best ap: 0.038"]
+    if apart == 20:  # fewer steps than the bar has
+        assert the_run(*lines).iterations.number[-1] == 6 * 120
+    else:
+        with pytest.raises(NoIterations):
+            the_run(*lines)
+
+
 @pytest.mark.parametrize("form", ["Epoch {}", "Epoch {}/3", "epoch: {}"])
 def test_a_run_begins_where_the_epochs_are_counted_from_the_beginning_again(form: str) -> None:
     lines: list[str] = []
@@ -225,6 +278,15 @@ def test_a_run_begins_where_the_epochs_are_counted_from_the_beginning_again(form
     runs = read(from_text("\n".join(lines)))
     assert [run.iterations.number[-1] for run in runs] == [180] * 3
     assert [analyse(run).costs.step_s.mid for run in runs] == pytest.approx([0.4, 0.2, 0.8], rel=0.03)
+
+
+def test_runs_whose_epochs_are_named_below_their_bars_begin_with_their_first() -> None:
+    lines: list[str] = []
+    for step_s in (0.4, 0.3):
+        for epoch in (1, 2, 3):
+            lines += [*lap("", 60, step_s), *lap("", 12, 0.2), f"Epoch: {epoch}, Train Loss: 2.5, Valid Loss: 1.7"]
+    runs = read(from_text("\n".join(lines)))
+    assert [(run.iterations.number[0], run.iterations.number[-1]) for run in runs] == [(60, 180)] * 2
 
 
 def test_trainings_of_different_length_are_runs_of_their_own() -> None:
@@ -274,3 +336,14 @@ def test_a_bar_that_was_broken_off_is_followed_by_another_run() -> None:
     bars = [[line for draw in lap("", 200, s)[:end] for line in (draw, "Epoch num| loss 0.4")] for end, s in ends]
     runs = read(from_text("\n".join(line for lap in bars for line in lap)))
     assert [run.iterations.number[-1] for run in runs] == [20, 30, 170]
+
+
+def test_a_bar_that_is_closed_when_the_next_has_begun_is_not_another_one() -> None:
+    lines: list[str] = []
+    for epoch in range(1, 4):
+        lines.append(bar(f"Epoch {epoch}/3: ", 0, 100, 0.5))
+        lines += [bar(f"Epoch {epoch - 1}/3: ", 100, 100, 0.52, ", loss=1.2")] * (epoch > 1)
+        lines += [f"Epoch {epoch - 1}: memory 3 GB", *lap(f"Epoch {epoch}/3: ", 100, 0.5, ", loss=1.2")]
+    run = the_run(*lines)
+    assert (run.iterations.number[-1], run.settings.count("max_iters")) == (300, 300)
+    assert analyse(run).goodput.wall_s == pytest.approx(150, rel=0.02)

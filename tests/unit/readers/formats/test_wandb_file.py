@@ -150,14 +150,87 @@ def test_the_console_is_read_where_the_history_has_no_steps() -> None:
     assert run.settings.count("batch_size") == 12
 
 
-@pytest.mark.parametrize("rows", [{"epoch": 1}, {}])
-def test_rows_of_epochs_are_not_called_iterations(rows: dict[str, int]) -> None:
-    epochs = [
-        history(train__loss=2.0, _timestamp=BEGIN_S + 60 * n, _step=n, **({"epoch": n} if rows else {}))
-        for n in range(1, 9)
-    ]
+def test_rows_that_may_be_epochs_are_not_called_iterations() -> None:
+    rows = [history(train__loss=2.0, _timestamp=BEGIN_S + 60 * n, _step=n) for n in range(1, 9)]
     with pytest.raises(NoIterations, match="one row for each epoch"):
-        the_run(started({"epochs": 8}), *epochs, printed("no bar here\n"))
+        the_run(started({"epochs": 8}), *rows, printed("no bar here\n"))
+
+
+def of_epochs(epochs: int, check_s: float, *, first: int = 1, begin_s: float = BEGIN_S, row: int = 0) -> list[bytes]:
+    """Two rows for each epoch, of 10 s: only that of the validation behind it has the number of the epoch."""
+    rows = []
+    for epoch in range(first, first + epochs):
+        begin_s += 10.0
+        rows.append(history(train_loss=2.0 + row / 100, _timestamp=begin_s, _step=row))
+        begin_s += check_s
+        rows.append(history(epoch=epoch, val_accuracy=0.5, _timestamp=begin_s, _step=row + 1))
+        row += 2
+    return rows
+
+
+@pytest.mark.parametrize("name", ["epoch", "Epoch"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_where_a_key_counts_the_epochs_these_are_the_unit(name: str, first: int) -> None:
+    rows = [
+        history(**{name: first + n, "Train Loss": 2.0, "Validation Loss": 2.1}, _timestamp=BEGIN_S + 5 * n + 5, _step=n)
+        for n in range(8)
+    ]
+    run = the_run(started({"epochs": 20}), *rows, printed("no bar here\n"))
+    assert run.traits.counts_epochs
+    assert run.iterations.number.tolist() == list(range(1, 9))
+    assert run.iterations.time_s.tolist() == pytest.approx([5.0] * 8)
+    assert run.iterations.loss.tolist() == [2.0] * 8
+    assert "eval" in run.holds
+    assert run.settings.count("max_iters") == 20
+
+
+def test_rows_of_a_validation_end_it() -> None:
+    run = the_run(started({}), *of_epochs(12, 4.0))
+    assert run.iterations.number.tolist() == list(range(1, 13))
+    assert run.iterations.time_s.tolist() == pytest.approx([10.0] * 12)
+    assert [(each.at, each.took_s) for each in run.evaluations] == [(at, pytest.approx(4.0)) for at in range(1, 13)]
+    assert "eval" not in run.holds
+    assert analyse(run).goodput.wall_s == pytest.approx(12 * 14.0)
+
+
+def test_a_validation_that_is_logged_with_its_epoch_is_part_of_it() -> None:
+    run = the_run(started({}), *of_epochs(12, 0.001))
+    assert "eval" in run.holds
+    assert {each.took_s for each in run.evaluations} == {None}
+
+
+def test_epochs_that_begin_again_are_another_run() -> None:
+    rows = [row for fold in range(3) for row in of_epochs(6, 4.0, begin_s=BEGIN_S + 84.0 * fold, row=12 * fold)]
+    runs = read(from_bytes(framed(started({"epochs": 6}), *rows), "run-a1.wandb"))
+    assert [run.iterations.number.tolist() for run in runs] == [list(range(1, 7))] * 3
+    assert [[each.took_s for each in run.evaluations] for run in runs] == [[pytest.approx(4.0)] * 6] * 3
+    assert all(run.traits.counts_epochs and run.settings.count("max_iters") == 6 for run in runs)
+
+
+def test_what_lies_between_the_bars_of_the_console_is_known_from_the_history() -> None:
+    messages, wall = [started({"epochs": 6})], BEGIN_S
+    for epoch in range(6):
+        for n in range(1, 41):
+            clock, left = (f"00:{seconds:02d}" for seconds in (n // 2, 20 - n // 2))
+            messages.append(printed(f"\r{n * 100 // 40:3d}%|{'█' * 10}| {n}/40 [{clock}<{left},  2.00it/s, loss=1.2]"))
+        wall += 20 + 3.0
+        row = {"epoch": epoch, "train_loss": 2.0 - epoch / 10, "val_loss": 2.1}
+        messages += [printed(f"\nEpoch {epoch}: loss 1.2\n"), history(**row, _timestamp=wall, _step=epoch)]
+    run = the_run(*messages)
+    assert (run.format, run.iterations.number[-1]) == ("tqdm-loop", 240)
+    assert [each.at for each in run.evaluations] == list(range(40, 241, 40))
+    assert [each.took_s for each in run.evaluations] == [pytest.approx(3.0)] * 6
+    assert analyse(run).goodput.wall_s == pytest.approx(6 * 23.0, rel=0.01)
+
+
+def test_batches_with_a_row_for_each_epoch_are_steps() -> None:
+    rows = [
+        history(**({"loss": 2.0} if n % 10 else {"epoch": n // 10}), _timestamp=BEGIN_S + n, _step=n)
+        for n in range(1, 60)
+    ]
+    run = the_run(started({}), *rows)
+    assert not run.traits.counts_epochs
+    assert len(run.iterations) > 40
 
 
 def test_what_ran_between_the_start_of_the_file_and_the_training_is_not_of_it() -> None:

@@ -1,0 +1,110 @@
+"""Loops of one's own that print a line for each epoch."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from stepwatch.analysis import analyse
+from stepwatch.errors import NoIterations
+from stepwatch.readers import read
+from stepwatch.run import Run
+from stepwatch.sources import from_text
+
+BEGIN = datetime(2026, 3, 4, 9, 0, 0, tzinfo=UTC)
+DATED, POINTED = "%Y-%m-%d %H:%M:%S,250 - INFO - ", "[%m.%d.%y|%H:%M:%S] "
+
+
+def dated(form: str, epochs: int, *, first: int = 1, every_s: float = 60.0, begin_s: float = 0.0, more: str = "",
+          clock: str = DATED) -> list[str]:  # fmt: skip
+    lines = []
+    for n in range(epochs):
+        at = BEGIN + timedelta(seconds=begin_s + every_s * (n + 1))
+        lines.append(at.strftime(clock) + form.format(n=first + n, loss=2 - n / 100))
+        lines += [at.strftime(clock) + more.format(loss=2 - n / 100)] * bool(more)
+    return lines
+
+
+def runs_of(*lines: str) -> tuple[Run, ...]:
+    return read(from_text("\n".join(lines)))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    "form",
+    ["Epoch {n}: train loss {loss}, test acc 0.7", "Epoch {n}: {{'loss': {loss}}}", "Epoch [{n}/40] Loss: {loss}"],
+)
+def test_the_clock_from_line_to_line_is_the_time_of_an_epoch(form: str, first: int) -> None:
+    (run,) = runs_of("loading data", *dated(form, 12, first=first))
+    assert (run.format, run.traits.counts_epochs) == ("epoch-lines", True)
+    assert run.iterations.number.tolist() == list(range(1, 13))
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([60.0] * 11)
+    assert run.iterations.loss.tolist() == pytest.approx([2 - n / 100 for n in range(12)])
+    assert run.settings.count("max_iters") == (40 if "/40" in form else None)
+
+
+@pytest.mark.parametrize("clock", [DATED, POINTED])
+@pytest.mark.parametrize("form", ["Starting epoch {n}/8", "Training epoch: {n}"])
+def test_lines_at_the_beginning_of_an_epoch_time_the_one_before(form: str, clock: str) -> None:
+    results = "Iter 0 Done. | loss: {loss}"
+    (run,) = runs_of(*dated(form, 8, more=results, clock=clock))
+    assert run.iterations.number.tolist() == list(range(1, 8))  # the last has not ended
+    assert run.iterations.time_s.tolist() == pytest.approx([60.0] * 7)
+    with pytest.raises(NoIterations):
+        runs_of(*dated(form, 8))
+
+
+def test_results_end_an_epoch_whose_beginning_is_a_line_too() -> None:
+    begins = dated("Starting epoch {n}/6", 6)
+    ends = dated("Epoch {n} validation loss: {loss}", 6, begin_s=50.0)
+    (run,) = runs_of(*(line for pair in zip(begins, ends, strict=True) for line in pair))
+    assert run.iterations.number.tolist() == list(range(1, 7))
+    assert run.settings.count("max_iters") == 6
+    assert analyse(run).goodput.wall_s == pytest.approx(350.0, rel=0.01)
+
+
+def test_epochs_that_begin_again_are_another_run() -> None:
+    first = dated("Epoch {n}: loss {loss}", 6)
+    runs = runs_of(*first, *dated("Epoch {n}: loss {loss}", 9, begin_s=1000.0, every_s=45.0))
+    assert [run.iterations.number.tolist() for run in runs] == [list(range(1, 7)), list(range(1, 10))]
+    assert runs[1].iterations.time_s[1:].tolist() == pytest.approx([45.0] * 8)
+
+
+@pytest.mark.parametrize("took", ["Time taken: 0:00:45.250", "time: 45.25s", "took 45.25 seconds"])
+def test_a_time_on_the_line_is_that_of_the_epoch(took: str) -> None:
+    (run,) = runs_of(*(f"Epoch: {n}/100 Train accuracy: 0.5 Loss {2 - n / 100} {took}" for n in range(1, 11)))
+    assert run.iterations.time_s.tolist() == pytest.approx([45.25] * 10)
+    assert run.settings.count("max_iters") == 100
+
+
+def test_a_time_since_the_beginning_is_not_that_of_an_epoch() -> None:
+    with pytest.raises(NoIterations):
+        runs_of(*(f"Epoch: {n}/100 Loss {2 - n / 100} time: {45 * n}s" for n in range(1, 11)))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        dated("Epoch {n}: train loss {loss}", 2),  # too few
+        dated("Epoch {n}: cleaned the cache", 12),  # nothing is learnt
+        [f"Epoch {n}: train loss {2 - n / 100}" for n in range(12)],  # no time
+        dated("Epoch 3: train loss {loss}", 12),
+        dated("Epoch {n}: step 100, loss {loss}", 12),
+        dated("Request {n}: loss {loss}", 12),
+    ],
+)
+def test_other_lines_are_no_epochs(lines: list[str]) -> None:
+    with pytest.raises(NoIterations):
+        runs_of(*lines)
+
+
+def test_any_other_format_is_the_better_one() -> None:
+    steps = [f"iter {n}: loss 4.2000, time {100 + n % 3:.2f}ms, mfu 5.00%" for n in range(0, 300, 10)]
+    (run,) = runs_of(*dated("Epoch {n}: loss {loss}", 40), *steps)
+    assert run.format == "nanogpt"
+
+
+def test_an_error_behind_the_epochs_ends_the_run() -> None:
+    (run,) = runs_of(*dated("Epoch {n}: loss {loss}", 8), "RuntimeError: CUDA out of memory. Tried to allocate")
+    assert len(run.faults) == 1

@@ -199,7 +199,10 @@ class LineFormat:
             return None
         if read_surroundings(rest, prefix, number, records):
             return None
-        if any(mark in rest for mark in self._marks_of_time) or any(each.fits(rest) for each in self.timeless):
+        # The time in a piece of its own has a mark that other lines have too: "runtime: ", "wall clock time: ".
+        headed = any(not each.pieces or each.letters.decode() in rest for each in self.iterations)
+        timed = headed and any(mark in rest for mark in self._marks_of_time)
+        if timed or any(each.fits(rest) for each in self.timeless):
             records.add_unread(number, line)  # looked like an iteration, and is none that we understand
             return None
         return None if may_be_fault(rest) else {}  # some faults are told by a number

@@ -261,3 +261,15 @@ def test_by_its_last_line_a_run_is_at_its_end_whatever_its_number() -> None:
     for end in (980, 981):  # older versions count the iteration of the line itself
         assert analyse(the_run(with_etas(log([1.0] * 980), end, 1.01))).forecast.done
     assert analyse(the_run(with_etas(log([1.0] * 980), 989, 1.01))).forecast.max_iters == 989
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("  Created wheel for antlr4-python3-runtime: filename=antlr4.whl", 0),
+        ("Total wall clock time: 4m 56s", 0),
+        ("[03/02 10:14:40 d2.utils.events]:  eta: 0:01:02  iter: 219  time: a while  data_time: 0.2", 1),
+    ],
+)
+def test_a_time_alone_does_not_look_like_an_iteration(line: str, count: int) -> None:
+    assert len(the_run(f"{log([1.0] * STEPS)}{line}\n").unread) == count

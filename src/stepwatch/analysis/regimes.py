@@ -111,7 +111,7 @@ def _bounds(times: Floats, smallest: float) -> list[int]:
     bounds = _merged(times, [0, *edges[cuts].tolist(), len(times)], smallest)
 
     # Blocks show that the level changes, the rows of the two around a cut show where; a drift stays as it was cut.
-    # More than half of a block's rows make its median: no stretch is shorter.
+    # Half of a block's rows move its median: no stretch is shorter.
     block, placed = math.ceil(len(times) / blocks), [0]
     for cut, end in pairwise(bounds[1:]):
         begin, stop = max(cut - block, placed[-1]), min(cut + block, end)
@@ -120,7 +120,7 @@ def _bounds(times: Floats, smallest: float) -> list[int]:
         row, _ = _best_cut(np.clip(around, middle - far, middle + far), 1)  # one slow row is no change of level
         change = _level(times, begin + row, end) - _level(times, placed[-1], begin + row)
         place = begin + row if abs(change) >= smallest else cut
-        if min(place - placed[-1], end - place) > block // 2:
+        if min(place - placed[-1], end - place) >= block // 2:
             placed.append(place)
     return _merged(times, [*placed, bounds[-1]], smallest)
 

@@ -371,7 +371,9 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
             values["compile"] = True
         elif fact.name == "slow_attention":
             values["flash"] = False
-    values = {"max_iters": fact.value for fact in facts if fact.name == ETA_END} | values
+    by_eta = [fact.value for fact in facts if fact.name == ETA_END]
+    if by_eta:
+        values.setdefault("max_iters", by_eta[-1])
     inferred: dict[str, Value] = {}
     if ranks > 1 and "world_size" not in values:
         inferred["world_size"] = ranks

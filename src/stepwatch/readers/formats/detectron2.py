@@ -154,7 +154,7 @@ class _Detectron2(LineFormat):
 def _roundest(value: float) -> int:
     """The number with the fewest digits of its own that is as near as an eta is exact."""
     for digits in range(len(str(int(value))), -1, -1):
-        near = round(value / 10**digits) * 10**digits
+        near: int = round(value / 10**digits) * 10**digits
         if abs(near - value) <= _ETA_ERROR * value:
             return near
     return round(value)

@@ -18,7 +18,8 @@ DATED = [
     "2024-05-04T09:30:07.250-0500 ", "(2024-05-04 09:30:07.250) ", "2024-05-04 09:30:07.250 UTC ",
     "05/04/2024 09:30:07.250 - INFO - __main__ -   ", "[05/04/2024 09:30:07.250] ", "05/04/2024 09:30:07,250 ",
     "[2024-05-04 09:30:07.250 trainer.loop]: ",
-    "2024-05-04 09:30:07,250 train.py ", "2024-05-04 09:30:07.250 [INFO] ", "2024-05-04 09:30:07,250 INFO: ", "[rank0]: 2024-05-04 09:30:07.250: ",
+    "2024-05-04 09:30:07,250 train.py ",
+    "2024-05-04 09:30:07.250 [INFO] ", "2024-05-04 09:30:07,250 INFO: ", "[rank0]: 2024-05-04 09:30:07.250: ",
 ]  # fmt: skip
 UNDATED = [
     "09:30:07.250 ", "[09:30:07.250] ", "May  4 09:30:07.250 ", "May 04 09:30:07.250 node-1 train[123]: ",
@@ -85,7 +86,8 @@ def test_a_count_and_its_end_are_no_date(line: str) -> None:
     "line",
     ["[train] iter 30: loss 8.3, 2276 ms/iter", "[eval] iter 500: train 3.4 val 3.4", "batch_size = 12",
      "Overriding: batch_size = 8", "tokens per iteration will be: 16,384", "number of parameters: 10.65M",
-     "train.py step 3", "Initializing a new model from scratch", "saving checkpoint to out", "Traceback (most recent call last):"],
+     "train.py step 3", "Initializing a new model from scratch", "saving checkpoint to out",
+     "Traceback (most recent call last):"],
 )  # fmt: skip
 def test_what_the_program_itself_printed_is_left_alone(line: str) -> None:
     assert strip_prefix(line) == (line, "")

@@ -179,9 +179,10 @@ class _Level:
         # What varies no more than the noise of the medians is no change of speed.
         kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
         local = 1 + kept * (local - 1)
-        # At the first iteration on a line through the first two windows, since a drift is steepest there.
+        # At the first iteration on a line through the first two windows, since a drift is steepest there; no speed is
+        # below zero, where a line through a jump would lead.
         half = window // 2
-        start = float(local[0] if len(local) < 3 * half else local[half] - (local[2 * half] - local[half]))
+        start = float(local[0] if len(local) < 3 * half else max(local[half] - (local[2 * half] - local[half]), 0.0))
 
         places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
         between, times = phases.unlogged_evals.at_rows(run.iterations.number)

@@ -180,8 +180,9 @@ class Family:
                     levels["blocked"] += status == psutil.STATUS_DISK_SLEEP
                     levels["stopped"] += status == psutil.STATUS_STOPPED
                     levels["processes"] += 1
-                    with contextlib.suppress(psutil.Error, AttributeError, OSError):  # not on macOS
-                        allowed.update(process.cpu_affinity())
+                    if sys.platform != "darwin":
+                        with contextlib.suppress(psutil.Error, OSError):
+                            allowed.update(process.cpu_affinity())
             except psutil.AccessDenied:  # it runs, but nothing is known of it
                 hidden = True
             except psutil.Error:

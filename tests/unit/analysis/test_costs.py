@@ -356,6 +356,18 @@ def test_where_only_the_first_evaluates_the_next_comes_at_the_next_usual_interva
     assert evaluations == pytest.approx(20_000 // interval, rel=0.01)
 
 
+def test_a_run_that_jumps_to_a_slower_level_has_no_negative_speed_at_its_start() -> None:
+    lines = []
+    for number in range(40):
+        evaluates = number % 20 == 0
+        lines += [f"step {number}: train loss 4.0, val loss 4.0"] if evaluates else []
+        time_s = (0.05 if number < 9 else 1.0 + 0.002 * (number % 5)) + (5.0 if evaluates else 0.0)
+        lines.append(f"iter {number}: loss 4.0, time {1e3 * time_s:.2f}ms, mfu 9.00%")
+    costs = analyse(read(from_text("\n".join(lines)))[0]).costs
+    assert costs.eval_s is not None
+    assert costs.eval_s.low >= 0
+
+
 if __name__ == "__main__":
     lines = [f"{json.dumps(name)}: {json.dumps(figures(make()))}" for name, make in LOGS.items()]
     TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -154,7 +154,7 @@ def test_the_log_and_the_record_say_the_same(train: Train, place: Path) -> None:
 
 
 def test_samples_of_the_machine_lie_beside_the_record_and_explain_it(train: Train, place: Path) -> None:
-    train("--samples", "--max_iters=200", "--eval_interval=10000")
+    train("--samples", "--max_iters=1000", "--eval_interval=10000")  # some seconds, a sample each
     sampled = read_samples(place / "out" / "run.samples.csv")
     (run,) = explain(ExplainRequest(logs=(str(place / "out" / "run.jsonl"),))).runs
     assert run.analysis.machine is not None

@@ -472,6 +472,8 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
         yield Finding("samples_matched", NOTICE, text)
     elif a.machine.clock is Clock.NONE:
         text = Message("The samples cannot be matched to the log: the two have no clock in common. What they show is of the whole time.")
+        if len(a.machine.samples) < 3:
+            text = Message("There are too few samples to say what the machine did.")
         yield Finding("samples_apart", NOTICE, text)
     outside = a.machine.samples.outside
     if outside:

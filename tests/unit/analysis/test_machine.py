@@ -252,6 +252,12 @@ def test_samples_that_fit_nowhere_are_not_laid_beside_the_log() -> None:
     assert "samples_apart" in {finding.code for finding in analysis.findings}
 
 
+def test_two_samples_are_called_too_few() -> None:
+    analysis = explained(a_log(), samples(2))
+    said = {finding.code: finding.message.key for finding in analysis.findings}
+    assert "too few samples" in said["samples_apart"]
+
+
 def test_energy_is_the_area_under_the_power() -> None:
     power = np.linspace(100, 300, 120)
     analysis = explained(a_log(), samples(120, {}, ({"power_w": power}, {"power_w": 20.0})))

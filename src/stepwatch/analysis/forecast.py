@@ -71,7 +71,7 @@ def future_step(
     if parts > 1:
         blocks = block_medians((times * np.exp(-slope * np.linspace(0, 1, len(times))))[-rows:], parts)
         wander = float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
-    few = 0.10 / len(times) ** 0.7  # as in expected.combined: a card is not warm, a compiler not done
+    few = 0.10 / len(times) ** 0.7  # as in throughput.combined: a card is not warm, a compiler not done
     slack = math.hypot(wander, statistical, few)
     # What a machine does later that it has not shown yet: heat, other users. From runs cut at a tenth of their
     # length; things get slower more often than faster.

@@ -12,7 +12,7 @@ import numpy as np
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SMALL_SHARE
-from stepwatch.analysis.forecast import Reason
+from stepwatch.analysis.forecast import HIDDEN_S, Reason
 from stepwatch.analysis.phases import Phase
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
@@ -340,7 +340,8 @@ _REASONS = {
         "The trainer stops early when the model no longer becomes better (patience): the lower end allows for it."
     ),
     Reason.HIDDEN: Message(
-        "The log does not show what passes between two epochs (saving, starting the data loader): the range allows for up to 1.5 s each time."
+        "The log does not show what passes between two epochs (saving, starting the data loader): the range allows for up to {most:time} each time.",
+        {"most": HIDDEN_S.high},
     ),
 }
 

@@ -63,7 +63,8 @@ def detect(source: Source) -> str | None:
             return name
         if hits > traces[1]:
             traces = name, hits
-        seen.update(text[begin : begin + size].translate(None, _VARYING).split(b"\n"))
+        if begin < BLOCK_BYTES:  # so that the memory does not grow with the log
+            seen.update(text[begin : begin + size].translate(None, _VARYING).split(b"\n"))
         begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
     return traces[0]
 

@@ -314,7 +314,8 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
         yield Message(
             "They include {count:n} evaluation to come.", facts, "They include {count:n} evaluations to come.", ahead
         )
-    yield from (_REASONS[reason]._replace(params={"limit": a.run.limit_s}) for reason in f.reasons)
+    for reason in f.reasons:
+        yield _REASONS[reason]._replace(params={"limit": a.run.limit_s, "hidden": HIDDEN_S.high})
 
 
 _REASONS = {
@@ -340,8 +341,7 @@ _REASONS = {
         "The trainer stops early when the model no longer becomes better (patience): the lower end allows for it."
     ),
     Reason.HIDDEN: Message(
-        "The log does not show what passes between two epochs (saving, starting the data loader): the range allows for up to {most:time} each time.",
-        {"most": HIDDEN_S.high},
+        "The log does not show what passes between two epochs (saving, starting the data loader): the range allows for up to {hidden:time} each time."
     ),
 }
 

@@ -15,6 +15,7 @@ from tests.builders import Saves, Truth, a_log
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import WARNING, Finding
+from stepwatch.analysis.forecast import Reason
 from stepwatch.answers import ExplainRequest
 from stepwatch.answers.from_logs import explain
 from stepwatch.gpus import find_gpu
@@ -496,3 +497,12 @@ def test_overhead_is_said_where_the_log_has_a_line_for_each_evaluation() -> None
     report = a_report(steps)
     assert "Overhead  0.0 %" in on_terminal(report)
     assert as_json(report)["goodput"]["parts_s"]["eval"] == 0.0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_for_a_forecasts_range_can_be_said(reason: Reason, language: str) -> None:
+    analysis = analyse(read(from_text(a_log(CUT), "train.log"))[0])
+    forecast = replace(analysis.forecast, reasons=(reason,))
+    *_, said = sentences.forecast_notes(replace(analysis, run=replace(analysis.run, limit_s=600.0), forecast=forecast))
+    assert "{" not in say(said, language)

@@ -201,8 +201,9 @@ def _first_row(run: Run) -> int | None:
         interval = log_interval(run)
         if run.timing in AVERAGES:
             most = (run.first_covers or 0) > int(iterations.number[-1]) - number
-            # It is the mean of most of the run, unless the other row alone shows what comes behind the start.
-            if most and not (run.has_header and len(iterations) == 2):
+            # It is the mean of most of the run, unless it is so far above the others that it must hold the start.
+            far = len(iterations) > 1 and iterations.time_s[0] > STALL_RATIO * median(iterations.time_s[1:])
+            if most and not (run.has_header and far):
                 return None
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first

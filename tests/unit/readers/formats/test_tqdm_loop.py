@@ -252,7 +252,10 @@ def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None
     lines = [line for lap in bars for line in lap]
     assert the_run(*lines).iterations.number[-1] == 8 * 46
     with pytest.raises(NoIterations):
-        the_run(*lines, "Training took 273.1 seconds")
+        the_run(*lines, "Training of the model took 273.1 seconds")
+    (run,) = read(from_text("\n".join([*lines, "Training took 273.1 seconds"])))
+    assert (run.format, run.iterations.number.tolist()) == ("epoch-lines", [8])
+    assert run.iterations.time_s.tolist() == pytest.approx([273.1 / 8])
 
 
 @pytest.mark.parametrize("apart", [20, 100])

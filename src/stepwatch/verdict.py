@@ -467,8 +467,9 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
             facts,
         )
-        if len(a.phases.periods) > 1:
-            facts["other"] = a.phases.periods[1].every
+        others = [period.every for period in a.phases.periods if period.every != facts["period"]]
+        if others:
+            facts["other"] = others[0]
             text = Message(
                 "A normal iteration takes {step:time}. Every {period:n} and every {other:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
                 facts,

@@ -31,7 +31,8 @@ _EPOCH = Pattern(
 _LEARNT = Pattern(r"(?i)(?:loss|acc(?:uracy)?|perplexity|ppl)(?![a-z])")
 _LOSS = Pattern(r"(?i)(?<!val[ _])(?<!test[ _])(?<!validation[ _])loss[^\w\n.+-]{0,4}(?P<loss>\d[\d.e+-]{0,20})")
 _TOOK = Pattern(
-    r"(?i)\b(?:time(?: taken| cost)?|took|cost time|duration)[ :=]{1,3}"
+    r"(?i)(?:\b(?:time(?: taken| cost)?|took|cost time|duration)[ :=]{1,3}"
+    r"|(?<![^ ])[\[(](?=[\d.]{1,12} ?s\w{0,6}[\])]))"
     r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)|(?P<seconds>\d{1,9}(?:\.\d{1,9})?) ?(?:s|sec|secs|seconds)\b)"
 )
 _TOTAL = Pattern(
@@ -42,7 +43,7 @@ _TOTAL = Pattern(
     r"(?:(?P<m>\d{1,5}(?:\.\d{1,9})?) ?m(?:in(?:ute)?s?)?\b[ ,]{0,2})?"
     r"(?:(?P<s>\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?\b)?)"
 )
-_STEP = Pattern(r"(?i)^\W{0,3}\[ *\d|\b(?:step|iter|iteration|batch)\W{0,3}\d")  # of a line that is of a batch
+_STEP = Pattern(r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d")  # of a line that is of a batch
 _WORD = Pattern(r"[A-Za-z]+")
 _LEAST_EPOCHS = 3
 _LONGEST_LINE = 1000

@@ -165,6 +165,12 @@ def test_a_run_is_timed_from_its_own_start_and_not_from_one_that_ended_in_its_fi
     assert analyse(run).goodput.wall_s == pytest.approx(7 * 60.0)
 
 
+@pytest.mark.parametrize("form", ["Epoch {n}/9 [31.5s] | LR: 1e-5 | Train Loss: 0.5", "Epoch {n} (31.5 sec) loss: 0.5"])
+def test_a_time_in_brackets_is_that_of_the_epoch(form: str) -> None:
+    first, second = runs_of(*(form.format(n=n) for n in (1, 2, 1, 2, 3, 4, 5)))
+    assert (len(first.iterations), second.iterations.time_s.tolist()) == (2, [31.5] * 5)
+
+
 def test_one_slow_epoch_is_no_evaluation() -> None:
     lines = [f"Epoch {n}/20 | loss: 0.5 | time: {64 if n == 5 else 28}.5s" for n in range(1, 6)]
     (run,) = runs_of(*lines)

@@ -43,7 +43,9 @@ _TOTAL = Pattern(
     r"(?:(?P<m>\d{1,5}(?:\.\d{1,9})?) ?m(?:in(?:ute)?s?)?\b[ ,]{0,2})?"
     r"(?:(?P<s>\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?\b)?)"
 )
-_STEP = Pattern(r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d")  # of a line that is of a batch
+_STEP = Pattern(  # of a line that is of a batch
+    r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d"
+)
 _WORD = Pattern(r"[A-Za-z]+")
 _LEAST_EPOCHS = 3
 _LONGEST_LINE = 1000

@@ -372,5 +372,5 @@ def test_epochs_that_lines_count_beside_bars_that_never_reached_their_end_are_no
     lines = [bar("Training: ", 1, 10000, 2.4), "Epoch: 1", "Epoch: 2", "Training:   0%|          | 0/10000 [00:00<?, ?it/s]"]
     lines += [bar("Training: ", 5, 10000, 1.4), "loss: 0.5", "Epoch: 13", bar("Training: ", 12, 10000, 1.4)]
     *_, run = read(from_text("\n".join(lines)))
-    assert (run.iterations.number[-1], run.settings.count("max_iters")) == (12, 10000)
+    assert run.iterations.number[-1] == 12
     assert analyse(run).goodput.wall_s == pytest.approx(17, abs=1)

@@ -22,6 +22,7 @@ _BAR = Pattern(  # the second form has no total: tqdm around a generator
     rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
 )
+_CLOCK = Pattern(rb"\[\d{1,6}:\d\d")  # of every bar: the lines without one need not be searched for bars
 _FIGURE = Pattern(  # a whole number is an epoch or a step, a figure has a point
     r"(?P<name>[A-Za-z_][\w@/.-]{0,40}?)\]?[ ]?(?:[:=][ ]?|[ ])(?:tensor\()?(?:\[[\d;]{1,12}m)?"
     r"(?P<value>[-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)(?![\w/]))(?:%|\))?"
@@ -117,11 +118,15 @@ class Bars(NamedTuple):
 
 def found_in(text: bytes) -> Iterator[tuple[re.Match[bytes], Title]]:
     """The bars, each with its title: what stands on its line before it, behind another bar."""
-    end = 0
-    for found in _BAR.finditer(text):
-        begin = max(end, text.rfind(b"\n", end, found.start()) + 1)
-        yield found, title_of(text[begin : found.start()][-_LONGEST_TITLE:])
-        end = found.end()
+    begin = 0
+    while clock := _CLOCK.search(text, begin):
+        end = text.rfind(b"\n", begin, clock.start()) + 1 or begin
+        begin = text.find(b"\n", clock.end())
+        if begin < 0:
+            begin = len(text)
+        for found in _BAR.compiled.finditer(text, end, begin):
+            yield found, title_of(text[end : found.start()][-_LONGEST_TITLE:])
+            end = found.end()
 
 
 @lru_cache(maxsize=1000)

@@ -70,7 +70,8 @@ _ANY_DICTIONARY = Pattern(
 )
 _AXOLOTL = Pattern(
     rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
-    rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu"""
+    rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu""",
+    holds=(b"[axolotl.", b"tokens/t", b"memory/", b"tokens_per_second_per_gpu"),
 )
 _SIGNS = Pattern(  # the last three are warnings of a Trainer that begins
     rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint"

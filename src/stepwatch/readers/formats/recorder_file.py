@@ -40,7 +40,7 @@ STEP = Line(
 )
 DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
 
-_SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)')
+_SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)', holds=(b'{"step',))
 _HEADER = b'{"stepwatch":'
 _NO_NUMBERS = (b"NaN", b"Infinity")
 _LARGEST_FLOPS = 1e23

@@ -169,7 +169,7 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
     """All bars by title and length, in the order in which they first stand in the text."""
     found: dict[_Key, Bars] = {}
     before: dict[_Key, Drawn] = {}
-    changes: dict[_Key, Counter[str]] = {}
+    changes: dict[_Key, set[str]] = {}
     ended: dict[_Key, Drawn] = {}
     drawn: object = None
     titled = list(_titled(_with_totals(kept)))
@@ -178,8 +178,12 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
         key = _key(each)
         if key in of_epochs:
             each = each._replace(title=each.title._replace(epoch=None, numbers=()))
-        bars = found.setdefault(key, Bars(each.title, each.last, [], frozenset(), key in of_epochs))
-        changes.setdefault(key, Counter()).update(_changes(before.get(key), each))
+        if key not in found:
+            found[key] = Bars(each.title, each.last, [], frozenset(), key in of_epochs)
+            changes[key] = set()
+        bars = found[key]
+        if each.title.names or each.behind.names:
+            changes[key].update(_changes(before.get(key), each))
         lap = bars.laps[-1] if bars.laps else []
         late = key in ended and before[key].number == 0 and each.number == each.last
         if late and each.title.epoch == ended[key].title.epoch != before[key].title.epoch:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.drawn_bars import Bars, Draw, bars_of, drawn, found_in
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, first_draws, lap_times
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, lap_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
@@ -230,15 +230,15 @@ def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
 
     `every` has the lines of all bars that were drawn.
     """
-    count = 0
-    for lap in bars.laps:
-        behind = int(np.searchsorted(spoken.line, lap[-1].line, side="right"))
-        following = bisect_right(every, lap[-1].line)
-        next_bar = every[following] if following < len(every) else math.inf
-        checks = behind < len(spoken.line) and spoken.checks[behind] and spoken.line[behind] < next_bar
-        above = int(np.searchsorted(spoken.line, lap[0].line)) - 1
-        count += bool(checks) and not (above >= 0 and spoken.heads[above])
-    return 2 * count > len(bars.laps)
+    if not len(spoken.line):
+        return False
+    first, last = (np.array([lap[place].line for lap in bars.laps]) for place in (0, -1))
+    behind = np.searchsorted(spoken.line, last, side="right")
+    next_bar = np.append(every, np.inf)[np.searchsorted(every, last, side="right")]
+    checks = np.append(spoken.checks, False)[behind] & (np.append(spoken.line, np.inf)[behind] < next_bar)
+    above = np.searchsorted(spoken.line, first) - 1
+    headed = (above >= 0) & spoken.heads[above]
+    return 2 * int((checks & ~headed).sum()) > len(bars.laps)
 
 
 def _is_outrun(bars: Bars, spoken: _Spoken) -> bool:
@@ -433,7 +433,8 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
         if followed and last.number < training.last and (at_end or is_near):
             # A validation follows, as on other epochs that were whole: its last position is not in the log.
             lap = [*lap, last._replace(number=training.last, elapsed_s=seconds)]
-        rising = [lap[row] for row in first_draws(np.array([draw.number for draw in lap])).tolist()]
+        reached = accumulate((draw.number for draw in lap), max, initial=0)
+        rising = [draw for draw, before in zip(lap, reached, strict=False) if draw.number > before]
         laps.append(_thinned(rising, first=not laps))
     draws = [draw for lap in laps for draw in lap]
     lengths = np.array([len(lap) for lap in laps])
@@ -445,8 +446,7 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     epochs = np.arange(len(laps)) if numbered is None else numbered
     whole = number + np.repeat(epochs, lengths) * training.last
     evaluations, pauses = [], []
-    for lap in checks:
-        row = int(np.searchsorted(line, lap[-1].line)) - 1
+    for lap, row in zip(checks, (np.searchsorted(line, ends) - 1).tolist(), strict=True):
         if row >= 0:
             evaluations.append(Evaluation(line=lap[-1].line, at=int(whole[row]), took_s=lap[-1].elapsed_s))
             pauses.append(Pause(row, lap[-1].elapsed_s))

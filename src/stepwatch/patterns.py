@@ -18,7 +18,7 @@ class Pattern(Generic[AnyStr]):
     def __init__(self, source: AnyStr, flags: int = 0, *, holds: tuple[AnyStr, ...] = ()) -> None:
         self._source: AnyStr = source
         self._flags = flags
-        self._holds = holds
+        self._holds: tuple[AnyStr, ...] = holds
         self._compiled: re.Pattern[AnyStr] | None = None
 
     @property

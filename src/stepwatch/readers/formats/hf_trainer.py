@@ -59,7 +59,7 @@ _DICTIONARY = Line(
     _pair("train_speed(iter/s)", "{speed_per_s:decimal}", quotes=""),
     _pair("train_speed(s/it)", "{short_speed:decimal}", quotes="<';\">"),
     _pair("train_speed(iter/s)", "{short_per_s:decimal}", quotes="<';\">"),
-    *(_pair(key, f"{{{name}}}") for key, name in _TOKEN_COUNTS.items()),
+    *(_pair(key, f"{{{name}:decimal}}") for key, name in _TOKEN_COUNTS.items()),
     needs=("loss",),
 )
 # A dictionary of the Trainer's: a loss, an evaluation or the summary, with its epoch.

@@ -193,5 +193,5 @@ READER = Reader(
 2026-03-19 09:56:30,237 - INFO: Epoch 2/20: train loss 0.0312, test acc 0.013
 2026-03-19 09:57:33,902 - INFO: Epoch 3/20: train loss 0.0290, test acc 0.019
 """,
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True),
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True), strongest=_WEAKEST,
 )  # fmt: skip

@@ -74,6 +74,7 @@ _EVALUATES = Pattern(
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
 _LONGEST_SPOKEN = 500
+_STRONGEST = 0.9  # of its claims: below one line of any other format
 _MOST_HIDDEN = 2.0  # of the time of all bars: where a training takes longer, they are not its own
 _SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
 
@@ -96,7 +97,7 @@ def sniff(head: bytes) -> float:
     """Below that of any format with lines of its own."""
     titles = (title.words for _, title in found_in(head))
     likely = (words for words in titles if not _OTHER.search(words) and not _VALIDATION.search(words))
-    return 0.9 * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
+    return _STRONGEST * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -503,5 +504,5 @@ READER = Reader(
 Epoch 1/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.412]
 Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]
 Epoch 2/10:  50%|█████     | 94/187 [03:19<03:17,  2.12s/it, loss=0.377]""",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), claims_any_bar=True,
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), strongest=_STRONGEST, claims_any_bar=True,
 )  # fmt: skip

@@ -504,5 +504,6 @@ READER = Reader(
 Epoch 1/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.412]
 Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]
 Epoch 2/10:  50%|█████     | 94/187 [03:19<03:17,  2.12s/it, loss=0.377]""",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), strongest=_STRONGEST, claims_any_bar=True,
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), strongest=_STRONGEST,
+    claims_any_bar=True,
 )  # fmt: skip

@@ -47,7 +47,7 @@ FACTOR = 1.25
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 5.0  # a test that takes longer is not one of the fast ones
+SLOW_TEST_S = 1.0  # a test that takes longer is not one of the fast ones
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
@@ -429,7 +429,7 @@ def find_calls(files: list[str], kept: dict[str, Any], children: Children) -> di
 
 
 class Selection:
-    """The tests for a move: those that noticed its neighbours, then the files of its room, then the others."""
+    """The tests for a move, of its own room: those that noticed its neighbours, its module's, then the others."""
 
     def __init__(self, tests: dict[str, Any]) -> None:
         self._seconds = {nodeid: test["seconds"] for nodeid, test in tests.items()}
@@ -454,17 +454,17 @@ class Selection:
         if not found:
             inside = [function for function in self._callers if function.startswith(f"{move.path}::")]
             found = {nodeid for function in inside for nodeid in self._callers[function]}
-        return sorted(found)
+        room = Path(move.path).parent.name
+        return sorted({nodeid for nodeid in found if Path(nodeid.split("::")[0]).parent.name == room} or found)
 
     def ordered(self, move: Move) -> list[list[str]]:
         files: dict[str, list[str]] = defaultdict(list)
         for nodeid in self.of(move):
             files[nodeid.split("::")[0]].append(nodeid)
-        room, module = Path(move.path).parent.name, f"test_{Path(move.path).stem}.py"
 
-        def distance(file: str) -> tuple[bool, bool, float]:
+        def distance(file: str) -> tuple[bool, float]:
             seconds = sum(self._seconds[nodeid] for nodeid in files[file])
-            return Path(file).name != module, Path(file).parent.name != room, seconds
+            return Path(file).stem != f"test_{Path(move.path).stem}", seconds
 
         scope = move.scope.rsplit(" ", 1)[0]
         neighbours = [*self._noticed[f"{move.path} {scope}"], *self._noticed[move.path]]

@@ -35,7 +35,7 @@ from stepwatch.run import (
     Unread,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
-from stepwatch.units import DAY_S
+from stepwatch.units import DAY_S, HOUR_S
 
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
@@ -389,9 +389,6 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
 # --- the records of several processes as the one run that they were ---------------------------------------------
 
 
-LONGEST_APART_S = 3600.0  # between the starts of the ranks of one run, clocks that were never set alike included
-
-
 def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ...]:
     """The runs, those of other ranks joined to the one of the lowest; `by_name` says that they surely belong."""
     ranked = [run for run in runs if run.span is not None and run.rank is not None and _size(run) > 1]
@@ -407,7 +404,8 @@ def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ..
         same = len(mine) == len(leaders)
         nearest = leaders if same else [min(leaders, key=lambda leader: _apart_s(run, leader)) for run in mine]
         for run, leader in zip(mine, nearest, strict=True):
-            if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= LONGEST_APART_S):
+            # Ranks start together; an hour apart where clocks were never set alike.
+            if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= HOUR_S):
                 continue
             for rank in _own_rank(run):  # it belongs to these, now or already: a file may have been handed in twice
                 if ranks[id(leader)].setdefault(rank.rank, rank).started_s == rank.started_s:

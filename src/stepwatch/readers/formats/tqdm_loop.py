@@ -201,15 +201,24 @@ def finish(first_line: int, records: Records) -> None:
         validations = [each for each in beside if _is_validation(each, training)]
         others = [each for each in beside if _OTHER.search(each.title.words)]
         validations += [each for each in others if _leads_to(each, validations, training)]
-        if training.counts_epochs:
+        if training.counts_epochs or _spans_epochs(training, own):
             training, planned, own = training._replace(epochs=None), [1], own[:0]
-            records.events.append(Fact(training.begin, "counts_epochs", True))
+            records.events += [Fact(training.begin, "counts_epochs", True)] * training.counts_epochs
         _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
         if over:
             records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OVER)]
         if begin >= 0:
             records.events.append(Fact(training.begin, "process", training.begin, header=True))
+
+
+def _spans_epochs(training: Bars, places: Floats) -> bool:
+    """Whether one bar goes on from epoch to epoch: lines that name several of them stand along most bars."""
+    known = places[np.isfinite(places[:, 1])]
+    begins, ends = (np.array([lap[row].line for lap in training.laps]) for row in (0, -1))
+    rows = zip(np.searchsorted(known[:, 0], begins), np.searchsorted(known[:, 0], ends, side="right"), strict=True)
+    several = sum(len(np.unique(known[begin:end, 1])) > 1 for begin, end in rows)
+    return training.title.epoch is None and 2 * several > len(training.laps)
 
 
 def _planned(places: Floats) -> list[int]:

@@ -25,6 +25,7 @@ from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
 HANGS_S = 60.0  # of the clock, for what cannot be interrupted
 ROUND = 5_000  # cases of one process: what it holds on to does not add up
 MINIMISING_S = 40.0
+SAVED_EVERY_S = 10.0  # so that little is done twice after an end by a signal
 
 
 class TooSlow(BaseException):
@@ -124,6 +125,7 @@ class Campaign:
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
         current, heard, rest = self.done - 1, time.monotonic(), b""
+        saved = heard
         while True:
             data = worker.stdout.read()
             if data:
@@ -133,6 +135,9 @@ class Campaign:
                     current = line["at"]
                     if "fault" in line:
                         self._keep(line["fault"], current, report)
+                if heard > saved + SAVED_EVERY_S:
+                    self.done, saved = max(current, self.done), heard
+                    self._save()
             elif worker.poll() is not None:
                 break
             elif time.monotonic() - heard > HANGS_S:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
 from functools import cache
 from random import Random
 from typing import Any
@@ -31,7 +30,6 @@ from tools.fuzz.mutations import mutated, mutated_text
 LIMIT = 64_000_000
 PAGES = 0.002  # of the answers: their charts are drawn as pictures, which takes seconds
 DEEPEST, MOST_ALIKE = 9, 200  # below an answer, and in one list of it: the law is the same for all of a kind
-PLAIN = (str, bytes, int, float, Enum, type(None), np.ndarray)
 LANGUAGES = ("en", "fr", "de", "es")
 # What may be below zero: a difference, or what a change costs instead of saving it.
 SIGNED = frozenset(
@@ -188,29 +186,34 @@ def _no_number(word: str) -> float:
 
 def check(value: Any, name: str = "", depth: int = 0) -> None:
     """Every interval below an answer; and of every analysis that its parts sum up and nothing is below zero."""
+    names = _fields(type(value))
+    if names is None or depth == DEEPEST:
+        return
     if isinstance(value, Interval):
         if not all(map(math.isfinite, (value.low, value.mid, value.high))):
             raise BrokenLaw(f"interval not finite: {name}")
         if value.low < 0 and name not in SIGNED:
             raise BrokenLaw(f"interval below zero: {name}")
-    elif isinstance(value, Analysis):
-        _check_analysis(value)
-    if depth == DEEPEST or isinstance(value, PLAIN):
         return
-    if isinstance(value, (tuple, list)):
-        for inner in value[:MOST_ALIKE]:
-            check(inner, name, depth + 1)
-    elif isinstance(value, dict):
+    if isinstance(value, Analysis):
+        _check_analysis(value)
+    if isinstance(value, dict):
         for key, inner in value.items():
             check(inner, str(key), depth + 1)
-    else:
-        for field in _fields(type(value)):
+    elif names:
+        for field in names:
             check(getattr(value, field), field, depth + 1)
+    else:
+        for inner in value[:MOST_ALIKE]:
+            check(inner, name, depth + 1)
 
 
 @cache
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+def _fields(kind: type) -> tuple[str, ...] | None:
+    """What is in a value of that type: named, or else in order; None where nothing is that could be checked."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    return () if issubclass(kind, (tuple, list, dict)) else None
 
 
 def _check_analysis(a: Analysis) -> None:

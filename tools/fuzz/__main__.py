@@ -42,7 +42,6 @@ def main(arguments: list[str]) -> int:
     def run(campaign: Campaign) -> None:
         campaign.try_again()
         campaign.run(asked.count, asked.seconds, lambda line: print(line, flush=True))
-        campaign.minimise(lambda line: print(line, flush=True))
 
     with ThreadPoolExecutor(len(campaigns)) as pool:
         list(pool.map(run, campaigns))

@@ -108,6 +108,7 @@ class Campaign:
         while self.done < target and time.monotonic() < until:
             self._one_worker(min(self.done + ROUND, target), until, report)
             self._save()
+            self.minimise(report)
 
     def _one_worker(self, end: int, until: float, report: Callable[[str], None]) -> None:
         arguments = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]

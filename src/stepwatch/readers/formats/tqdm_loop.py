@@ -27,7 +27,7 @@ from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.redraws import thinned
 from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
 _TRAINING = Pattern(
     r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])"
@@ -454,7 +454,7 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
     numbered = _numbered(training.laps, places) if training.epochs is None else training.epochs
     epochs = np.arange(len(laps)) if numbered is None else numbered
-    whole = number + np.repeat(epochs, lengths) * training.last
+    whole = number + repeated(epochs, lengths) * training.last
     evaluations, pauses = [], []
     for lap, row in zip(checks, (np.searchsorted(line, ends) - 1).tolist(), strict=True):
         if row >= 0:

@@ -30,6 +30,7 @@ from stepwatch.sources.sample_files import read_samples
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
 
 from stepwatch.trainer.keeper import Keeper  # noqa: E402
+from stepwatch.trainer.loop import TrainingLoop  # noqa: E402
 from stepwatch.trainer.resuming import load  # noqa: E402
 from stepwatch.trainer.snapshot import Copy  # noqa: E402
 
@@ -123,7 +124,8 @@ def test_an_evaluation_in_other_batches_has_the_same_result(train: Train) -> Non
 
 
 def test_two_ranks_have_the_losses_of_one(train: Train, place: Path) -> None:
-    flags = ["--max_iters=20", "--eval_interval=10", "--log_interval=1", "--gradient_accumulation_steps=4"]
+    flags = ["--max_iters=20", "--eval_interval=10", "--log_interval=1", "--gradient_accumulation_steps=4",
+             "--checkpoint_interval=15"]  # fmt: skip
     alone = losses(train(*flags, "--out_dir=one"))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "stepwatch"]
     together = subprocess.run(
@@ -132,6 +134,9 @@ def test_two_ranks_have_the_losses_of_one(train: Train, place: Path) -> None:
     assert together.returncode == 0, together.stderr
     assert losses(together.stdout) == pytest.approx(alone, abs=ROUNDING)
     assert sum("step" in line and "wait_s" in line for line in recorded(place / "two" / "run.rank1.jsonl")) == 21
+    resumed = losses(train(*flags, "--out_dir=two", "--init_from=resume"))
+    assert resumed == pytest.approx({name: alone[name] for name in resumed}, abs=ROUNDING)
+    assert [name for name in resumed if name.isdigit()] == ["15", "16", "17", "18", "19", "20"]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------
@@ -216,6 +221,27 @@ def test_a_run_goes_on_where_it_was_saved(train: Train, place: Path) -> None:
     assert max(losses(log)[f"val {at}"] for at in (20, 40)) < BY_NANOGPT["plain"][1]["val 0"] - 0.5
     (_, again) = read(from_file(str(place / "out" / "run.jsonl")))
     assert again.iterations.number[0] == 20
+
+
+@pytest.mark.parametrize("flags", [("--dropout=0.2",), ("--eval_interval=7", "--checkpoint_interval=4")])
+def test_a_run_that_was_interrupted_has_the_losses_of_one_that_was_not(
+    train: Train, place: Path, flags: tuple[str, ...]
+) -> None:
+    flags = ("--max_iters=40", "--eval_interval=10", "--log_interval=1", *flags)
+    whole = losses(train(*flags, "--out_dir=whole"))
+    parts = losses(train(*flags, "--max_iters=17"))  # what came after its last save is trained again
+    for stop in (18, 19, 20, 21, 23, 29, 31, 33, 34, 36):
+
+        def ask(loop: TrainingLoop, at: int = stop) -> None:
+            loop.stopping = loop.training.iteration == at
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(TrainingLoop, "_ask_the_others", ask)
+            log = train(*flags, "--init_from=resume")
+        assert f"after iteration {stop}" in log
+        parts |= losses(log)
+    parts |= losses(train(*flags, "--init_from=resume"))
+    assert parts == whole
 
 
 def test_evaluating_only(train: Train, place: Path) -> None:

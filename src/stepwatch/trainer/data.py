@@ -97,7 +97,12 @@ class Batches:
 
     def draw(self, batch_size: int) -> Tensor:
         """Where the sequences of a batch start: one call to the global generator, as nanoGPT makes it."""
-        return torch.randint(len(self.tokens) - self.data.block_size, (batch_size,))
+        return torch.randint(self.beyond, (batch_size,))
+
+    @property
+    def beyond(self) -> int:
+        """No sequence starts here or later."""
+        return len(self.tokens) - self.data.block_size
 
     def gather(self, starts: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets, the targets one token further on."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from stepwatch.messages import Message
 from stepwatch.trainer.input_errors import CheckpointError
+from stepwatch.trainer.resume_point import KEY, point_of
 from stepwatch.trainer.snapshot import tensors_of
 
 NAME = "ckpt.pt"
@@ -114,6 +115,10 @@ def _wrong_figure(loaded: Mapping[str, Any]) -> tuple[str, str] | None:
         if not torch.isfinite(tensor).all():
             name = next((name for name, weight in loaded["model"].items() if weight is tensor), "optimizer")
             return str(name), "nan"
+    try:
+        point_of(loaded)
+    except ValueError:
+        return KEY, type(loaded[KEY]).__name__
     return None
 
 

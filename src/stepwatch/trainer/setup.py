@@ -20,6 +20,7 @@ from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.hardware import Device
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
+from stepwatch.trainer.resume_point import ResumePoint, point_of
 from stepwatch.trainer.resuming import NAME, SHAPE, check_shape, load, model_state, newest
 
 _TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
@@ -43,6 +44,7 @@ class Training:
     iteration: int = 0
     best_val_loss: float = 1e9
     resumed_from: Path | None = None
+    resume_point: ResumePoint | None = None
 
     @property
     def micro_batches(self) -> int:
@@ -114,6 +116,7 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
             ) from error
         training.iteration = int(saved["iter_num"])
         training.best_val_loss = float(saved["best_val_loss"])
+        training.resume_point = point_of(saved)
     return training
 
 

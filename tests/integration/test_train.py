@@ -29,6 +29,7 @@ from stepwatch.sources.sample_files import read_samples
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
 
+from stepwatch.trainer import generate  # noqa: E402
 from stepwatch.trainer.keeper import Keeper  # noqa: E402
 from stepwatch.trainer.loop import TrainingLoop  # noqa: E402
 from stepwatch.trainer.resuming import load  # noqa: E402
@@ -248,6 +249,58 @@ def test_evaluating_only(train: Train, place: Path) -> None:
     log = train("--eval_only=True")
     assert losses(log) == pytest.approx({"train 0": 4.1246, "val 0": 4.1212}, abs=ROUNDING)
     assert not (place / "out" / "ckpt.pt").exists()
+
+
+# --- what it has learnt -----------------------------------------------------------------------------------------
+
+# By nanoGPT's sample.py from this checkpoint: --num_samples=2 --max_new_tokens=40 --start=ADG, float32 on a CPU.
+SAMPLED_BY_NANOGPT = """\
+ADGJMPSVYYZ]dgjmpvv|BBEHKNQTWZ]]`cfijFILORT
+---------------
+ADGJPSVZ]``cfilllpsvy|EHKPSVwY\\___bcflorruu
+---------------
+"""
+
+
+def letters(first: int, count: int) -> bytes:
+    named = [chr(first + token) for token in range(count)]
+    return pickle.dumps({"vocab_size": count, "itos": dict(enumerate(named)),
+                         "stoi": {letter: token for token, letter in enumerate(named)}})  # fmt: skip
+
+
+def test_samples_are_nanogpts(train: Train, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train()
+    meta = place / "data" / "numbers" / "meta.pkl"
+    meta.write_bytes(letters(ord("A"), 61))
+    main(["sample", "--num_samples=2", "--max_new_tokens=40", "--start=ADG", "--device=cpu"])
+    assert capsys.readouterr().out == SAMPLED_BY_NANOGPT
+    (place / "prompt.txt").write_text("ADG")
+    main(["sample", "--out_dir=out/ckpt.pt", "--start=FILE:prompt.txt", "--num_samples=1", "--max_new_tokens=40",
+          "--device=cpu"])  # fmt: skip
+    assert capsys.readouterr().out == SAMPLED_BY_NANOGPT[: len(SAMPLED_BY_NANOGPT) // 2]
+    for flags, said in (
+        (["--start=ÄDG"], "does not know the character Ä"),
+        (["--start="], "nothing to go on with"),
+        (["--out_dir=nowhere"], "there is no file"),
+        (["--dataset=nowhere"], "vocabulary of this model is not known"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["sample", *flags, "--device=cpu"])
+        captured = capsys.readouterr()
+        assert left.value.code
+        assert said in captured.err
+        assert not captured.out
+    meta.write_bytes(pickle.dumps({"vocab_size": 61}))
+    with pytest.raises(SystemExit):
+        main(["sample", "--device=cpu"])
+    assert "not a vocabulary" in capsys.readouterr().err
+
+
+def test_bytes_become_text_again_where_a_character_takes_several(place: Path) -> None:
+    (place / "data" / "bytes").mkdir()
+    (place / "data" / "bytes" / "meta.pkl").write_bytes(letters(0, 256))
+    vocabulary = generate.vocabulary_of({"model_args": {"vocab_size": 256}}, "bytes")
+    assert "".join(vocabulary.pieces(iter(vocabulary.encode("Größe 字")))) == "Größe 字"
 
 
 # --- ends -------------------------------------------------------------------------------------------------------

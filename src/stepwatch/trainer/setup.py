@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,9 +150,14 @@ def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tup
 def _resumed(config: TrainConfig, path: Path) -> tuple[GPT, dict[str, Any]]:
     """The shape is the checkpoint's, as in nanoGPT; dropout may change from one start to the next."""
     saved = load(path)
-    shape = GPTConfig(**{name: saved["model_args"][name] for name in SHAPE}, dropout=config.dropout)
-    if config.block_size > shape.block_size:
+    if config.block_size > saved["model_args"]["block_size"]:
         check_shape(saved["model_args"], {"block_size": config.block_size})
+    return model_of(saved, config.dropout), saved
+
+
+def model_of(saved: Mapping[str, Any], dropout: float) -> GPT:
+    """The model of a checkpoint that was loaded."""
+    shape = GPTConfig(**{name: saved["model_args"][name] for name in SHAPE}, dropout=dropout)
     weights = model_state(saved)
     try:
         if shape.n_layer > len(weights):
@@ -168,7 +173,7 @@ def _resumed(config: TrainConfig, path: Path) -> tuple[GPT, dict[str, Any]]:
             Message("the weights in the checkpoint do not fit its own model_args"),
             Message("the file is damaged, or of another program: use --init_from=scratch"),
         ) from error
-    return model, saved
+    return model
 
 
 def _pretrained(config: TrainConfig) -> GPT:

@@ -493,7 +493,7 @@ def test_told_so_it_goes_on_without_a_number_but_saves_nothing(train: Train, pla
         (["--batchsize=3"], 2, "batch_size"), (["--n_layer=x"], 2, "above zero"), (["--n_layer=0"], 2, "above zero"),
         (["--n_head=3"], 2, "multiple of n_head"), (["--compile=3"], 2, "True or False"),
         (["--dropout=1"], 2, "below 1"),
-        (["--on_nan=perhaps"], 2, "stop | continue"), (["-x"], 2, "--key=value"), (["a.py", "b.py"], 2, "one config"),
+        (["--on_nan=perhaps"], 2, "stop | continue"), (["-x"], 2, "--key=value"), (["a.py", "b.py"], 1, "no file"),
         (["--device=nowhere"], 1, "device"), (["--dataset=none"], 1, "prepare"), (["missing.py"], 1, "no file"),
         (["--block_size=5000"], 1, "4,000 tokens"), (["--out_dir=data/numbers/train.bin"], 1, "--out_dir"),
         (["--init_from=resume"], 1, "ckpt.pt"),
@@ -527,6 +527,15 @@ def test_a_config_is_read_and_not_executed(train: Train, place: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         train("other.py")
     assert ended.value.code == 2
+
+
+def test_files_and_flags_override_what_came_before_them(train: Train, place: Path) -> None:
+    (place / "one.py").write_text("max_iters = 1\neval_iters = 2\nlog_interval = pick()\n")
+    (place / "two.py").write_text("eval_iters = 4\n")
+    log = train("--eval_iters=9", "one.py", "--log_interval=1", "two.py", "--out_dir=here")
+    assert [line for line in log.splitlines() if line.startswith(("max_it", "eval_it", "log_int", "out_d"))] == [
+        "out_dir = 'here'", "log_interval = 1", "eval_iters = 4", "max_iters = 1",
+    ]  # fmt: skip
 
 
 def test_without_torch_the_command_to_install_it_is_named(place: Path) -> None:

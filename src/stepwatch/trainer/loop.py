@@ -134,6 +134,7 @@ class TrainingLoop:
             on_written=self.saved.append,
             resumed_from=self.training.resumed_from,
             keeps_best=not (self.config.always_save_checkpoint or self.config.checkpoint_interval),
+            copies=self.config.keep,
         )
         if not keeper.is_ours:
             self.log.say(f"note: {keeper.path} is of another run; the next checkpoint replaces it")

@@ -20,6 +20,8 @@ from stepwatch.trainer.snapshot import tensors_of
 NAME = "ckpt.pt"
 STOPPED = "ckpt_stopped_{}.pt"
 """What was saved because someone asked to stop, where ckpt.pt holds what should stay."""
+KEPT = "ckpt_{}.pt"
+"""With `keep`: the newest checkpoints under the numbers of their iterations."""
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "model": dict,

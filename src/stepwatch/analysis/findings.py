@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
+from stepwatch.analysis.phases import AVERAGES, Phase
 from stepwatch.analysis.statistics import median, quantile
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
@@ -17,6 +17,7 @@ from stepwatch.messages import Message
 from stepwatch.run import (
     IMPOSSIBLE_MFU,
     SENTINEL_MFU,
+    SLEEP_S,
     Fault,
     FaultKind,
     Floats,

@@ -28,7 +28,6 @@ STALL_RATIO = LARGE_RATIO
 STALL_NOISES = 8.0
 SPIKE_RATIO = 1.06
 SPIKE_NOISES = 5.0
-SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)

@@ -21,6 +21,7 @@ from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
+from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 
@@ -90,16 +91,23 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
+    others: dict[bytes, bool] = {}  # kinds of lines that are of no epoch, whatever their digits: with a result?
     for row in block.holding(block.filled, (b"poch", b"POCH", b"oss", b"cc", b"LOSS", b"rain", b"otal")).tolist():
-        bare, prefix = strip_prefix(block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace"))
+        line = block.line(row)[:_LONGEST_LINE]
+        kind = line.translate(ONE_DIGIT)
+        if kind in others:
+            records.kept += [_Learnt(first_line + row)] * others[kind]
+            continue
+        bare, prefix = strip_prefix(line.decode("utf-8", "replace"))
         found = _EPOCH.match(bare)
         learnt = _LEARNT.search(bare)
         if found is None or _STEP.search(found["rest"]):
             total_s = _total_in(bare)
             if total_s > 0:
                 records.kept.append(_Total(first_line + row, total_s))
-            elif learnt is not None:
-                records.kept.append(_Learnt(first_line + row))
+            elif math.isnan(total_s):
+                others[kind] = learnt is not None
+                records.kept += [_Learnt(first_line + row)] * others[kind]
             continue
         rest = found["rest"]
         starts = found["starts"] is not None or learnt is None
@@ -269,5 +277,5 @@ READER = Reader(
 2026-03-19 09:56:30,237 - INFO: Epoch 2/20: train loss 0.0312, test acc 0.013
 2026-03-19 09:57:33,902 - INFO: Epoch 3/20: train loss 0.0290, test acc 0.019
 """,
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True),
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True), strongest=_WEAKEST,
 )  # fmt: skip

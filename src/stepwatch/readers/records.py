@@ -16,6 +16,7 @@ from stepwatch.settings import KINDS, as_kind
 
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
+SHOWN_LETTERS = 80  # of a line that a sentence quotes
 LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
 LARGEST_KEPT = bounds.ITERATION.high
 LONGEST_TIME_S = bounds.RUN_S.high

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
+from stepwatch.readers.records import LONGEST_LINE_KEPT
 from stepwatch.run import Fault, FaultKind
-
-LONGEST_TEXT = 300
 
 # The first kind that fits counts: the specific ones before the general.
 _KINDS = (
@@ -85,5 +84,5 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
             warned = kind is not FaultKind.INTERRUPTED and _HARMLESS.search((prefix + start)[:150])
             harmless = warned or _CODE.match(start)
             begin = max(start.find("slurmstepd: "), 0)  # it writes into the middle of a line
-            return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_TEXT])
+            return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_LINE_KEPT])
     return None

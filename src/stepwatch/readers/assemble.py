@@ -200,7 +200,7 @@ def _other_excerpts(iterations: Iterations) -> set[int]:
             continue
         ends = [(float(time_s[part].min()), float(time_s[part].max())) for part in (before, after)]
         apart = max(ends[0][0] / ends[1][1], ends[1][0] / ends[0][1])
-        if np.median(steps[0]) != np.median(steps[1]) and apart > 1.5:  # no step varies so much from line to line
+        if apart > 1.5 and np.median(steps[0]) != np.median(steps[1]):  # no step varies so much from line to line
             starts.add(row)
     return starts
 

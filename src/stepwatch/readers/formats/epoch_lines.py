@@ -20,6 +20,7 @@ from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
+from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 
@@ -68,12 +69,18 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
+    others: dict[bytes, bool] = {}  # lines that are of no epoch, nor with other digits: whether there is a result
     for row in block.holding(block.filled, (b"poch", b"POCH", b"oss", b"cc", b"LOSS")).tolist():
-        bare, prefix = strip_prefix(block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace"))
-        found = _EPOCH.match(bare)
-        learnt = _LEARNT.search(bare)
-        if found is None or _STEP.search(found["rest"]):
-            records.kept += [_Learnt(first_line + row)] * (learnt is not None)
+        line = block.line(row)[:_LONGEST_LINE]
+        kind = line.translate(ONE_DIGIT)
+        if kind not in others:
+            bare, prefix = strip_prefix(line.decode("utf-8", "replace"))
+            found = _EPOCH.match(bare)
+            learnt = _LEARNT.search(bare)
+            if found is None or _STEP.search(found["rest"]):
+                others[kind] = learnt is not None
+        if kind in others or found is None:
+            records.kept += [_Learnt(first_line + row)] * others[kind]
             continue
         rest = found["rest"]
         starts = found["starts"] is not None or learnt is None
@@ -186,5 +193,5 @@ READER = Reader(
 2026-03-19 09:56:30,237 - INFO: Epoch 2/20: train loss 0.0312, test acc 0.013
 2026-03-19 09:57:33,902 - INFO: Epoch 3/20: train loss 0.0290, test acc 0.019
 """,
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True),
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True), strongest=_WEAKEST,
 )  # fmt: skip

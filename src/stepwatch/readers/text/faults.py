@@ -60,6 +60,11 @@ def may_be_fault(text: str) -> bool:
     return any(letters in text for letters in _TEXTS)
 
 
+def names_fault_by_number(text: str) -> bool:
+    """Whether the number in a line may tell a fault: `Errno 28`, `exit code: -9`, `got signal: 2`."""
+    return "Errno " in text or "exit" in text or "got signal" in text
+
+
 # What a launcher says when it ends the other processes, a warning, or an error that was caught: no reason by itself.
 _HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\d{3,4} \d\d:|WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
 # A program that is printed, a config with its comments, the code in a traceback.

@@ -473,7 +473,12 @@ def low_mfu(a: Analysis) -> Iterator[Finding]:
 
 
 def few_iterations(a: Analysis) -> Iterator[Finding]:
-    """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes."""
+    """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes.
+
+    Means leave out no line, and what their trainer does not count in them is in none.
+    """
+    if a.run.timing in AVERAGES or "eval" not in a.run.holds:
+        return
     numbers = a.run.iterations.number[a.phases.normal]
     apart = int(np.diff(a.run.iterations.number).max(initial=0))
     if not 1 <= len(numbers) <= 3 or apart < 50 or a.run.span is not None:

@@ -6,6 +6,7 @@ Every figure may fail by itself, on laptops, under WSL, in containers: then it i
 # ruff: noqa: N802, the functions bear NVIDIA's own names
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -64,6 +65,7 @@ class DriverLibrary(Protocol):
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, /) -> int: ...
     def nvmlDeviceGetPcieThroughput(self, handle: Any, counter: int, /) -> int: ...
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any, /) -> list[Any]: ...
+    def nvmlDeviceGetCpuAffinity(self, handle: Any, words: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,13 @@ class Device:
         """Those that compute on the card, by their number, and the memory they use, 0 where it is unknown."""
         found = _asked(lambda: self.library.nvmlDeviceGetComputeRunningProcesses(self.handle))
         return None if found is None else {one.pid: float(one.usedGpuMemory or 0) for one in found}
+
+    @cached_property
+    def near_processors(self) -> frozenset[int]:
+        """Those on the card's own NUMA node; none where the driver does not say."""
+        count = -(-(os.cpu_count() or 1) // 64)  # words of 64 bits
+        words = _asked(lambda: list(self.library.nvmlDeviceGetCpuAffinity(self.handle, count))) or ()
+        return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
 
     @property
     def bandwidth_bytes_per_s(self) -> float | None:

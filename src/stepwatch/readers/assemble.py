@@ -33,6 +33,7 @@ from stepwatch.run import (
     Start,
     Timing,
     Unread,
+    repeated,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
 from stepwatch.units import DAY_S, HOUR_S
@@ -128,7 +129,7 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
         return set()
     lengths = np.minimum(np.append(rows[1:], len(iterations)) - rows, _ROWS_ALIKE)
     begins = np.cumsum(lengths) - lengths
-    asked = np.arange(lengths.sum()) - np.repeat(begins - rows, lengths)  # each of the rows and some behind it
+    asked = np.arange(lengths.sum()) - repeated(begins - rows, lengths)  # each of the rows and some behind it
     # For each of these the first of all rows with its number, time and loss.
     number, time, loss = iterations.number, iterations.time_s, _comparable(iterations.loss)
     alike = np.flatnonzero(np.isin(number, number[asked]) & np.isin(time, time[asked]))
@@ -139,7 +140,7 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
         new[1:] |= column[order[1:]] != column[order[:-1]]
     first = np.zeros(len(number), np.int64)
     first[order] = order[new][np.cumsum(new) - 1]
-    known = first[asked] < np.repeat(rows, lengths)
+    known = first[asked] < repeated(rows, lengths)
     return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins) > lengths].tolist())
 
 

@@ -13,7 +13,7 @@ from stepwatch.platforms import quoted, quoted_path
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.records import SHOWN_LETTERS
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.readers.text.faults import fault_in
+from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
 from stepwatch.readers.text.shape import LONGEST_LINE
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Fault, Run, most_telling
@@ -102,8 +102,11 @@ def nothing_found(source: Source) -> NoIterations:
 def fault_of(text: bytes) -> Fault | None:
     """Why a process ended that printed no iteration."""
     begin = text.rfind(b"\n", 0, max(len(text) - _LAST_BYTES, 0)) + 1
-    lines = enumerate(text[begin:].split(b"\n"), start=text.count(b"\n", 0, begin))
-    parted = ((*strip_prefix(line[:LONGEST_LINE].decode("utf-8", "replace")), number) for number, line in lines)
+    last = text[begin:]
+    letters = [some for some in FAULT_LETTERS if some in last]
+    lines = enumerate(last.split(b"\n"), start=text.count(b"\n", 0, begin))
+    telling = ((number, line) for number, line in lines if any(some in line for some in letters))
+    parted = ((*strip_prefix(line[:LONGEST_LINE].decode("utf-8", "replace")), number) for number, line in telling)
     faults = [fault for rest, prefix, number in parted if (fault := fault_in(rest, prefix, number)) is not None]
     return most_telling(faults)
 

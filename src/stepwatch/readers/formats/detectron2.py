@@ -38,7 +38,7 @@ _MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", 
 _PLANNED = "max_iters"
 _LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
 _LAST_DIGIT_S = 0.5e-4  # of a printed mean
-_ETA_ERROR = 0.02  # it goes by a median of times, beside which the line has their mean
+_ETA_ERROR = 0.02  # it goes by a median of times, the line has their mean: the most in 14 runs whose end is known
 
 
 class _Detectron2(LineFormat):

@@ -82,6 +82,9 @@ def finish(first_line: int, records: Records) -> None:
     for row in np.flatnonzero(np.diff([0, *fell, len(rows)]) == 1).tolist():
         first = int([0, *fell][row])
         records.events.append(lone_row(rows.line[first], rows.number[first], _EVERY))
+    for first in (row for row in (0, *fell.tolist()) if len(rows)):
+        if rows.number[first] == _EVERY:  # of a process from its beginning on, wherever its last row is
+            records.events.append(Fact(int(rows.line[first]), "first_covers", _EVERY))
     for row in {0, *fell.tolist(), len(rows) - 1} if len(rows) else ():
         eta = left[left[:, 0] == rows.line[row], 1]
         ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) and np.isfinite(eta[0]) else 0.5

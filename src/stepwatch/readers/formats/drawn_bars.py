@@ -267,9 +267,10 @@ def _begins(drawn: Drawn, before: Drawn, lap: list[Draw], *, right_behind: bool)
         return drawn.number == drawn.last
     if drawn.number < drawn.last:
         return False
-    # The last position again: the same bar, right behind it or where the log has more of a bar than its end.
-    again = drawn.line - before.line <= 2 or lap[0].number < drawn.last
-    return not right_behind or not again or drawn.elapsed_s > before.elapsed_s + 1
+    # The last position again: the same bar where the log has more of it than its end, or right behind it.
+    if right_behind and lap[0].number < drawn.last:
+        return False
+    return not right_behind or drawn.line - before.line > 2 or drawn.elapsed_s > before.elapsed_s + 1
 
 
 def _loss(*titles: Title) -> float:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.json_rows import first_of_each, lone_row
+from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import NOTHING
@@ -113,6 +113,8 @@ class _Mmengine(LineFormat):
         for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(number)], strict=True):
             ended = _end_of_epoch(rows, end - 1, rows.line[end] if end < len(number) else np.inf, events)
             closings += [(ended, end - 1)] if np.isfinite(ended) else []
+            own = slice(begin, end)
+            times[own], rows.data_s[own] = apart_at_start(number[own], times[own], rows.data_s[own])
             if end == begin + 1:
                 records.events.append(lone_row(rows.line[begin], number[begin], rows.place[begin]))
             if of[begin] == (of[begin - 1] if begin else 0):

@@ -27,7 +27,7 @@ from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.redraws import thinned
 from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
 _TRAINING = Pattern(
     r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])"
@@ -201,15 +201,24 @@ def finish(first_line: int, records: Records) -> None:
         validations = [each for each in beside if _is_validation(each, training)]
         others = [each for each in beside if _OTHER.search(each.title.words)]
         validations += [each for each in others if _leads_to(each, validations, training)]
-        if training.counts_epochs:
+        if training.counts_epochs or _spans_epochs(training, own):
             training, planned, own = training._replace(epochs=None), [1], own[:0]
-            records.events.append(Fact(training.begin, "counts_epochs", True))
+            records.events += [Fact(training.begin, "counts_epochs", True)] * training.counts_epochs
         _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
         if over:
             records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OVER)]
         if begin >= 0:
             records.events.append(Fact(training.begin, "process", training.begin, header=True))
+
+
+def _spans_epochs(training: Bars, places: Floats) -> bool:
+    """Whether one bar goes on from epoch to epoch: lines that name several of them stand along most bars."""
+    known = places[np.isfinite(places[:, 1])]
+    begins, ends = (np.array([lap[row].line for lap in training.laps]) for row in (0, -1))
+    rows = zip(np.searchsorted(known[:, 0], begins), np.searchsorted(known[:, 0], ends, side="right"), strict=True)
+    several = sum(len(np.unique(known[begin:end, 1])) > 1 for begin, end in rows)
+    return training.title.epoch is None and 2 * several > len(training.laps)
 
 
 def _planned(places: Floats) -> list[int]:
@@ -445,7 +454,7 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
     numbered = _numbered(training.laps, places) if training.epochs is None else training.epochs
     epochs = np.arange(len(laps)) if numbered is None else numbered
-    whole = number + np.repeat(epochs, lengths) * training.last
+    whole = number + repeated(epochs, lengths) * training.last
     evaluations, pauses = [], []
     for lap, row in zip(checks, (np.searchsorted(line, ends) - 1).tolist(), strict=True):
         if row >= 0:

@@ -32,8 +32,6 @@ from stepwatch.trainer.log import Log
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
 
-UNKNOWN_MFU = -1.0
-
 
 class NotFinite(InputError):
     """The loss is nan or infinite: the weights are spoilt."""
@@ -115,7 +113,7 @@ class TrainingLoop:
         self.health = Health(training)
         self.pace = Pace()
         self.since_line: list[float] = []  # step times since the last line
-        self.mfu = UNKNOWN_MFU
+        self.mfu = -1.0  # unknown: nanoGPT prints -100 %
         self.stopping = False
 
     def _keeper(self, directory: Path) -> Keeper:
@@ -333,7 +331,7 @@ class TrainingLoop:
         peak = self.device.peak_flops
         if done >= 5 and peak is not None:  # nanoGPT's running mean, which begins at the fifth iteration
             now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
-            self.mfu = now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
+            self.mfu = now if self.mfu < 0 else 0.9 * self.mfu + 0.1 * now
         self.log.iteration(number, loss, seconds, self.mfu)
         last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
         evaluations = last // every - number // every

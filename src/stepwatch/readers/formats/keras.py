@@ -28,7 +28,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits, repeated
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6}
 _FINAL = Line(
@@ -44,7 +44,7 @@ _EPOCH = Line("Epoch {epoch:int}/{last}{end}")
 _SAVE = Line("Epoch {epoch:int}: {any}saving model to ")
 _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
-_FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
+_FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )", holds=(b" [=", b" \xe2\x94\x81", b" - "))
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
 _NEARLY_ALL = 0.95  # of an epoch: its mean is known by then
 _WARM = 1.1  # a first epoch that is slower than this is warming up as a whole
@@ -260,7 +260,7 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
         known = (line < finals.line) & (total == finals.total) & (second > first) & (second % first == 0) & (first > 0)
     begins = np.flatnonzero(np.diff(_fits(finals, epochs), prepend=-1))
     rows = np.minimum.reduceat(np.where(known, np.arange(len(line)), len(line)), begins)
-    return np.repeat(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
+    return repeated(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
 
 
 def _add_events(finals: _Finals, epoch: np.ndarray, took_s: Floats, records: Records) -> None:

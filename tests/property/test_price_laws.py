@@ -74,7 +74,7 @@ def test_a_product_is_as_wide_as_its_factors_and_no_wider_than_both_at_once(one:
 
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12), st.sampled_from((True, False, None)))
-def test_a_loop_evaluates_at_the_multiples_and_saves_no_more_often(last: int, interval: int, always: bool | None) -> None:
+def test_a_loop_evaluates_at_multiples_and_saves_no_more_often(last: int, interval: int, always: bool | None) -> None:
     values: dict[str, Value] = {"max_iters": last, "eval_interval": interval}
     values |= {} if always is None else {"always_save_checkpoint": always}
     loop = loop_of(Settings.of(Origin.USER, values))

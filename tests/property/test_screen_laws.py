@@ -39,7 +39,8 @@ tables = st.integers(2, 6).flatmap(
 
 def laid_out(table: list[list[str]]) -> tuple[list[Column], list[Row]]:
     head, *rows = table
-    return [Column(name, "right" if place % 2 else "left") for place, name in enumerate(head)], [Row(row) for row in rows]
+    columns = [Column(name, "right" if place % 2 else "left") for place, name in enumerate(head)]
+    return columns, [Row(row) for row in rows]
 
 
 @given(tables, widths)

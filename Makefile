@@ -82,7 +82,7 @@ accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and do
 
 # Of the tools only those that the units need: others ask for newer versions of what stepwatch needs itself.
 LOWEST := $(VENV)-lowest
-UNITS := Babel httpx2 hypothesis pyte pytest setuptools tqdm
+UNITS := Babel httpx2 hypothesis pyte pytest setuptools tqdm vl-convert-python
 lowest:  ## Try the units with the lowest version of each dependency (needs uv).
 	uv venv --quiet --clear $(LOWEST)
 	uv pip compile pyproject.toml --resolution lowest-direct --no-header --quiet --output-file $(LOWEST)/lowest.txt

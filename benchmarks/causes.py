@@ -298,12 +298,13 @@ def used() -> tuple[float, float]:
 
 
 def cases(count: int, quiet: int, seed: int) -> Iterator[tuple[str, str, int]]:
-    """Kind, cause and seed of each run, the causes in turn."""
-    ways = [("written", cause) for cause in SCENARIOS if cause != QUIET] + [
-        ("real", cause) for cause in REAL if cause != QUIET
-    ]
+    """Kind, cause and seed of each run: half of them real, the causes of each kind in turn."""
+    causes = {
+        kind: [cause for cause in known if cause != QUIET] for kind, known in (("written", SCENARIOS), ("real", REAL))
+    }
     for number in range(count):
-        yield *ways[number % len(ways)], seed * 10_000 + number
+        kind, place = ("written", "real")[number % 2], number // 2
+        yield kind, causes[kind][place % len(causes[kind])], seed * 10_000 + number
     for number in range(quiet):
         yield ("written", "real")[number % 2], QUIET, seed * 10_000 + count + number
 

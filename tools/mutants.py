@@ -40,13 +40,14 @@ from hypothesis import Phase, settings, strategies  # noqa: F401
 ROOT = Path.cwd()
 SRC = ROOT / "src"
 ROOMS = ("analysis", "advice", "estimator")
-TESTS = ("tests/unit", "tests/property")
+TESTS = tuple(f"tests/unit/{room}" for room in ROOMS)
+LATEST = 8  # so many tests that noticed other moves of the same module are tried first
 FACTOR = 1.25
 # Inside functions these are structure, not thresholds; so are guards against a division by zero, indexes, exponents.
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 5.0  # a test that takes longer is not one of the fast ones
+SLOW_TEST_S = 1.0  # a test that takes longer is not one of the fast ones
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
@@ -267,6 +268,7 @@ def calls_of(file: str, target: Path) -> None:
 def run_tests(names: list[str], *options: str, plugins: list[object]) -> int:
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}"]
     quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other plugin that happens to be installed
+    quiet += ["-p", "no:unraisableexception"]  # it collects garbage five times at the end of each run
     early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest began
     return int(pytest.main([*quiet, *early, *options, *names], plugins=plugins))
 
@@ -427,7 +429,7 @@ def find_calls(files: list[str], kept: dict[str, Any], children: Children) -> di
 
 
 class Selection:
-    """The tests for a move: by file, those that noticed most first, then the quickest."""
+    """The tests for a move, of its own room: those that noticed its neighbours, its module's, then the others."""
 
     def __init__(self, tests: dict[str, Any]) -> None:
         self._seconds = {nodeid: test["seconds"] for nodeid, test in tests.items()}
@@ -438,7 +440,7 @@ class Selection:
         self._uses = Uses()
         files = {nodeid.split("::")[0] for nodeid in tests}
         self._mentioned = {file: _mentioned(ast.parse((ROOT / file).read_text(encoding="utf-8"))) for file in files}
-        self.noticed: dict[tuple[str, str], int] = defaultdict(int)
+        self._noticed: dict[str, list[str]] = defaultdict(list)
 
     def of(self, move: Move) -> list[str]:
         name = move.scope.rsplit(" ", 1)[0]
@@ -452,18 +454,31 @@ class Selection:
         if not found:
             inside = [function for function in self._callers if function.startswith(f"{move.path}::")]
             found = {nodeid for function in inside for nodeid in self._callers[function]}
-        return sorted(found)
+        room = Path(move.path).parent.name
+        return sorted({nodeid for nodeid in found if Path(nodeid.split("::")[0]).parent.name == room} or found)
 
-    def ordered(self, move: Move, hint: str) -> list[list[str]]:
+    def ordered(self, move: Move) -> list[list[str]]:
         files: dict[str, list[str]] = defaultdict(list)
         for nodeid in self.of(move):
             files[nodeid.split("::")[0]].append(nodeid)
 
-        def cost(file: str) -> tuple[int, float]:
-            return -self.noticed[move.path, file], sum(self._seconds[nodeid] for nodeid in files[file])
+        def distance(file: str) -> tuple[bool, float]:
+            seconds = sum(self._seconds[nodeid] for nodeid in files[file])
+            return Path(file).stem != f"test_{Path(move.path).stem}", seconds
 
-        first = [[hint]] if hint in self._seconds else []
-        return first + [sorted(files[file], key=self._seconds.__getitem__) for file in sorted(files, key=cost)]
+        scope = move.scope.rsplit(" ", 1)[0]
+        neighbours = [*self._noticed[f"{move.path} {scope}"], *self._noticed[move.path]]
+        latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self._seconds][:LATEST]
+        rest = [sorted(files[file], key=self._seconds.__getitem__) for file in sorted(files, key=distance)]
+        return [latest, *rest] if latest else rest
+
+    def note(self, move: Move, nodeid: str) -> None:
+        """A test that noticed a move is the first to be tried on the next ones there."""
+        for place in (move.path, f"{move.path} {move.scope.rsplit(' ', 1)[0]}"):
+            noticed = self._noticed[place]
+            if nodeid in noticed:
+                noticed.remove(nodeid)
+            noticed.insert(0, nodeid)
 
     def seconds(self, files: list[list[str]]) -> float:
         return sum(self._seconds[nodeid] for names in files for nodeid in names)
@@ -476,7 +491,9 @@ def run(moves: list[Move], tests: dict[str, Any], kept: dict[str, Any], children
     found: dict[str, str] = {}
     for number, move in enumerate(moves, 1):
         old = results.get(move.key, {})
-        files = selection.ordered(move, old.get("by", ""))
+        if old.get("by"):
+            selection.note(move, old["by"])
+        files = selection.ordered(move)
         by = old.get("by", "").split("::")[0]
         state = [digest(move.path), shared]
         relevant = [by] if by and (ROOT / by).exists() else sorted({names[0].split("::")[0] for names in files})
@@ -490,7 +507,8 @@ def run(moves: list[Move], tests: dict[str, Any], kept: dict[str, Any], children
             by = "does not end" if written is None else written
             file = by.split("::")[0]
             found[move.key] = by
-            selection.noticed[move.path, file] += 1
+            if by:
+                selection.note(move, by)
             known = file if (ROOT / file).is_file() else ""
             used = [known] if known else sorted({names[0].split("::")[0] for names in files})
             results[move.key] = {"by": by, "state": [*state, *map(digest, used)]}

@@ -87,7 +87,7 @@ _SAMPLED: Mapping[str, Range] = {
     "_c": Range(-273.15, 1000.0, "from absolute zero to where silicon has long melted its solder"),
 }
 _SAMPLED_COUNT = Range(0.0, 1e9, "processors, processes, threads, or page faults in a second")
-_SHARES = {"cpu", "disk_busy", "blocked", "stopped", "utilisation", "hot", "capped"}
+_SHARES = {"cpu", "disk_busy", "blocked", "stopped", "utilisation", "hot", "capped", "far"}
 CALIBRATED = Range(1e-18, 1e18, "seconds, bytes and operations in a second of one machine: no pass lasts 1e-18 s")
 
 CORES = Range(1, 10**6, "the largest machines have some thousand")

@@ -18,6 +18,7 @@ Column = TypeVar("Column", bound=np.generic)
 
 SENTINEL_MFU = -1.0  # nanoGPT prints -100 % until its fifth local iteration
 IMPOSSIBLE_MFU = 10.0  # even the fastest card, measured against the A100 that trainers fall back to, stays below
+SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 
 
 def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "stepwatch.samples/1"
 LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.csv"
+PARQUET_FILE = "samples.parquet"
+RUN_FILES = (LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE, PARQUET_FILE)
 """In a directory that `stepwatch run` has made."""
 
 
@@ -45,7 +47,7 @@ MACHINE: Mapping[str, str] = {
     "major_faults_per_s": "pages of the training that had to come from disk",
     "blocked": "share of its processes that wait for a disk and cannot be interrupted",
     "stopped": "share of its processes that were stopped by a signal",
-    "allowed_processors": "processors that the training may use",
+    "allowed_processors": "processors that the training may use, by its affinity and the limit of its container",
 }
 """The columns of the machine and of the training's processes; shares are 0 to 1, unknown is empty."""
 
@@ -63,6 +65,7 @@ CARD: Mapping[str, str] = {
     "pcie_bytes_per_s": "sent to and received from the host",
     "other_memory_bytes": "memory in use by processes that are not of the training",
     "other_processes": "processes on the card that are not of the training",
+    "far": "share of the training's processes on the card that ran on processors of another NUMA node",
 }
 """The columns of one card."""
 

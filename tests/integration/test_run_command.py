@@ -7,11 +7,16 @@ import http.server
 import json
 import os
 import pty
+import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -154,6 +159,50 @@ def test_many_lines_at_once_pass_without_loss(tmp_path: Path) -> None:
     bare = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
     passed = run("--quiet", "-o", "kept", "--", sys.executable, "-c", program, cwd=tmp_path)
     assert passed.stdout == (tmp_path / "kept" / "train.log").read_bytes() == bare.stdout
+
+
+@pytest.mark.skipif(shutil.which("seq") is None, reason="lines are made by seq, which is faster than we are")
+def test_a_hundred_thousand_lines_need_less_than_a_second_of_a_processor(tmp_path: Path) -> None:
+    """Beyond the start of the program, and with the time of the command itself: so wall time cannot disturb it."""
+
+    def seconds(count: int) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run("--quiet", "-o", "kept", "--", "seq", "-f", "iter %.0f: loss 4.0000, time 100.00ms", str(count), cwd=tmp_path)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert (tmp_path / "kept" / "train.log").read_bytes().count(b"\n") == count
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert seconds(500_000) - seconds(1) < 5.0
+
+
+def test_the_page_of_a_run_shows_it_with_its_samples_and_ends_with_it(tmp_path: Path) -> None:
+    program = TRAINING.replace("range(30)", "range(1500)")
+    words = [sys.executable, "-m", "stepwatch", "run", "--page", "--quiet", "--gpu", "4070", "--interval", "0.2", "-o", "kept", "--"]
+    with subprocess.Popen([*words, sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        address, _, query = said.split()[-1].partition("#watch?")
+        assert (address.startswith("http://127.0.0.1:"), query) == (True, "path=train.log&gpu=4070")
+        with urllib.request.urlopen(f"{address}live?{query}", timeout=50) as events:
+            reports = (line for line in events if line.startswith(b'data: {"html"'))
+            # Either is said only of samples: it depends on who else is at work here.
+            assert any(b"Nothing in the samples" in line or b"processors busy" in line for line in reports)
+        process.terminate()
+        process.wait(30)
+    latest = time.monotonic() + 30
+    with contextlib.suppress(urllib.error.URLError):  # nobody is there any more
+        while True:
+            urllib.request.urlopen(address, timeout=5).close()
+            assert time.monotonic() < latest
+
+
+def test_a_port_that_is_taken_is_found_before_the_training_begins(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run("--page", "--port", port, "-o", "kept", "--", sys.executable, "-c", "open('begun', 'w')", cwd=tmp_path)
+    assert done.returncode == 1
+    assert port.encode() in done.stderr
+    assert not (tmp_path / "begun").exists()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk that is always full")

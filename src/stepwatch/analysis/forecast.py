@@ -12,12 +12,12 @@ import numpy as np
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.periods import usual_gap
-from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
+from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
-from stepwatch.run import Floats, Run
+from stepwatch.run import SLEEP_S, Floats, Run
 from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
 

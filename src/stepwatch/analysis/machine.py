@@ -271,6 +271,9 @@ def _waiting(view: _View) -> Iterator[Cause]:
     elif busiest is not None and busiest >= 0.9 and cpu is not None and cpu < busiest + 0.5:
         text = Message("The card is idle {idle:pct} of the time inside normal steps while one process keeps a single processor busy: the Python code cannot launch work fast enough. Compile the model, or use larger batches.")
         code = "waits_for_python"
+    elif (view.of_cards("far") or 0.0) > BUSY:
+        text = Message("The card is idle {idle:pct} of the time inside normal steps, and its process runs on processors of another NUMA node than the card's: all that moves between them takes the longer way. Bind it to the card's node: numactl, or the launcher, does that.")
+        code = "far_processors"
     else:
         text = Message("The card is idle {idle:pct} of the time inside normal steps, and neither the processors nor the disk are busy: it waits for data or for another machine. Prefetch, with more loader workers.")
         code = "waits_for_data"

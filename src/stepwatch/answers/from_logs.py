@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -141,6 +142,14 @@ class Known:
         self.remarks = [Finding("config_skipped", NOTICE, remark) for remark in skipped]
         if self._card is not None and self._card[0].remark is not None:
             self.remarks.append(Finding("not_calibrated", NOTICE, self._card[0].remark))
+
+    def with_samples(self, path: str) -> Known:
+        """The same, with what the machine has done up to now."""
+        from stepwatch.sources.sample_files import read_samples
+
+        other = copy(self)
+        other._samples = read_samples(path)
+        return other
 
     def analyse(self, run: Run) -> Analysis:
         """The card is the one that is named, else the log's. What was inferred yields to the config, the config to

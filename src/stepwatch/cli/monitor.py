@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -9,14 +10,15 @@ import time
 import click
 
 from stepwatch.cli.commands import options_of, speaking
-from stepwatch.cli.sampling import interval_option, name_unseen, open_sampler
-from stepwatch.errors import InputError
+from stepwatch.cli.sampling import interval_option, keep_as_parquet, name_unseen, open_sampler
+from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
+from stepwatch.sampler import parquet
 from stepwatch.sampler.host import runs
 
 
 @click.command(name="monitor")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write the samples.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write the samples; Parquet by its name.")
 @click.option("--pid", type=click.IntRange(1), metavar="N", help="The process of the training; its children count too.")
 @interval_option
 @options_of("monitor")
@@ -29,7 +31,13 @@ def command(output: str, pid: int | None, interval: float, lang: str | None) -> 
     with speaking(lang) as language:
         if pid is not None and not runs(pid):
             raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
-        sampler = open_sampler(output, pid, interval, language)
+        lines = f"{output}.csv" if output.endswith(".parquet") else output
+        if lines != output and not parquet.available():
+            raise UsageError(
+                Message("to read and write Parquet, stepwatch needs pyarrow"),
+                Message('pip install "stepwatch[parquet]"'),
+            )
+        sampler = open_sampler(lines, pid, interval, language)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             sampler.sample()
@@ -41,4 +49,6 @@ def command(output: str, pid: int | None, interval: float, lang: str | None) -> 
             pass  # this is how it ends
         finally:
             sampler.close()
+            if lines != output and keep_as_parquet(lines, output, language):
+                os.remove(lines)
 

@@ -13,17 +13,18 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from urllib.parse import urlencode
 
 import click
 
 from stepwatch.answers.from_logs import Known
 from stepwatch.cli.commands import options_of, speaking
 from stepwatch.cli.notify import Notifier
-from stepwatch.cli.sampling import cannot_write, interval_option, name_unseen, open_sampler
+from stepwatch.cli.sampling import cannot_write, interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.samples import LOG_FILE, SAMPLES_FILE
+from stepwatch.samples import LOG_FILE, PARQUET_FILE, SAMPLES_FILE
 from stepwatch.watch import Live, open_log
 
 FOLLOW_S = 1.0  # how late a message may be
@@ -37,6 +38,8 @@ _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 @click.option("--gpu", metavar="NAME", help="The card, where the driver does not say: 4070, rtx4090, …")
 @interval_option
 @click.option("--notify", "addresses", multiple=True, metavar="URL", help="Send a message when it stalls or ends.")
+@click.option("--page", is_flag=True, help="Show the run on a local page while it goes on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of that page (default: any free one).")
 @click.option("--quiet", is_flag=True, help="No report at the end.")
 @options_of("run")
 def command(
@@ -45,6 +48,8 @@ def command(
     gpu: str | None,
     interval: float,
     addresses: tuple[str, ...],
+    page: bool,
+    port: int,
     quiet: bool,
     lang: str | None,
 ) -> None:
@@ -76,6 +81,7 @@ def command(
 
         known = Known(gpu=gpu)  # a slip is found before the training begins
         notifier = Notifier(addresses, os.path.basename(words[0]), language, warn) if addresses else None
+        server = _open_page(directory, port, gpu, language) if page else None
         passer, pid = passing.start(words, directory)
         sampler = None
         if pid:
@@ -88,11 +94,35 @@ def command(
         code = passing.wait(passer, None if follower is None else follower.look)
         if sampler is not None:
             sampler.close()
+            keep_as_parquet(os.path.join(directory, SAMPLES_FILE), os.path.join(directory, PARQUET_FILE), language)
             if not quiet:
                 name_unseen(sampler, language)
         if pid and not quiet:
             _report(directory, gpu, language)
+        if server is not None:
+            server.terminate()  # it waits for nobody, and was to end with us in any case
     sys.exit(code)
+
+
+def _open_page(directory: str, port: int, gpu: str | None, language: str) -> subprocess.Popen[str]:
+    """The live view of the log, served by a process of its own; its address goes to standard error."""
+    words = [sys.executable, "-m", "stepwatch", "serve", "--allow", directory, "--port", str(port), "--lang", language]
+    server = subprocess.Popen(
+        [*words, "--pid", str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the training
+    )
+    assert server.stdout is not None
+    server.stdout.readline()  # that the page is there; the address follows
+    address = server.stdout.readline().strip()
+    if not address:  # it has said why
+        sys.exit(1)
+    query = urlencode({"path": LOG_FILE} | ({"gpu": gpu} if gpu else {}))
+    text = Message("The page of this run: {address:word}", {"address": f"{address}#watch?{query}"})
+    click.echo(f"stepwatch: {say(text, language)}", err=True)
+    return server
 
 
 class _Follower:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.sampler import INTERVAL_S, Sampler
+from stepwatch.sampler import INTERVAL_S, Sampler, parquet
 
 interval_option = click.option(
     "--interval",
@@ -20,8 +22,20 @@ interval_option = click.option(
 
 
 def cannot_write(path: str, error: OSError) -> UnreadableInput:
-    facts = {"path": path, "why": error.strerror or ""}
+    facts = {"path": path, "why": error.strerror or type(error).__name__}
     return UnreadableInput(Message("{path:word} cannot be written: {why:word}", facts))
+
+
+def keep_as_parquet(lines: str, path: str, language: str) -> bool:
+    """Where pyarrow is there; a failure is reported and costs nothing."""
+    if not parquet.available() or not os.path.isfile(lines):
+        return False
+    try:
+        parquet.convert(lines, path)
+    except OSError as error:
+        click.echo(f"stepwatch: {say(cannot_write(path, error).what, language)}", err=True)
+        return False
+    return True
 
 
 def name_unseen(sampler: Sampler, language: str) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
+import threading
+import time
 from contextlib import suppress
 from types import FrameType
 from urllib.parse import quote
@@ -17,6 +20,7 @@ from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.platforms import hide_argument
+from stepwatch.sampler.host import runs
 from stepwatch.web.app import create_app
 from stepwatch.web.connections import Connection, most_connections
 from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_blocks_back, is_loopback
@@ -39,8 +43,11 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     type=click.Path(exists=True, file_okay=False),
     help="A directory whose logs may be watched (default: none).",
 )
+@click.option("--pid", type=click.IntRange(1), hidden=True, help="End with this process.")
 @options_of("serve")
-def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], lang: str | None) -> None:
+def command(
+    host: str, port: int, token: str | None, allowed: tuple[str, ...], pid: int | None, lang: str | None
+) -> None:
     """Serve the page: paste a log or drop a file, get the report.
 
     Also estimates a config, watches a growing log below a directory that --allow names, and answers programs: see
@@ -69,12 +76,14 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
             host=host,
             port=listener.getsockname()[1],
             token=token,
-            allowed=allowed,
+            allowed=tuple(map(os.path.abspath, allowed)),  # a path in them is joined to the first
             language=language,
             language_asked=lang is not None,
         )
         available = Message("The page is available here; press Ctrl-C to stop it:")
         click.echo(say(available, language) + "\n  " + _address(options))
+        if pid is not None:
+            threading.Thread(target=_end_with, args=(pid,), daemon=True).start()
         give_large_blocks_back()
         config = uvicorn.Config(
             create_app(options),
@@ -89,6 +98,12 @@ def command(host: str, port: int, token: str | None, allowed: tuple[str, ...], l
         )
         with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
             _Server(config).run(sockets=[listener])
+
+
+def _end_with(pid: int) -> None:
+    while runs(pid):
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _listener(host: str, port: int) -> socket.socket:

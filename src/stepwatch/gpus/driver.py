@@ -6,6 +6,7 @@ Every figure may fail by itself, on laptops, under WSL, in containers: then it i
 # ruff: noqa: N802, the functions bear NVIDIA's own names
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,11 +18,10 @@ from stepwatch.gpus.catalogue import BOOST_SLACK, Gpu
 from stepwatch.gpus.formula import FIRST_WITH_BF16, cores_per_sm, gpu_by_formula, plain_name, segment
 from stepwatch.gpus.names import VRAM_TOLERANCE, find_gpu
 from stepwatch.messages import Message
-from stepwatch.units import MEGA
+from stepwatch.units import MEGA, MILLI
 
 _T = TypeVar("_T")
 
-_MILLI = 1e-3
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
 
@@ -65,6 +65,7 @@ class DriverLibrary(Protocol):
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, /) -> int: ...
     def nvmlDeviceGetPcieThroughput(self, handle: Any, counter: int, /) -> int: ...
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any, /) -> list[Any]: ...
+    def nvmlDeviceGetCpuAffinity(self, handle: Any, words: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +233,7 @@ class Device:
 
     @property
     def power_w(self) -> float | None:
-        return _figure(lambda: self.library.nvmlDeviceGetPowerUsage(self.handle), _MILLI)
+        return _figure(lambda: self.library.nvmlDeviceGetPowerUsage(self.handle), MILLI)
 
     @property
     def utilisation(self) -> float | None:
@@ -256,6 +257,13 @@ class Device:
         found = _asked(lambda: self.library.nvmlDeviceGetComputeRunningProcesses(self.handle))
         return None if found is None else {one.pid: float(one.usedGpuMemory or 0) for one in found}
 
+    @cached_property
+    def near_processors(self) -> frozenset[int]:
+        """Those on the card's own NUMA node; none where the driver does not say."""
+        count = -(-(os.cpu_count() or 1) // 64)  # words of 64 bits
+        words = _asked(lambda: list(self.library.nvmlDeviceGetCpuAffinity(self.handle, count))) or ()
+        return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+
     @property
     def bandwidth_bytes_per_s(self) -> float | None:
         clock_hz = _figure(lambda: self.library.nvmlDeviceGetMaxClockInfo(self.handle, _MEMORY_CLOCK), MEGA)
@@ -266,12 +274,12 @@ class Device:
     @property
     def power_limit_w(self) -> float | None:
         """The limit in force; laptops often tell no other."""
-        enforced = _figure(lambda: self.library.nvmlDeviceGetEnforcedPowerLimit(self.handle), _MILLI)
-        return enforced or _figure(lambda: self.library.nvmlDeviceGetPowerManagementLimit(self.handle), _MILLI)
+        enforced = _figure(lambda: self.library.nvmlDeviceGetEnforcedPowerLimit(self.handle), MILLI)
+        return enforced or _figure(lambda: self.library.nvmlDeviceGetPowerManagementLimit(self.handle), MILLI)
 
     @cached_property
     def default_power_limit_w(self) -> float | None:
-        return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), _MILLI)
+        return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), MILLI)
 
     def first_part(self) -> Device | None:
         """The MIG part that a process gets; the places of parts that were never made are empty."""

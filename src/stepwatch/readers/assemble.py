@@ -36,7 +36,7 @@ from stepwatch.run import (
     repeated,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
-from stepwatch.units import DAY_S
+from stepwatch.units import DAY_S, HOUR_S
 
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
@@ -201,7 +201,7 @@ def _other_excerpts(iterations: Iterations) -> set[int]:
             continue
         ends = [(float(time_s[part].min()), float(time_s[part].max())) for part in (before, after)]
         apart = max(ends[0][0] / ends[1][1], ends[1][0] / ends[0][1])
-        if np.median(steps[0]) != np.median(steps[1]) and apart > 1.5:  # no step varies so much from line to line
+        if apart > 1.5 and np.median(steps[0]) != np.median(steps[1]):  # no step varies so much from line to line
             starts.add(row)
     return starts
 
@@ -390,9 +390,6 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
 # --- the records of several processes as the one run that they were ---------------------------------------------
 
 
-LONGEST_APART_S = 3600.0  # between the starts of the ranks of one run, clocks that were never set alike included
-
-
 def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ...]:
     """The runs, those of other ranks joined to the one of the lowest; `by_name` says that they surely belong."""
     ranked = [run for run in runs if run.span is not None and run.rank is not None and _size(run) > 1]
@@ -408,7 +405,8 @@ def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ..
         same = len(mine) == len(leaders)
         nearest = leaders if same else [min(leaders, key=lambda leader: _apart_s(run, leader)) for run in mine]
         for run, leader in zip(mine, nearest, strict=True):
-            if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= LONGEST_APART_S):
+            # Ranks start together; an hour apart where clocks were never set alike.
+            if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= HOUR_S):
                 continue
             for rank in _own_rank(run):  # it belongs to these, now or already: a file may have been handed in twice
                 if ranks[id(leader)].setdefault(rank.rank, rank).started_s == rank.started_s:

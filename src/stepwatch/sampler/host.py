@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from functools import partial
+from pathlib import Path
 
 import psutil
 
@@ -22,6 +23,37 @@ def runs(pid: int) -> bool:
         return False
     except psutil.Error:
         return True
+
+
+def processor_of(pid: int) -> int | None:
+    """On which it ran last; None where the system does not say."""
+    try:
+        return int(psutil.Process(pid).cpu_num())
+    except (psutil.Error, AttributeError, OSError):
+        return None
+
+
+def quota_of(pid: int, proc: str = "/proc", root: str = "/sys/fs/cgroup") -> float | None:
+    """Processors' worth of time that its control groups allow, as of a container; None without a limit.
+
+    See docs.kernel.org/admin-guide/cgroup-v2.html, cpu.max, and of version 1 cpu.cfs_quota_us.
+    """
+    limits = []
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(proc, str(pid), "cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            top = Path(root, "cpu") if controllers else Path(root)
+            place = top / group.strip("/")
+            for directory in (place, *place.parents):
+                for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+                    with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+                        words = " ".join((directory / name).read_text() for name in names).split()
+                        limits += [float(words[0]) / float(words[1])] if float(words[0]) > 0 else []
+                if directory == top:
+                    break
+    return min(limits, default=None)
 
 
 class Machine:
@@ -140,7 +172,7 @@ class Family:
     """A process and its children, those that ended counted as far as they were seen."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self._pid, self._quota = pid, quota_of(pid)
         self._members: dict[int, psutil.Process] = {}
         self._look_s, self._pause_s = float("-inf"), 0.5  # seconds; workers come in the first moments
         self._done: dict[str, float] = {}
@@ -198,7 +230,7 @@ class Family:
                 counters[name] = self._done.get(name, 0.0) + sum(figures.get(name, 0.0) for figures in last.values())
         counters |= {f"process:{pid}": figures["cpu_s"] for pid, figures in last.items()}
         if allowed:
-            levels["allowed_processors"] = float(len(allowed))
+            levels["allowed_processors"] = min(len(allowed), self._quota or len(allowed))
         for name in ("blocked", "stopped"):
             levels[name] /= max(levels["processes"], 1.0)
         return levels, counters

@@ -198,7 +198,7 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
         return _up_to(limit, chain((first,), expanding))
     size = stream.seek(0, io.SEEK_END) if stream.seekable() else 0
     if size > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     if size > 0:
         stream.seek(0)
         return stream.read(size)
@@ -212,7 +212,7 @@ def _up_to(limit: int, parts: Iterable[bytes]) -> bytes:
     for part in parts:
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         found.append(part)
     return b"".join(found)
 
@@ -245,7 +245,7 @@ def samples_of(path: str, size: int) -> Iterator[bytes]:
             yield normalise(whole.read(_PLACE_BYTES))
 
 
-def _too_large(limit: int) -> TooLarge:
+def too_large(limit: int) -> TooLarge:
     return TooLarge(
         Message("the log is larger than {limit:size}", {"limit": limit}),
         Message("cut out the part you want explained, or raise the limit with --max-size"),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stepwatch.errors import StepwatchError
 from stepwatch.patterns import Pattern
-from stepwatch.samples import LOG_FILE, SAMPLES_FILE, beside
+from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE, beside
 from stepwatch.sources.contents import SUFFIXES, head_of
 
 # --- names of the pieces of a rotated log -----------------------------------------------------------------------
@@ -104,14 +104,27 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
 
 def is_run_directory(path: str) -> bool:
     """Whether `stepwatch run` has made it."""
-    return all(os.path.isfile(os.path.join(path, name)) for name in (LOG_FILE, SAMPLES_FILE))
+    return os.path.isfile(os.path.join(path, LOG_FILE)) and samples_in(path) is not None
+
+
+def samples_in(path: str) -> str | None:
+    """Of the directory of a run; its lines where both are there, since those are written up to the end."""
+    files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
+    return next(filter(os.path.isfile, files), None)
 
 
 def samples_of_log(path: str) -> str | None:
     """Where the samples are that belong to a log, or to the directory of a run."""
     if is_run_directory(path):
         return path
+    if os.path.basename(path) == LOG_FILE and is_run_directory(os.path.dirname(path) or "."):
+        return os.path.dirname(path) or "."
     return found if os.path.isfile(path) and os.path.isfile(found := beside(path)) else None
+
+
+def files_of_samples(found: str) -> list[str]:
+    """All that is read with them, there or not."""
+    return [os.path.join(found, name) for name in RUN_FILES] if os.path.isdir(found) else [found]
 
 
 def is_collection(path: str) -> bool:

@@ -23,7 +23,9 @@ from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints
 from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples, slowed_by
-from stepwatch.sources import Source, from_file, printable
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, parquet, printable, unreadable
+from stepwatch.sources.contents import head_of
+from stepwatch.sources.directories import samples_in
 from stepwatch.sources.follow import Lines
 from stepwatch.units import MEGA
 
@@ -72,10 +74,17 @@ class _Row(NamedTuple):
 def read_samples(path: str | os.PathLike[str]) -> Samples:
     """Of a file, or of the directory of a run; raises InputError where it holds none."""
     path = os.fspath(path)
-    if not os.path.isdir(path):
-        return samples_of(from_file(path))
-    samples = samples_of(from_file(os.path.join(path, SAMPLES_FILE)))
-    return replace(samples, arrivals=_arrivals(path))
+    file = samples_in(path) or os.path.join(path, SAMPLES_FILE) if os.path.isdir(path) else path
+    try:
+        is_parquet = os.path.isfile(file) and head_of(file, len(parquet.MARK)).startswith(parquet.MARK)
+    except OSError as error:
+        raise unreadable(file, error) from error
+    if is_parquet:
+        source = Source(printable(os.path.basename(file)), parquet.lines_of(file, LARGEST_EXPANSION_BYTES))
+    else:
+        source = from_file(file)
+    samples = samples_of(source)
+    return replace(samples, arrivals=_arrivals(path)) if os.path.isdir(path) else samples
 
 
 def _arrivals(path: str) -> tuple[Floats, Ints] | None:

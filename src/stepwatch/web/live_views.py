@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -22,7 +23,7 @@ from stepwatch.messages import Message
 from stepwatch.sources.follow import GrowingFile
 from stepwatch.web.api import Api, busy, refusal_of
 from stepwatch.web.limits import ServerOptions
-from stepwatch.web.places import opened, within
+from stepwatch.web.places import opened, samples_beside, within
 from stepwatch.web.security import sent
 from stepwatch.web.wire import UNKNOWN_VIEW, Asked, Glance, Reply, complaint
 from stepwatch.web.workers import Lost, Overdue, Workers
@@ -153,13 +154,14 @@ class _View:
                 return any_text
 
     async def look(self, *, report: bool) -> Reply:
-        return await self._glance(report=report)
+        samples = await asyncio.to_thread(samples_beside, self._path, self._allowed) if report else None
+        return await self._glance(report=report, samples=samples)
 
     def end(self) -> None:
         self._source.close()
         self._ask(self._asked._replace(body=Glance(self._name, "", ended=True).before(b"")))
 
-    async def _glance(self, text: bytes = b"", **more: bool) -> Reply:
+    async def _glance(self, text: bytes = b"", **more: Any) -> Reply:
         glance = Glance(self._name, self._source.name, self._age_s, first=self._first, **more)
         reply = await self._ask(self._asked._replace(body=glance.before(text)))
         self._first &= reply.status != 200

@@ -55,7 +55,10 @@ def look_at(asked: Asked) -> Reply:
         with suppress(NoIterations):  # a header alone may say too little
             runs = live.runs() if glance.report else ()
             if runs:
-                report = replace(explain_runs(runs, watched.known), inputs=(glance.name,))
+                known = watched.known
+                with suppress(StepwatchError):  # none has come yet, or they cannot be read
+                    known = known.with_samples(glance.samples) if glance.samples is not None else known
+                report = replace(explain_runs(runs, known), inputs=(glance.name,))
                 body = page_body(report, language)
                 found["report"] = {"html": body.html, "specs": body.specs}
         found["look"] = monitor(look, language)

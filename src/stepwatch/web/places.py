@@ -9,6 +9,7 @@ from typing import BinaryIO
 from stepwatch.errors import StepwatchError, TooLarge, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
+from stepwatch.sources.directories import files_of_samples, samples_of_log
 
 
 class Forbidden(StepwatchError):
@@ -61,6 +62,17 @@ def within(path: str, allowed: tuple[str, ...]) -> str:
     except (OSError, ValueError):  # a loop of links, another drive
         pass
     raise _forbidden(path)
+
+
+def samples_beside(path: str, allowed: tuple[str, ...]) -> str | None:
+    """The samples of a log that is watched, where they are: never through a link to another place."""
+    try:
+        found = samples_of_log(within(path, allowed))
+        if found is None:
+            return None
+        return found if all(os.path.realpath(file) == file for file in files_of_samples(found)) else None
+    except (OSError, StepwatchError):
+        return None
 
 
 def _forbidden(path: str) -> Forbidden:

@@ -47,6 +47,8 @@ class Glance(NamedTuple):
     """There is more to read: nothing is answered yet."""
     report: bool = False
     """The whole report is wanted too."""
+    samples: str | None = None
+    """Where the machine's samples are, if the log has some."""
     ended: bool = False
     """Nobody watches any more."""
 

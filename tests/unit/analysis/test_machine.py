@@ -31,7 +31,7 @@ QUIET: Mapping[str, float] = {
 BUSY_CARD: Mapping[str, float] = {
     "utilisation": 0.97, "memory_used_bytes": 10 * GB, "memory_total_bytes": 12 * GB, "sm_clock_hz": 2.4e9,
     "max_sm_clock_hz": 2.5e9, "power_w": 180, "power_limit_w": 200, "temperature_c": 65, "hot": 0, "capped": 0,
-    "pcie_bytes_per_s": 1e8, "other_memory_bytes": 0, "other_processes": 0,
+    "pcie_bytes_per_s": 1e8, "other_memory_bytes": 0, "other_processes": 0, "far": 0,
 }  # fmt: skip
 
 
@@ -89,6 +89,7 @@ PLANTED: dict[str, tuple[Mapping[str, float | Floats], Mapping[str, float | Floa
     "waits_for_workers": ({"cpu": 0.97, "training_cpu": 15.0}, {"utilisation": 0.5}),
     "waits_for_python": ({"training_cpu": 1.1, "busiest_cpu": 1.0}, {"utilisation": 0.45}),
     "few_processors": ({"training_cpu": 1.9, "busiest_cpu": 1.0, "allowed_processors": 2}, {"utilisation": 0.5}),
+    "far_processors": ({"training_cpu": 1.2, "busiest_cpu": 0.5}, {"utilisation": 0.5, "far": 1.0}),
     "busy_network": ({"network_busy": 0.93, "network_bytes_per_s": 1.1e9}, {"utilisation": 0.5}),
     "waits_for_data": ({"training_cpu": 0.6, "busiest_cpu": 0.3}, {"utilisation": 0.4}),
     "busy_processors": ({"cpu": 0.99, "training_cpu": 3.0}, {}),
@@ -144,6 +145,54 @@ def test_values_that_no_machine_can_have_are_counted() -> None:
     found = explained(a_log(), replace(samples(120), outside=("power_w", "cpu"))).findings
     (said,) = (say(finding.message, "en") for finding in found if finding.code == "outside_samples")
     assert said == "The samples hold 2 values that no machine can have, the first of power_w: they are not used."
+
+
+LEAK = np.linspace(0.0, 1.0, 120)
+LATE = np.arange(120) >= 60
+SPILLED: Mapping[str, float | Floats] = {"memory_used_bytes": 11.9 * GB, "pcie_bytes_per_s": 8e9}
+# What is planted, the figure that is moved, by what it is moved: to where nothing is said, and to where it is. The edges
+# are claims on when something is worth saying; each row fails when one of them moves.
+EDGES: list[tuple[str, Mapping[str, float | Floats], Mapping[str, float | Floats], str, float | Floats, float | Floats]] = [
+    ("waits_for_data", {"training_cpu": 0.6, "busiest_cpu": 0.3}, {}, "utilisation", 0.76, 0.74),
+    ("waits_for_disk", {"disk_read_bytes_per_s": 2e8, "read_bytes_per_s": 1.9e8}, {"utilisation": 0.4}, "disk_busy", 0.78, 0.82),
+    ("waits_for_disk", {"disk_busy": 0.5, "read_bytes_per_s": 1.9e8}, {"utilisation": 0.4}, "blocked", 0.18, 0.22),
+    ("waits_for_workers", {"cpu": 0.97}, {"utilisation": 0.5}, "training_cpu", 12.6, 13.0),
+    ("waits_for_python", {"training_cpu": 1.1}, {"utilisation": 0.45}, "busiest_cpu", 0.88, 0.92),
+    ("waits_for_python", {"busiest_cpu": 1.0}, {"utilisation": 0.45}, "training_cpu", 1.55, 1.45),
+    ("few_processors", {"busiest_cpu": 1.0, "allowed_processors": 2}, {"utilisation": 0.5}, "training_cpu", 1.75, 1.85),
+    ("far_processors", {"training_cpu": 1.2, "busiest_cpu": 0.5}, {"utilisation": 0.5}, "far", 0.78, 0.82),
+    ("busy_network", {"network_bytes_per_s": 1.1e9}, {}, "network_busy", 0.78, 0.82),
+    ("busy_processors", {"training_cpu": 3.0}, {}, "cpu", 0.78, 0.82),
+    ("busy_processors", {"cpu": 0.95}, {}, "training_cpu", 11.3, 11.1),
+    ("busy_disk", {"disk_write_bytes_per_s": 3e8}, {}, "disk_busy", 0.78, 0.82),
+    ("busy_disk", {"disk_busy": 0.95, "disk_read_bytes_per_s": 1e8, "disk_write_bytes_per_s": 0.0}, {}, "read_bytes_per_s", 5.2e7, 4.8e7),
+    ("swapping", {"major_faults_per_s": 900}, {}, "swap_bytes_per_s", 0.9e6, 1.1e6),
+    ("swapping", {"swap_bytes_per_s": 5e7}, {}, "major_faults_per_s", 48.0, 52.0),
+    ("memory_leak", {}, {}, "training_memory_bytes", 1 * GB + 2.4e8 * LEAK, 1 * GB + 2.6e8 * LEAK),
+    ("memory_leak", {}, {}, "training_memory_bytes", 10 * GB + 1.2e9 * LEAK, 10 * GB + 1.4e9 * LEAK),
+    ("memory_leak", {}, {}, "training_memory_bytes", 5 * GB + 9 * GB * LATE, 5 * GB + 9 * GB * LEAK),
+    ("hot_card", {}, {"hot": 1.0 * LATE, "temperature_c": 90.0}, "sm_clock_hz", np.where(LATE, 2.3e9, 2.4e9), np.where(LATE, 2.26e9, 2.4e9)),
+    ("hot_card", {}, {"sm_clock_hz": np.where(LATE, 1.8e9, 2.4e9), "temperature_c": 90.0}, "hot", 1.0 * (np.arange(120) >= 115), 1.0 * (np.arange(120) >= 112)),
+    ("power_cap", {}, {"capped": 1.0}, "sm_clock_hz", 2.14e9, 2.11e9),
+    ("power_cap", {}, {"sm_clock_hz": 1.9e9}, "capped", 1.0 * (np.arange(120) % 20 < 9), 1.0 * (np.arange(120) % 20 < 11)),
+    ("spilled_memory", {}, SPILLED, "memory_used_bytes", 0.965 * 12 * GB, 0.975 * 12 * GB),
+    ("spilled_memory", {}, SPILLED, "pcie_bytes_per_s", 1.9e9, 2.1e9),
+    ("shared_card", {}, {"other_processes": 1}, "other_memory_bytes", 190e6, 210e6),
+    ("shared_card", {}, {"other_memory_bytes": 3 * GB}, "other_processes", 0.4, 0.6),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cause", "machine", "card", "moved", "quiet", "said"), EDGES, ids=[f"{edge[0]}-{edge[3]}-{place}" for place, edge in enumerate(EDGES)]
+)
+def test_each_threshold_is_where_it_is_meant_to_be(
+    cause: str, machine: Mapping[str, float | Floats], card: Mapping[str, float | Floats], moved: str, quiet: float | Floats, said: float | Floats
+) -> None:
+    found = []
+    for value in (quiet, said):
+        of_machine, of_card = ({**part, moved: value} if moved in usual else part for part, usual in ((machine, QUIET), (card, BUSY_CARD)))
+        found.append(cause in codes(explained(a_log(), samples(120, of_machine, (of_card,)))))
+    assert found == [False, True]
 
 
 def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:

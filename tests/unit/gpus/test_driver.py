@@ -48,6 +48,7 @@ class Device:
     reasons: int | None = 0
     pcie_kb: int | None = 1000
     processes: dict[int, int | None] | None = field(default_factory=dict)
+    near: tuple[int, ...] | None = None
 
 
 class Driver:
@@ -132,6 +133,9 @@ class Driver:
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Device, /) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in self._told(handle.processes).items()]
+
+    def nvmlDeviceGetCpuAffinity(self, handle: Device, words: int, /) -> tuple[int, ...]:
+        return self._told(handle.near)[:words]
 
     def _told(self, figure: T | None) -> T:
         if self.open != 1 or figure is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.gpus.test_driver import GIB, Device, Driver
 
 from stepwatch.sampler.cards import Cards
@@ -31,6 +32,24 @@ def test_a_card_in_our_units() -> None:
     assert (second["utilisation"], second["other_memory_bytes"]) == (0, 0)
     cards.close()
     assert driver.open == 0
+
+
+@pytest.mark.parametrize(("place", "far"), [(0, 0.0), (1, 0.0), (2, 1.0), (None, None)])
+def test_a_process_on_another_node_than_its_card_is_far(place: int | None, far: float | None) -> None:
+    card = Device(processes={7: 8, 9: 1}, near=(0b0011,))
+    assert Cards(Driver(card), processors=4, processor_of=lambda pid: place).read({7})[0].get("far") == far
+
+
+def test_a_machine_with_one_node_has_nothing_far() -> None:
+    for near in ((0b1111,), (0,), None):
+        card = Device(processes={7: 8}, near=near)
+        assert "far" not in Cards(Driver(card), processors=4, processor_of=lambda pid: 3).read({7})[0]
+
+
+def test_in_a_container_that_numbers_processes_otherwise_nobody_is_called_another() -> None:
+    card = Device(processes={401_231: 9 * GIB}, near=(1,))
+    figures = Cards(Driver(card)).read({7})[0]
+    assert not {"other_processes", "other_memory_bytes", "far"} & figures.keys()
 
 
 def test_without_knowing_the_training_no_process_is_called_another() -> None:

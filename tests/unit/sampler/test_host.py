@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from stepwatch.sampler.host import Machine
+from stepwatch.sampler.host import Machine, quota_of
 
 BUSY = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
 
@@ -61,6 +62,53 @@ def test_processes_that_may_not_be_looked_at_are_unknown_and_not_absent(monkeypa
     assert not {"processes", "training_cpu", "training_memory_bytes"} & figures.keys()
     assert {"processes", "training_cpu", "blocked"} <= set(machine.unseen)
     assert figures["memory_total_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "quota"),
+    [
+        ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
+        ("0::/\n", {"cpu.max": "max 100000"}, None),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000", "cpu.max": "max 100000"}, 4.0),
+        ("4:memory:/x\n3:cpu,cpuacct:/on/the/host\n", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2.0),
+        ("3:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ("garbage", {"cpu.max": "1 1"}, None),
+    ],
+    ids=["container", "no limit", "above it", "version 1", "version 1 without", "unknown"],
+)
+def test_the_limit_of_a_container_counts(tmp_path: Path, group: str, files: dict[str, str], quota: float | None) -> None:
+    for name, text in {"proc/7/cgroup": group, **{f"cgroup/{name}": text for name, text in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert quota_of(7, str(tmp_path / "proc"), str(tmp_path / "cgroup")) == quota
+
+
+def test_without_proc_of_others_the_machine_is_seen_and_the_rest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container of another process namespace, or with hidepid: the process is there, for others."""
+
+    def hidden(*_: object) -> psutil.Process:
+        raise psutil.NoSuchProcess(4711)
+
+    monkeypatch.setattr(psutil, "Process", hidden)
+    machine = Machine(4711)
+    machine.read()
+    time.sleep(0.1)  # until the kernel has counted something
+    figures = machine.read()
+    assert 0 <= figures["cpu"] <= 1
+    assert {"training_cpu", "busiest_cpu", "major_faults_per_s"} <= set(machine.unseen)
+
+
+def test_without_proc_at_all_each_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError("/proc/diskstats")
+
+    for name in ("cpu_times", "disk_io_counters", "net_io_counters"):
+        monkeypatch.setattr(psutil, name, refuse)
+    machine = Machine(os.getpid())
+    machine.read()
+    figures = machine.read()
+    assert figures["memory_total_bytes"] > 0
+    assert {"cpu", "disk_busy", "network_bytes_per_s"} <= set(machine.unseen)
 
 
 def test_without_a_process_only_the_machine_is_read() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stepwatch.errors import InputError
+from stepwatch.errors import InputError, UsageError
+from stepwatch.i18n import LANGUAGES, say
 from stepwatch.samples import Samples
 from stepwatch.sources import from_bytes
+from stepwatch.sources.directories import samples_of_log
 from stepwatch.sources.sample_files import read_samples, samples_of
 
 GIB = 1024.0**3
@@ -154,6 +157,25 @@ def test_scrapes_of_dcgms_exporter() -> None:
 def test_anything_else_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InputError, match="no samples"):
         of(text)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "samples.parquet").write_bytes(b"PAR1 and more")
+    with pytest.raises(UsageError, match="needs pyarrow") as raised:
+        read_samples(tmp_path / "samples.parquet")
+    assert raised.value.remedy is not None
+    for message in (raised.value.what, raised.value.remedy):
+        assert all(say(message, language) for language in LANGUAGES)
+
+
+@pytest.mark.parametrize("name", ["kept", "kept/train.log"])
+def test_a_log_of_a_run_has_its_samples_beside_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "train.log").write_text("iter 0\n")
+    assert samples_of_log(str(tmp_path / name)) is None
+    (tmp_path / "kept" / "samples.csv").write_text("")
+    assert samples_of_log(str(tmp_path / name)) == str(tmp_path / "kept")
 
 
 def test_lines_of_a_run_get_the_time_at_which_they_came(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ _EPOCH = Line("Epoch {epoch:int}/{last}{end}")
 _SAVE = Line("Epoch {epoch:int}: {any}saving model to ")
 _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
-_FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )")
+_FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )", holds=(b" [=", b" \xe2\x94\x81", b" - "))
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
 _NEARLY_ALL = 0.95  # of an epoch: its mean is known by then
 _WARM = 1.1  # a first epoch that is slower than this is warming up as a whole

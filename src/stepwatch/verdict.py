@@ -536,7 +536,7 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         text = Message(
             "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
         )
-    elif a.phases.of(Phase.CHECKPOINT).any():
+    elif a.phases.of(Phase.CHECKPOINT).any() and a.costs.checkpoint_s is not None and a.costs.checkpoint_s.mid > 0:
         text = Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.")
     elif a.phases.periods:
         facts["period"] = a.phases.periods[0].every

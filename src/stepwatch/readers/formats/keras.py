@@ -205,7 +205,13 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     rows = np.flatnonzero(~again)
     headed = rows[above[rows] >= 0]
     headed = headed[np.diff(above[headed], prepend=-1) > 0]
+    # The last epoch may have been broken off: what stands below its header is then of something else.
+    fit = np.cumsum(np.diff(epochs.epoch, prepend=np.inf) <= 0)[above[headed]]
+    first = np.searchsorted(fit, fit)
+    headed = headed[finals.total[headed] == finals.total[headed[first]]]
     bare = rows[above[rows] < 0]
+    if len(bare) and len(headed):  # epochs of the fit that goes on below; others are of evaluate and predict
+        bare = bare[finals.total[bare] == finals.total[headed[0]]]
     if len(bare):
         totals, counts = np.unique(finals.total[bare], return_counts=True)
         bare = bare[finals.total[bare] == totals[np.argmax(counts)]]

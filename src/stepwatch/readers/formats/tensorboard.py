@@ -38,6 +38,7 @@ _EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
 _WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
 _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
 _OF_EPOCHS = "epoch_"
+_OF_TRAINING = ("train/box", "train/cls", "train/dfl")
 _LEAST_APART = 0.01  # of the time: what is logged in two calls, one behind the other, is less
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
@@ -210,9 +211,12 @@ class Events:
         counts = np.bincount(self.scalars.tag.astype(np.intp), minlength=len(self.scalars.tags)).tolist()
         likely = [
             (count, tag) for tag, count in zip(self.scalars.tags, counts, strict=True)
-            if "loss" in tag.lower() and not EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
+            if not EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
         ]  # fmt: skip
-        return max(likely)[1] if likely else None
+        named = [each for each in likely if "loss" in each[1].lower()]
+        if not named:  # YOLOv10 calls the parts of its loss train/box_om and the like
+            named = [each for each in likely if each[1].startswith(_OF_TRAINING)]
+        return max(named)[1] if named else None
 
     def _with_ends(self, rows: _Track) -> tuple[_Track, Ints]:
         """The rows with those steps behind the last loss that only the runtime of the whole tells of, and which."""

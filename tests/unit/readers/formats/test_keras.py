@@ -354,3 +354,21 @@ def test_a_bar_of_evaluate_or_predict_behind_the_last_epoch_shows_that_the_fit_h
     assert analyse(run).forecast.done
     begun = the_run(epochs + "Epoch 5/50\n" + crash)
     assert begun.faults
+
+
+def test_a_bar_above_the_first_epoch_with_another_length_is_none_of_the_fit() -> None:
+    run = the_run(f"40/40 {BAR} 4s 100ms/step - loss: 1.5\n" + fitted((90, 64, 64, 64), saves=()))
+    assert run.iterations.number.tolist() == [100, 200, 300, 400]
+    assert analyse(run).goodput.wall_s == pytest.approx(282, abs=2)
+
+
+def test_epochs_with_a_save_that_are_not_slow_are_not_why_others_are() -> None:
+    took_s = (24, 15, 15, 15, 15, 15, 15, 15, 15, 16, 18, 17, 15, 15, 16, 16, 17, 17, 16, 15)
+    a = analyse(the_run(fitted(took_s, saves=(1, 2, 3, 5, 10, 19))))
+    assert "checkpoint" not in judge(a).text.key
+
+
+def test_a_bar_below_an_epoch_that_was_broken_off_is_not_its_own_where_it_has_another_length() -> None:
+    text = fitted((64, 64, 64), saves=()).replace("/3\n", "/9\n")
+    run = the_run(f"{text}Epoch 4/9\n 30/100 {BAR[:9]} 44s - loss: 1.5\n40/40 {BAR} 4s 100ms/step - loss: 1.5\n")
+    assert run.iterations.number.tolist() == [100, 200, 300]

@@ -369,11 +369,12 @@ def test_a_second_training_of_a_process_did_not_begin_with_it() -> None:
     assert a.goodput.wall_s == pytest.approx(240, rel=0.01)
 
 
-def test_epochs_that_count_from_zero_are_all_there() -> None:
+@pytest.mark.parametrize("part", ["box_loss", "box_om"])  # the second is YOLOv10's
+def test_epochs_that_count_from_zero_are_all_there(part: str) -> None:
     now, data = BEGIN_S, start(BEGIN_S)
     for epoch in range(8):
         now += 11.0 + 20.0 * (epoch == 0)
-        data += scalar(now, epoch, "train/box_loss", 1.5) + scalar(now, epoch, "val/box_loss", 1.4)
+        data += scalar(now, epoch, f"train/{part}", 1.5) + scalar(now, epoch, f"val/{part}", 1.4)
     run = the_run(data)
     assert run.iterations.number.tolist() == list(range(1, 9))
     assert run.iterations.time_s.tolist() == pytest.approx([31.0, *[11.0] * 7])

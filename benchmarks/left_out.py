@@ -104,7 +104,8 @@ def _covered(found: Sequence[Cut], allowed: Allowed) -> float:
 def table(found: Sequence[Cut]) -> str:
     out = [
         "What forecasts allow for is fitted to the logs of all other trainers (the least that covers nine in ten of "
-        "them), and the trainer's own forecasts are judged by that: no log is judged by what was fitted to it.", "",
+        "them), and the trainer's own forecasts are judged by that. Only these two allowances are fitted so: the rules "
+        "themselves, and the figures of single trainers, were made with these logs in view.", "",
         "| left out | logs | faster, slower later | later evaluations | forecasts | covered | median high/low |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip

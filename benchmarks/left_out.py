@@ -132,7 +132,7 @@ def table(found: Sequence[Cut]) -> str:
         "",
         f"Fitted to all of them: {down:.1%} and {up:.1%}, {later.evaluations:.0%}. Allowed for are "
         f"{room.LATER_DOWN:.1%} and {room.LATER_UP:.1%}, {room.UNSEEN_EVALUATIONS:.0%}: the constants were fitted to "
-        "more logs than these, about 280.",
+        "more logs than these, 288.",
     ]
     return "\n".join(out)
 

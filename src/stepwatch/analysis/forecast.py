@@ -42,9 +42,9 @@ class Reason(StrEnum):
 
 
 # What a machine does later that it has not shown yet: heat, other users; evaluations slow as steps do. The least that
-# covers 91 % of the forecasts of 285 public logs that allow for nothing else, each log counted as one: nine in ten, and
-# one for those to come. How far each trainer bears out what the others need: benchmarks.left_out. Things get slower
-# more often than faster.
+# covers nine in ten of the forecasts that allow for nothing else, from 288 public logs, none counted for more than six
+# of its cuts. How far each trainer bears out what the others need: benchmarks.left_out. Things get slower more often
+# than faster.
 LATER_DOWN, LATER_UP = 0.06, 0.08
 # The steps after the first row of a process over those in it, where it is a mean and has the start in it: nine in ten
 # of 83 public logs.

@@ -23,6 +23,7 @@ from stepwatch.sources import Source, from_file, is_binary
 SIZE = 3_000_000
 REPEATS = 3
 LEAST_ROWS = 4  # of a log that is worth repeating
+WARMING = 6  # rows with which a process starts, and which stand once: nanoGPT's have an MFU of -100 %
 _DATE = re.compile(r"\b(\d{4})([-/])(\d\d)[-/](\d\d)\b")
 _EPOCH = re.compile(r"(?i)(epoch(?:\(\w+\))?\W{0,4}|^Train: |^Test: )(\d+)")
 _STEP = re.compile(r"(step: *|)(\d+)(?=/\d+ (?:val_|train_|loss))")  # also of validations, which are no rows
@@ -30,7 +31,7 @@ _BAR = re.compile(r"/(\d+) \[(\d+(?::\d\d){1,2})<")  # behind the number of a st
 
 
 class Body:
-    """The lines from the first iteration to the last, and how far each round takes its figures on."""
+    """The lines up to the last iteration that are repeated, and how far each round takes its figures on."""
 
     def __init__(self, lines: list[str], runs: tuple[Run, ...]) -> None:
         rows = {
@@ -38,7 +39,8 @@ class Body:
             for run in runs
             for line, number in zip(run.iterations.line, run.iterations.number, strict=True)
         }
-        self.begin, end = min(rows), max(rows) + 1
+        ordered = sorted(rows)
+        self.begin, end = ordered[min(WARMING, len(rows) // 4)], ordered[-1] + 1
         self.lines = lines[self.begin : end]
         self.shapes = [
             around_number(line, rows[place]) if (place := self.begin + row) in rows and not _STEP.match(line) else None

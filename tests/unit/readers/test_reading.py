@@ -6,7 +6,8 @@ import pytest
 
 from stepwatch.errors import NoIterations
 from stepwatch.readers import READERS, read
-from stepwatch.readers.reading import place_of_line
+from stepwatch.readers.reader import Reader
+from stepwatch.readers.reading import place_of_line, strongest_claim
 from stepwatch.sources import from_text
 
 NANOGPT = "".join(f"iter {n}: loss 4.0, time {100 + n % 3}.00ms, mfu 5.00%\n" for n in range(0, 400, 10))
@@ -68,3 +69,22 @@ def test_a_decimal_comma_is_never_taken_for_thousands(name: str, comma: str) -> 
 def test_place_of_a_line(line: int) -> None:
     text = b"".join(b"%d\n" % n for n in range(100_000))
     assert text[place_of_line(text, line) :].startswith(b"%d\n" % line)
+
+
+def test_a_weak_format_is_asked_only_where_no_other_claims_more() -> None:
+    asked: list[str] = []
+
+    def claims(name: str, hits: float, strongest: float) -> Reader:
+        def sniff(head: bytes) -> float:
+            asked.append(name)
+            return hits
+
+        return READERS["nanogpt"]._replace(name=name, sniff=sniff, strongest=strongest)
+
+    weak, silent, clear = claims("weak", 0.5, 0.9), claims("silent", 0.0, 60.0), claims("clear", 2.0, 60.0)
+
+    assert strongest_claim(b"", {"weak": weak, "silent": silent}) == ("weak", 0.5)
+    assert asked == ["silent", "weak"]
+    asked.clear()
+    assert strongest_claim(b"", {"weak": weak, "silent": silent, "clear": clear}) == ("clear", 2.0)
+    assert asked == ["silent", "clear"]

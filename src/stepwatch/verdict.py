@@ -17,6 +17,7 @@ from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import SPIKE_NOISES, SPIKE_RATIO, Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.waiting import data_share, late_s
+from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
 from stepwatch.run import FaultKind, Timing
 from stepwatch.settings import Origin
@@ -30,9 +31,7 @@ LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not cle
 SHORT_STRETCH = 0.05  # of the lines
 LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time, as in the table of parts; of the whole run for its start
-FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
 YEARLESS_S = 949363200.0  # 2000-02-01: what has no year is put into 2000, and a time without a date into its first days
-YEAR_S = 365.25 * DAY_S
 SILENT_LINES = 20  # as long as this many lines take
 
 
@@ -256,9 +255,9 @@ def _silent_s(evidence: Evidence) -> float | None:
     usual_s = float(printed[evidence.analysis.phases.phase != Phase.STALL].max(initial=0.0))
     stamp_s = float(run.iterations.stamp_s[-1])
     longest_s = max(SILENT_LINES * usual_s, DAY_S)  # of any time zone
-    if stamp_s > FIRST_DATE_S and evidence.now_s - stamp_s > longest_s:
+    if stamp_s > YEARLESS_S + YEAR_S and evidence.now_s - stamp_s > longest_s:
         return evidence.now_s - stamp_s
-    if YEARLESS_S < stamp_s < FIRST_DATE_S:
+    if YEARLESS_S < stamp_s < YEARLESS_S + YEAR_S:
         since_s = (evidence.now_s - stamp_s) % YEAR_S
         if longest_s + DAY_S < since_s < YEAR_S - 2 * DAY_S:  # of leap years
             return math.inf

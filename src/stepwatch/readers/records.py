@@ -13,6 +13,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Iterations, Unread
 from stepwatch.settings import KINDS, as_kind
+from stepwatch.units import DAY_S
 
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
@@ -20,7 +21,7 @@ SHOWN_LETTERS = 80  # of a line that a sentence quotes
 LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
 LARGEST_KEPT = bounds.ITERATION.high
 LONGEST_TIME_S = bounds.RUN_S.high
-DATED_S = 946684800.0 + 2 * 86400.0  # clocks without a date are put into the first days of 2000
+DATED_S = 946684800.0 + 2 * DAY_S  # clocks without a date are put into the first days of 2000
 INSIDE, DEVICES, WORK = "inside", "device", "work"
 BESIDE = (INSIDE, DEVICES, WORK)
 """Tables that go with the rows: line, data and waiting; line, step and device time; line and TFLOP."""

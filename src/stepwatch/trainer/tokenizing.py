@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +27,6 @@ Meta = dict[str, Any]
 _PIECE = 1 << 20  # characters or bytes read in one go
 _LARGEST_VOCABULARY = 2**16 - 1
 _SHORTEST = 2  # tokens in a split: one to read and one to predict
-_ALL_CODES = 0x110000
 _LONGEST_LINE = 16 * _PIECE  # a longer one is cut wherever it is
 
 
@@ -78,7 +78,7 @@ def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1
 
 def _characters(path: Path, val: float) -> _Recipe:
     """One token for each character that occurs, in the order of Unicode, as nanoGPT's shakespeare_char has it."""
-    seen = np.zeros(_ALL_CODES, dtype=bool)
+    seen = np.zeros(sys.maxunicode + 1, dtype=bool)
     length = 0
     for piece in _pieces(path):
         seen[_codes(piece)] = True
@@ -92,7 +92,7 @@ def _characters(path: Path, val: float) -> _Recipe:
             ),
             Message("for any file at all, take bytes as tokens: --tokens byte"),
         )
-    token_of = np.zeros(_ALL_CODES, dtype=np.uint16)
+    token_of = np.zeros(sys.maxunicode + 1, dtype=np.uint16)
     token_of[codes] = np.arange(len(codes))
     train, rest = _split(_pieces(path), _share(length, val))
     meta = _meta([chr(code) for code in codes.tolist()])

@@ -19,11 +19,11 @@ from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.run import Fact, Levers, Timing, Traits
+from stepwatch.units import MINUTE_S
 
 _STOPPED = Line("stopping_early: {any}train_time:{pad}{time_ms}ms step:{pad}{at}/")
 _OWN = (b"val_bpb", b"wallclock")
 _STOPS, _CAP = "stops", "cap_s"
-_TENTH_OF_A_MINUTE_S = 6.0
 _ROWS_OF_PACE = 3  # one of them may be where the steps become longer
 
 
@@ -56,7 +56,7 @@ class _Golf(Modded):
             tokens = next((float(fact.value) for fact in facts if fact.name == "tokens_per_iter"), np.nan)
             with np.errstate(divide="ignore", invalid="ignore"):
                 exact = rows.number * tokens / per_s
-            fits = np.abs(exact - rows.time_s) <= _TENTH_OF_A_MINUTE_S
+            fits = np.abs(exact - rows.time_s) <= MINUTE_S / 10  # the last digit of its clock
             records.replace_rows(replace(rows, time_s=np.where(fits, exact, rows.time_s)))
         stops = records.table(_STOPS, 2)
         super().finish(first_line, records)

@@ -141,7 +141,7 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
     first = np.zeros(len(number), np.int64)
     first[order] = order[new][np.cumsum(new) - 1]
     known = first[asked] < repeated(rows, lengths)
-    return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins) > lengths].tolist())
+    return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins.astype(np.intp)) > lengths].tolist())
 
 
 def _comparable(loss: Floats) -> Floats:

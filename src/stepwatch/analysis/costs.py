@@ -179,7 +179,7 @@ class _Level:
         # What varies no more than the noise of the medians is no change of speed.
         kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
         local = 1 + kept * (local - 1)
-        # At the first iteration on a line through the first two windows, since a drift is steepest there. Where it leads
+        # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
         # to no time at all it goes through a jump, which says nothing of what was before.
         half = window // 2
         line = 2 * local[half] - local[2 * half] if len(local) >= 3 * half else 0.0

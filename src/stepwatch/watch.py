@@ -304,6 +304,12 @@ class Live:
 
     # --- analysis -------------------------------------------------------------------------------------------
 
+    def _explained(self, run: Run) -> Analysis:
+        """Raises NoIterations where no time is known."""
+        if len(run.iterations) and not run.is_timed:
+            raise no_times((run,))
+        return self._explain(run)
+
     def _analyse_now(self, now_s: float) -> None:
         begin = self._stopwatch()
         self._fresh = False
@@ -319,16 +325,14 @@ class Live:
             if self._watching:
                 if self._said is None and not self._restarted:  # it ended and was started again between two looks
                     with suppress(NoIterations):
-                        past = self._explain(self._reader.past[-1])
+                        past = self._explained(self._reader.past[-1])
                         self._announce(past, judge(past), now_s)
                 if not self._restarted:
                     self._report(Occurrence(RESTART, now_s, Message("A new run begins.")))
             self._said, self._restarted = None, False
         self._runs = self._reader.ended
         try:
-            if len(run.iterations) and not run.is_timed:
-                raise no_times((run,))
-            self._analysis = self._explain(replace(run, written_s=self._line_at))
+            self._analysis = self._explained(replace(run, written_s=self._line_at))
         except NoIterations:  # a header that says too little to expect anything by
             self._analysis = self._verdict = None
             self._not_before = now_s + 100 * (self._stopwatch() - begin)

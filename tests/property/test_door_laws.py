@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from contextlib import suppress
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.recorded import several_ranks
+from tests.unit.analysis.test_machine import START_S, a_log
 from tools.fuzz.roads import check, check_json
 
 from stepwatch import bounds
 from stepwatch.advice import advice_on_log
-from stepwatch.analysis import analyse
+from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis.bill import Prices, find_bill
 from stepwatch.analysis.comparison import compare
 from stepwatch.answers import EstimateRequest
+from stepwatch.answers.from_logs import Known
 from stepwatch.answers.from_plans import estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
 from stepwatch.presenters import page_body, render
-from stepwatch.readers import READERS
+from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
+from stepwatch.readers import READERS, read
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Checkpoint, Evaluation, Fact, Run
+from stepwatch.samples import CARD, MACHINE, Card, Samples
+from stepwatch.sources import from_text
 from stepwatch.units import Interval
 from stepwatch.verdict import judge
+from stepwatch.watch import Live
 
 LANGUAGES = st.sampled_from(("en", "fr", "de", "es"))
 FORMATS = tuple(name for name, reader in READERS.items() if reader.complete is None)
@@ -105,6 +114,91 @@ def test_a_plan_is_estimated_within_its_laws(data: st.DataObject, card: object, 
         check(found)
         check_json(json.loads(render(found, "json", language)))
         render(found, "terminal", language)
+
+
+# --- more than rows: ranks, what was timed inside, the machine, prices, a run that goes on ----------------------
+
+
+def explained(analysis: Analysis, language: str) -> None:
+    advice = advice_on_log(analysis)
+    report = Report(runs=(RunReport(analysis=analysis, advice=advice, verdict=judge(analysis, advice)),))
+    check(report)
+    check_json(json.loads(render(report, "json", language)))
+    render(report, "terminal", language)
+    page_body(report, language)
+
+
+@given(
+    st.lists(inside(bounds.Range(1e-6, 60.0, "")), min_size=1, max_size=4), st.integers(3, 60), st.floats(0.0, 0.5),
+    st.booleans(), LANGUAGES,
+)  # fmt: skip
+def test_records_of_several_ranks_are_explained_within_their_laws(
+    own_s: list[float], steps: int, noise: float, closed: bool, language: str
+) -> None:
+    records = several_ranks(own_s, steps=steps, noise=noise, closed=closed)
+    (run,) = read(from_text("".join(record.text for record in records)))
+    explained(analyse(run), language)
+
+
+def columns(draw: st.DrawFn, names: Collection[str], count: int) -> dict[str, np.ndarray]:
+    """Each may be missing, unknown at times, or anything that a machine can have."""
+    chosen = draw(st.lists(st.sampled_from(sorted(names)), max_size=8, unique=True))
+    figures = (inside(bounds.of_sample(name)) | st.just(math.nan) for name in chosen)
+    rows = (draw(st.lists(figure, min_size=count, max_size=count)) for figure in figures)
+    return {name: np.array(row) for name, row in zip(chosen, rows, strict=True)}
+
+
+@st.composite
+def sampled(draw: st.DrawFn) -> Samples:
+    count = draw(st.integers(1, 20))
+    apart = st.lists(st.floats(0.1, 100.0), min_size=count, max_size=count)
+    start_s = draw(st.sampled_from((0.0, START_S, START_S - 1e6)))
+    cards = [Card(number, "Card A", columns(draw, CARD, count)) for number in range(draw(st.integers(0, 2)))]
+    return Samples(
+        at_s=start_s + np.cumsum(draw(apart)), machine=columns(draw, MACHINE, count), cards=tuple(cards),
+        has_clock=draw(st.booleans()),
+    )  # fmt: skip
+
+
+@given(sampled(), st.integers(3, 60), st.booleans(), st.floats(0.0, 1e6), st.floats(0.0, 1e6), LANGUAGES)
+def test_any_machine_beside_a_run_is_explained_within_its_laws(
+    samples: Samples, count: int, stamped: bool, per_hour: float, per_kwh: float, language: str
+) -> None:
+    (run,) = read(from_text(a_log(count, stamped=stamped)))
+    analysis = analyse(run, samples=samples)
+    check(find_bill(analysis, Prices(per_hour=per_hour, per_kwh=per_kwh)))
+    explained(analysis, language)
+
+
+@given(st.data(), st.sampled_from(gpus()), LANGUAGES)
+def test_a_run_that_has_only_begun_is_explained_or_refused(data: st.DataObject, card: object, language: str) -> None:
+    records = Records()
+    names = ("n_layer", "n_head", "n_embd", "block_size", "batch_size", "gradient_accumulation_steps", "max_iters")
+    for name in data.draw(st.lists(st.sampled_from(names), unique=True)):
+        records.events.append(Fact(0, name, data.draw(whole(bounds.SETTINGS[name])), header=True))
+    for run in assemble(records, READERS["nanogpt"], "a.log"):
+        with suppress(StepwatchError):
+            explained(analyse(run, card), language)  # type: ignore[arg-type]
+
+
+@given(runs(), LANGUAGES, st.integers(40, 120), st.integers(4, 50), st.floats(0.0, 1e6))
+def test_a_look_at_any_run_is_shown_on_any_screen(
+    run: Run, language: str, width: int, height: int, late_s: float
+) -> None:
+    lines = "".join(
+        f"iter {number}: loss 2.0, time {1e3 * time_s:.6f}ms, mfu 9.00%\n"
+        for number, time_s in zip(run.iterations.number.tolist(), run.iterations.time_s.tolist(), strict=True)
+    )
+    live = Live("a.log", Known().analyse, stopwatch=lambda: 0.0)
+    live.feed(lines.encode(), START_S)
+    look = live.look(START_S + late_s, thoroughly=True)
+    check(look)
+    shown = live_lines(look, language, width=width, height=height, card=None)
+    assert max((len(line.text) for line in shown), default=0) <= width
+    if look.last_iteration is not None:
+        assert progress_line(look, language)
+    for event in live.news():
+        assert event_line(event, language)
 
 
 POSITIVE = st.floats(0.0, 1e30)

@@ -10,7 +10,7 @@ import pytest
 from tools.fuzz import campaign
 from tools.fuzz.__main__ import summary
 from tools.fuzz.campaign import Campaign, fewest, named
-from tools.fuzz.roads import QUESTIONS, BrokenLaw, case_of, check, check_json, put_to_the_test
+from tools.fuzz.roads import QUESTIONS, BrokenLaw, Case, case_of, check, check_json, put_to_the_test
 
 from stepwatch.units import Interval
 
@@ -66,3 +66,12 @@ def test_a_kept_fault_is_tried_again_and_may_be_mended(tmp_path: Path) -> None:
     kept.try_again()
     assert (kept.faults, kept.mended) == ({"not kept": [4]}, ["ValueError in x"])
     assert "1 faults of 1 kinds; 1 kinds more" in summary([kept])
+
+
+def test_a_watched_run_without_times_that_begins_anew_is_not_explained() -> None:
+    """Found by the campaign: between two looks a run ended of which no time was known."""
+    row = "2026-01-02 18:{}:05 | INFO | train_inner | epoch 001: {:6} / 481 loss=9.1, wps=5, ups=.5, num_updates={}, "
+    places = ((47, 200, 200), (53, 400, 400))
+    rows = [row.format(*at) + f"lr=3e-06, train_wall={at[0]}4, wall={at[0]}5" for at in places]
+    start = "2026--01-02 18:40:00 | INFO | fairseq_cli.train | Start iterating over samples"
+    put_to_the_test(Case("watch", "\n".join([start, *rows, rows[0]]).encode(), seed=593484746))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -182,7 +183,7 @@ class Campaign:
             if (self.kept / f"{name}.txt").exists():
                 continue
             worker = [sys.executable, "-m", "tools.fuzz", "--minimise", str(self.seed), str(numbers[0])]
-            with open(self.kept / f"{name}.txt", "w") as out:
+            with open(self.kept / f"{name}.txt", "w") as out, contextlib.suppress(subprocess.TimeoutExpired):
                 out.write(fault + "\n")
                 out.flush()
                 subprocess.run(

@@ -179,10 +179,11 @@ class _Level:
         # What varies no more than the noise of the medians is no change of speed.
         kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
         local = 1 + kept * (local - 1)
-        # At the first iteration on a line through the first two windows, since a drift is steepest there; no speed is
-        # below zero, where a line through a jump would lead.
+        # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
+        # to no time at all it goes through a jump, which says nothing of what was before.
         half = window // 2
-        start = float(local[0] if len(local) < 3 * half else max(local[half] - (local[2 * half] - local[half]), 0.0))
+        line = 2 * local[half] - local[2 * half] if len(local) >= 3 * half else 0.0
+        start = float(line if line > 0 else local[0])
 
         places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
         between, times = phases.unlogged_evals.at_rows(run.iterations.number)

@@ -67,7 +67,7 @@ class MachineUse:
         columns = {name: self.samples.machine[name] for name in ("cpu", "disk_busy") if name in self.samples.machine}
         cards = _working(self.samples)
         if cards:
-            columns["cards"] = np.nanmean([card.columns["utilisation"] for card in cards], axis=0)
+            columns["cards"] = _mean_utilisation(cards)
         inside = np.flatnonzero(self.row >= 0)
         found = []
         for part in np.array_split(inside, min(most, max(len(inside), 1))):
@@ -151,8 +151,16 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
 
 
 def _utilisation(samples: Samples) -> Floats | None:
-    columns = [card.columns["utilisation"] for card in _working(samples)]
-    return np.asarray(np.nanmean(columns, axis=0)) if columns else samples.machine.get("training_cpu")
+    cards = _working(samples)
+    return _mean_utilisation(cards) if cards else samples.machine.get("training_cpu")
+
+
+def _mean_utilisation(cards: list[Card]) -> Floats:
+    """At each sample of those cards of which it is known; unknown where it is of none."""
+    columns = np.array([card.columns["utilisation"] for card in cards])
+    known = np.isfinite(columns)
+    total, count = np.where(known, columns, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _working(samples: Samples) -> list[Card]:

@@ -356,11 +356,13 @@ def test_where_only_the_first_evaluates_the_next_comes_at_the_next_usual_interva
     assert evaluations == pytest.approx(20_000 // interval, rel=0.01)
 
 
-def test_a_run_that_jumps_to_a_slower_level_has_no_negative_speed_at_its_start() -> None:
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_run_that_jumps_to_a_slower_level_has_a_speed_at_its_start(saves: bool) -> None:
     lines = []
     for number in range(40):
         evaluates = number % 20 == 0
         lines += [f"step {number}: train loss 4.0, val loss 4.0"] if evaluates else []
+        lines += ["saving checkpoint to out"] if evaluates and number and saves else []
         time_s = (0.05 if number < 9 else 1.0 + 0.002 * (number % 5)) + (5.0 if evaluates else 0.0)
         lines.append(f"iter {number}: loss 4.0, time {1e3 * time_s:.2f}ms, mfu 9.00%")
     costs = analyse(read(from_text("\n".join(lines)))[0]).costs

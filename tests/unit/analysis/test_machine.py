@@ -77,6 +77,13 @@ def codes(analysis: Analysis) -> set[str]:
     return {cause.code for cause in analysis.machine.causes}
 
 
+def test_a_moment_at_which_no_card_is_known_is_unknown() -> None:
+    unknown = np.where(np.arange(130) == 40, np.nan, 0.97)
+    found = explained(a_log(), samples(130, cards=({"utilisation": unknown}, {"utilisation": unknown})))
+    assert found.machine is not None
+    assert [means["cards"] for _, means in found.machine.course(3)] == pytest.approx([0.97] * 3)
+
+
 def test_a_quiet_machine_explains_nothing_and_says_so() -> None:
     analysis = explained(a_log(), samples(120))
     assert codes(analysis) == set()

@@ -487,10 +487,11 @@ def _filled(evaluations: list[Evaluation], epochs: Ints, batches: int) -> list[E
     """With those whose bars were not kept, where most epochs end with one."""
     ends = {(epoch + 1) * batches for epoch in epochs.tolist()}
     at_end = [each for each in evaluations if each.at in ends]
-    if 2 * len(at_end) <= len(epochs):
+    first, last = int(epochs.min()), int(epochs[-1])
+    if 2 * len(at_end) <= max(len(epochs), last - first + 1):  # a number far off is none of this training
         return evaluations
     took = sorted(each.took_s or 0.0 for each in at_end)[len(at_end) // 2]
-    missing = set(range(batches, int(epochs[-1]) * batches + 1, batches)) - {each.at for each in evaluations}
+    missing = set(range((first + 1) * batches, last * batches + 1, batches)) - {each.at for each in evaluations}
     return evaluations + [at_end[0]._replace(at=at, took_s=took) for at in missing]
 
 

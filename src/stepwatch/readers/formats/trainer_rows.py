@@ -70,6 +70,7 @@ class TrainerRows:
         facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
         self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
         bars = records.table("bar", 5)
+        bars = bars[np.isfinite(bars[:, 1:3]).all(axis=1)]  # without those of more steps than a training can have
         self.bars = self._training_bars(bars)
         self.evaluations = self.evaluations if len(self.evaluations) else self._evaluation_bars(bars)
         self.marks = self._marks()

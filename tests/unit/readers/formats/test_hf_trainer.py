@@ -842,6 +842,13 @@ def test_a_bar_below_a_warning_of_the_trainer_is_its_own(line: str) -> None:
         read(from_text("\n".join(["Asking the model", *bars])))
 
 
+def test_a_bar_of_more_steps_than_can_be_is_none() -> None:
+    """Beside one that can be: no total could be chosen."""
+    lost, row = " 80%|████████  | 200/999999999999000 [08:14<02:04,  2.47s/it]", "{'loss': 1.2, 'epoch': 0.8}"
+    run = the_run("\n".join([lost, row, drawing("", 250, 400, 594, "2.47s/it")]))
+    assert run.settings.count("max_iters") == 400
+
+
 def test_a_rate_that_was_not_renewed_does_not_make_steps_fast() -> None:
     """After a resume its average has steps that were skipped, and a bar that is drawn for a line keeps the old one."""
     lines, rate = [drawing("", 0, 4000, 0, "?it/s")], 305.0

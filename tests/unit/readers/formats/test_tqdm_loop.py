@@ -375,3 +375,12 @@ def test_epochs_that_lines_count_beside_bars_that_never_reached_their_end_are_no
     *_, run = read(from_text("\n".join(lines)))
     assert run.iterations.number[-1] == 12
     assert analyse(run).goodput.wall_s == pytest.approx(17, abs=1)
+
+
+def test_an_epoch_far_beyond_all_others_is_not_filled_up_to() -> None:
+    """Evaluations of a million million epochs would be listed."""
+    lines = []
+    for epoch in (1, 2, 3, 999_999_999_999):
+        lines += [f"Epoch {epoch}/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.4]"]
+        lines += ["Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]"]
+    assert len(read(from_text("\n".join(lines)))[0].evaluations) <= 4

@@ -157,6 +157,9 @@ class Known:
         gpu, origin = self._card or (None, None)
         if gpu is None and run.gpu_text and (found := find_gpu_in_text(run.gpu_text)) is not None:
             gpu, origin = found, Origin.LOG.value
+        names = {card.name for card in self._samples.cards} if self._samples is not None else set()
+        if gpu is None and len(names) == 1 and (found := find_gpu_in_text(*names)) is not None:
+            gpu, origin = found, Origin.DRIVER.value  # a tool of the driver wrote them
         if gpu is None and self._or_this_machine:
             gpu, origin = _graphics_card_here() or (None, None)
         logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})

@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser demo tiny test lint mutants fuzz accuracy constraints catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser site demo tiny test lint mutants fuzz accuracy lowest constraints catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -38,14 +38,20 @@ $(FRAMEWORKS): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,frameworks]' && touch $(FRAMEWORKS) \
 	  || echo "torch, transformers and lightning cannot be installed here: the tests that need them will be skipped" >&2
 
-# The tests of the page drive a real browser. Where it cannot be had they are skipped, loudly.
-browser:  ## Install Debian's Chromium for the tests of the page, where that is possible.
-	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null; then \
-	  [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
-	  echo "installing chromium"; \
-	  { $$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
-	    || echo "chromium cannot be installed here: the tests of the page will be skipped" >&2; \
-	fi
+# The tests of the page drive a real browser, those of the site need npm too. Where they cannot be had, tests are skipped, loudly.
+browser:  ## Install Debian's Chromium, node and npm for the tests of the page and the site, where that is possible.
+	@for needed in chromium npm; do \
+	  if ! command -v $$needed >/dev/null && command -v apt-get >/dev/null; then \
+	    [ "$$(id -u)" = 0 ] && as= || as="sudo -n"; \
+	    echo "installing $$needed"; \
+	    { $$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$needed; } >/dev/null 2>&1 \
+	      || echo "$$needed cannot be installed here: the tests that need it will be skipped" >&2; \
+	  fi; \
+	done
+
+SITE := build/site
+site: setup browser  ## Build the site into build/site: the page with Python in the browser, the documentation, examples.
+	$(BIN)/python -m tools.site $(SITE)
 
 demo: setup  ## Explain an example log; where torch is there, train a tiny model and explain its record.
 	$(BIN)/stepwatch explain examples/nanogpt-4070.log --gpu 4070
@@ -79,6 +85,15 @@ fuzz: setup  ## Put damaged inputs through every command; FUZZ="--count 100000 -
 
 accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and docs/performance.md.
 	$(BIN)/python -m benchmarks.write_docs
+
+# Of the tools only those that the units need: others ask for newer versions of what stepwatch needs itself.
+LOWEST := $(VENV)-lowest
+UNITS := Babel httpx2 hypothesis pyte pytest setuptools tqdm vl-convert-python
+lowest:  ## Try the units with the lowest version of each dependency (needs uv).
+	uv venv --quiet --clear $(LOWEST)
+	uv pip compile pyproject.toml --resolution lowest-direct --no-header --quiet --output-file $(LOWEST)/lowest.txt
+	uv pip install --quiet --python $(LOWEST) --constraints $(LOWEST)/lowest.txt --editable . $(UNITS)
+	$(LOWEST)/bin/python -m pytest -rs tests/unit
 
 constraints:  ## Pin every package of a plain install, with hashes (needs uv).
 	@echo "# Every package of a plain install with its hashes, for all systems and Pythons from 3.11 on. Made by: make constraints" > constraints.txt

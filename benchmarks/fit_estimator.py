@@ -34,7 +34,7 @@ from stepwatch.estimator.constants import PLACE, Constants
 from stepwatch.estimator.estimate import Machine, machine, step_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
-from stepwatch.units import MS, TERA
+from stepwatch.units import MILLI, TERA
 
 TABLE = Path(__file__).with_name("data") / "throughput.tsv"
 HELD_OUT = TABLE.with_name("held_out.tsv")
@@ -152,7 +152,7 @@ def _row(raw: Mapping[str, str]) -> Row:
     known = machine(workload, gpu, _link(raw["interconnect"], workload.world_size))
     assert known is not None, raw["id"]
     if raw["ms_per_iter"]:
-        seconds = float(raw["ms_per_iter"]) * MS
+        seconds = float(raw["ms_per_iter"]) * MILLI
     else:
         seconds = workload.tokens_per_iteration / float(raw["tokens_per_s"])
     return Row(

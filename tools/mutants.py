@@ -12,6 +12,7 @@ import argparse
 import ast
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib.util
 import json
@@ -40,13 +41,14 @@ from hypothesis import Phase, settings, strategies  # noqa: F401
 ROOT = Path.cwd()
 SRC = ROOT / "src"
 ROOMS = ("analysis", "advice", "estimator")
-TESTS = ("tests/unit", "tests/property")
+TESTS = tuple(f"tests/unit/{room}" for room in ROOMS)
+LATEST = 8  # so many tests that noticed other moves of the same module are tried first
 FACTOR = 1.25
 # Inside functions these are structure, not thresholds; so are guards against a division by zero, indexes, exponents.
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 5.0  # a test that takes longer is not one of the fast ones
+SLOW_TEST_S = 0.2  # while its calls are noted; slower ones notice little that quick ones do not, and cost half of all
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
@@ -267,6 +269,7 @@ def calls_of(file: str, target: Path) -> None:
 def run_tests(names: list[str], *options: str, plugins: list[object]) -> int:
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}"]
     quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other plugin that happens to be installed
+    quiet += ["-p", "no:unraisableexception"]  # it collects garbage five times at the end of each run
     early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest began
     return int(pytest.main([*quiet, *early, *options, *names], plugins=plugins))
 
@@ -329,6 +332,26 @@ class Failure:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.name:
             self.name = report.nodeid
+
+
+def warm_up(files: list[str]) -> None:
+    """Runs the tests once in this process, so that every child finds their logs read: no reader is moved."""
+    from stepwatch import gpus, readers  # noqa: F401
+    from stepwatch.readers import reading
+
+    reading._read_text = functools.cache(reading._read_text)
+    inner = {name.split(".")[1] for name in sys.modules if name.startswith("stepwatch.")}
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        run_tests(files, plugins=[FewExamples()])
+    for name in list(sys.modules):
+        package, *rest = name.split(".")
+        if package == "tests" or (package == "stepwatch" and rest and rest[0] not in inner):
+            del sys.modules[name]
+            parent = sys.modules.get(name.rpartition(".")[0])
+            if hasattr(parent, rest[-1] if rest else ""):
+                delattr(parent, rest[-1])
+    gc.collect()
+    gc.freeze()
 
 
 def try_move(move: Move, files: list[list[str]], target: Path) -> None:
@@ -427,7 +450,7 @@ def find_calls(files: list[str], kept: dict[str, Any], children: Children) -> di
 
 
 class Selection:
-    """The tests for a move: by file, those that noticed most first, then the quickest."""
+    """The tests for a move, of its own room: those that noticed its neighbours, its module's, then the others."""
 
     def __init__(self, tests: dict[str, Any]) -> None:
         self._seconds = {nodeid: test["seconds"] for nodeid, test in tests.items()}
@@ -438,7 +461,7 @@ class Selection:
         self._uses = Uses()
         files = {nodeid.split("::")[0] for nodeid in tests}
         self._mentioned = {file: _mentioned(ast.parse((ROOT / file).read_text(encoding="utf-8"))) for file in files}
-        self.noticed: dict[tuple[str, str], int] = defaultdict(int)
+        self._noticed: dict[str, list[str]] = defaultdict(list)
 
     def of(self, move: Move) -> list[str]:
         name = move.scope.rsplit(" ", 1)[0]
@@ -452,18 +475,31 @@ class Selection:
         if not found:
             inside = [function for function in self._callers if function.startswith(f"{move.path}::")]
             found = {nodeid for function in inside for nodeid in self._callers[function]}
-        return sorted(found)
+        room = Path(move.path).parent.name
+        return sorted({nodeid for nodeid in found if Path(nodeid.split("::")[0]).parent.name == room} or found)
 
-    def ordered(self, move: Move, hint: str) -> list[list[str]]:
+    def ordered(self, move: Move) -> list[list[str]]:
         files: dict[str, list[str]] = defaultdict(list)
         for nodeid in self.of(move):
             files[nodeid.split("::")[0]].append(nodeid)
 
-        def cost(file: str) -> tuple[int, float]:
-            return -self.noticed[move.path, file], sum(self._seconds[nodeid] for nodeid in files[file])
+        def distance(file: str) -> tuple[bool, float]:
+            seconds = sum(self._seconds[nodeid] for nodeid in files[file])
+            return Path(file).stem != f"test_{Path(move.path).stem}", seconds
 
-        first = [[hint]] if hint in self._seconds else []
-        return first + [sorted(files[file], key=self._seconds.__getitem__) for file in sorted(files, key=cost)]
+        scope = move.scope.rsplit(" ", 1)[0]
+        neighbours = [*self._noticed[f"{move.path} {scope}"], *self._noticed[move.path]]
+        latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self._seconds][:LATEST]
+        rest = [sorted(files[file], key=self._seconds.__getitem__) for file in sorted(files, key=distance)]
+        return [latest, *rest] if latest else rest
+
+    def note(self, move: Move, nodeid: str) -> None:
+        """A test that noticed a move is the first to be tried on the next ones there."""
+        for place in (move.path, f"{move.path} {move.scope.rsplit(' ', 1)[0]}"):
+            noticed = self._noticed[place]
+            if nodeid in noticed:
+                noticed.remove(nodeid)
+            noticed.insert(0, nodeid)
 
     def seconds(self, files: list[list[str]]) -> float:
         return sum(self._seconds[nodeid] for names in files for nodeid in names)
@@ -476,7 +512,9 @@ def run(moves: list[Move], tests: dict[str, Any], kept: dict[str, Any], children
     found: dict[str, str] = {}
     for number, move in enumerate(moves, 1):
         old = results.get(move.key, {})
-        files = selection.ordered(move, old.get("by", ""))
+        if old.get("by"):
+            selection.note(move, old["by"])
+        files = selection.ordered(move)
         by = old.get("by", "").split("::")[0]
         state = [digest(move.path), shared]
         relevant = [by] if by and (ROOT / by).exists() else sorted({names[0].split("::")[0] for names in files})
@@ -490,7 +528,8 @@ def run(moves: list[Move], tests: dict[str, Any], kept: dict[str, Any], children
             by = "does not end" if written is None else written
             file = by.split("::")[0]
             found[move.key] = by
-            selection.noticed[move.path, file] += 1
+            if by:
+                selection.note(move, by)
             known = file if (ROOT / file).is_file() else ""
             used = [known] if known else sorted({names[0].split("::")[0] for names in files})
             results[move.key] = {"by": by, "state": [*state, *map(digest, used)]}
@@ -532,6 +571,9 @@ def main() -> int:
     sys.pycache_prefix = tempfile.mkdtemp(prefix="mutants-pyc-")
     children = Children(options.jobs, lambda: options.cache.write_text(json.dumps(kept), encoding="utf-8"))
     tests = find_calls(test_files(options.tests), kept, children)
+    rooms = {Path(path).parts[2] for path in paths}
+    if rooms <= set(ROOMS):
+        warm_up(test_files(place for place in options.tests if Path(place).name in rooms))
     found = run(moves, tests, kept, children)
     for move in moves:
         if not found[move.key]:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from stepwatch import cli, samples
 from tools import ROOT, formats_page, recommended_page
 
-_COMMANDS = "explain estimate advice watch run monitor serve compare gpus record train prepare calibrate"
+_COMMANDS = "explain estimate advice watch run monitor serve compare gpus record train sample prepare calibrate"
 PAGES = ("README.md", "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
 _BLOCK = re.compile(
     r"<!-- (?P<kind>help|output|example|columns):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL

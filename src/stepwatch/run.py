@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,16 @@ from stepwatch.settings import Settings
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Column = TypeVar("Column", bound=np.generic)
 
 SENTINEL_MFU = -1.0  # nanoGPT prints -100 % until its fifth local iteration
 IMPOSSIBLE_MFU = 10.0  # even the fastest card, measured against the A100 that trainers fall back to, stays below
+SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
+
+
+def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
+    """Each value as often as its count says. Where an index has 32 bits, as in a browser, numpy refuses longer ones."""
+    return np.repeat(values, counts.astype(np.intp))
 
 
 class Timing(StrEnum):

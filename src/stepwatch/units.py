@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MS = 1e-3
+MILLI = 1e-3
 TERA = 1e12
 GIGA = 1e9
 MEGA = 1e6

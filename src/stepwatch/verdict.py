@@ -31,6 +31,8 @@ SHORT_STRETCH = 0.05  # of the lines
 LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time, as in the table of parts; of the whole run for its start
 FIRST_DATE_S = 1.26e9  # 2009: a stamp before it has no year
+YEARLESS_S = 949363200.0  # 2000-02-01: what has no year is put into 2000, and a time without a date into its first days
+YEAR_S = 365.25 * DAY_S
 SILENT_LINES = 20  # as long as this many lines take
 
 
@@ -214,12 +216,12 @@ def _stopped(evidence: Evidence) -> Iterator[Verdict]:
         text = Message(
             "The run stopped after iteration {last:n} of {end:n}, and the log does not say why; another one follows."
         )
-    elif silent_s is not None and planned:
+    elif silent_s is not None and math.isfinite(silent_s) and planned:
         facts["silent"] = silent_s
         text = Message(
             "The log ends at iteration {last:n} of {end:n} without giving a reason, and nothing has been written for {silent:time}."
         )
-    elif evidence.ended and planned:
+    elif (evidence.ended or silent_s is not None) and planned:
         text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return
@@ -243,17 +245,25 @@ def _at_its_end(evidence: Evidence) -> bool:
 
 
 def _silent_s(evidence: Evidence) -> float | None:
-    """How long the log has not been written to, where that is far longer than its lines take."""
+    """How long the log has not been written to, where that is far longer than its lines take.
+
+    By its own clock where it has one: a file may be a copy. Infinite where the clock has no year, but another day.
+    """
     run = evidence.analysis.run
     if evidence.now_s is None or not len(run.iterations):
         return None
     printed = run.iterations.time_s * evidence.analysis.phases.covers
     usual_s = float(printed[evidence.analysis.phases.phase != Phase.STALL].max(initial=0.0))
+    stamp_s = float(run.iterations.stamp_s[-1])
+    longest_s = max(SILENT_LINES * usual_s, DAY_S)  # of any time zone
+    if stamp_s > FIRST_DATE_S and evidence.now_s - stamp_s > longest_s:
+        return evidence.now_s - stamp_s
+    if YEARLESS_S < stamp_s < FIRST_DATE_S:
+        since_s = (evidence.now_s - stamp_s) % YEAR_S
+        if longest_s + DAY_S < since_s < YEAR_S - 2 * DAY_S:  # of leap years
+            return math.inf
     if run.written_s is not None and evidence.now_s - run.written_s > max(SILENT_LINES * usual_s, HOUR_S):
         return evidence.now_s - run.written_s
-    stamp_s = float(run.iterations.stamp_s[-1])
-    if stamp_s > FIRST_DATE_S and evidence.now_s - stamp_s > max(SILENT_LINES * usual_s, DAY_S):  # of any time zone
-        return evidence.now_s - stamp_s
     return None
 
 
@@ -457,8 +467,9 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
             facts,
         )
-        if len(a.phases.periods) > 1:
-            facts["other"] = a.phases.periods[1].every
+        others = [period.every for period in a.phases.periods if period.every != facts["period"]]
+        if others:
+            facts["other"] = others[0]
             text = Message(
                 "A normal iteration takes {step:time}. Every {period:n} and every {other:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
                 facts,

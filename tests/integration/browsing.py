@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="NO BROWSER: pages are not tested; on Debian: apt-get install chromium"
 )
+
+
+def violations(page: Page, rules: list[str] | None) -> list[str]:
+    """What axe-core finds that is serious or worse; its script comes with the package axe-playwright-python."""
+    spec = find_spec("axe_playwright_python")
+    assert spec is not None
+    assert spec.origin is not None
+    page.evaluate(Path(spec.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
+    options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
+    found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
+    return [f"{each['impact']}: {each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]

@@ -29,7 +29,9 @@ from stepwatch.sources.sample_files import read_samples
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
 
+from stepwatch.trainer import generate  # noqa: E402
 from stepwatch.trainer.keeper import Keeper  # noqa: E402
+from stepwatch.trainer.loop import TrainingLoop  # noqa: E402
 from stepwatch.trainer.resuming import load  # noqa: E402
 from stepwatch.trainer.snapshot import Copy  # noqa: E402
 
@@ -123,7 +125,8 @@ def test_an_evaluation_in_other_batches_has_the_same_result(train: Train) -> Non
 
 
 def test_two_ranks_have_the_losses_of_one(train: Train, place: Path) -> None:
-    flags = ["--max_iters=20", "--eval_interval=10", "--log_interval=1", "--gradient_accumulation_steps=4"]
+    flags = ["--max_iters=20", "--eval_interval=10", "--log_interval=1", "--gradient_accumulation_steps=4",
+             "--checkpoint_interval=15"]  # fmt: skip
     alone = losses(train(*flags, "--out_dir=one"))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "stepwatch"]
     together = subprocess.run(
@@ -132,6 +135,9 @@ def test_two_ranks_have_the_losses_of_one(train: Train, place: Path) -> None:
     assert together.returncode == 0, together.stderr
     assert losses(together.stdout) == pytest.approx(alone, abs=ROUNDING)
     assert sum("step" in line and "wait_s" in line for line in recorded(place / "two" / "run.rank1.jsonl")) == 21
+    resumed = losses(train(*flags, "--out_dir=two", "--init_from=resume"))
+    assert resumed == pytest.approx({name: alone[name] for name in resumed}, abs=ROUNDING)
+    assert [name for name in resumed if name.isdigit()] == ["15", "16", "17", "18", "19", "20"]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------
@@ -218,10 +224,83 @@ def test_a_run_goes_on_where_it_was_saved(train: Train, place: Path) -> None:
     assert again.iterations.number[0] == 20
 
 
+@pytest.mark.parametrize("flags", [("--dropout=0.2",), ("--eval_interval=7", "--checkpoint_interval=4")])
+def test_a_run_that_was_interrupted_has_the_losses_of_one_that_was_not(
+    train: Train, place: Path, flags: tuple[str, ...]
+) -> None:
+    flags = ("--max_iters=40", "--eval_interval=10", "--log_interval=1", *flags)
+    whole = losses(train(*flags, "--out_dir=whole"))
+    parts = losses(train(*flags, "--max_iters=17"))  # what came after its last save is trained again
+    for stop in (18, 19, 20, 21, 23, 29, 31, 33, 34, 36):
+
+        def ask(loop: TrainingLoop, at: int = stop) -> None:
+            loop.stopping = loop.training.iteration == at
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(TrainingLoop, "_ask_the_others", ask)
+            log = train(*flags, "--init_from=resume")
+        assert f"after iteration {stop}" in log
+        parts |= losses(log)
+    parts |= losses(train(*flags, "--init_from=resume"))
+    assert parts == whole
+
+
 def test_evaluating_only(train: Train, place: Path) -> None:
     log = train("--eval_only=True")
     assert losses(log) == pytest.approx({"train 0": 4.1246, "val 0": 4.1212}, abs=ROUNDING)
     assert not (place / "out" / "ckpt.pt").exists()
+
+
+# --- what it has learnt -----------------------------------------------------------------------------------------
+
+# By nanoGPT's sample.py from this checkpoint: --num_samples=2 --max_new_tokens=40 --start=ADG, float32 on a CPU.
+SAMPLED_BY_NANOGPT = """\
+ADGJMPSVYYZ]dgjmpvv|BBEHKNQTWZ]]`cfijFILORT
+---------------
+ADGJPSVZ]``cfilllpsvy|EHKPSVwY\\___bcflorruu
+---------------
+"""
+
+
+def letters(first: int, count: int) -> bytes:
+    named = [chr(first + token) for token in range(count)]
+    return pickle.dumps({"vocab_size": count, "itos": dict(enumerate(named)),
+                         "stoi": {letter: token for token, letter in enumerate(named)}})  # fmt: skip
+
+
+def test_samples_are_nanogpts(train: Train, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train()
+    meta = place / "data" / "numbers" / "meta.pkl"
+    meta.write_bytes(letters(ord("A"), 61))
+    main(["sample", "--num_samples=2", "--max_new_tokens=40", "--start=ADG", "--device=cpu"])
+    assert capsys.readouterr().out == SAMPLED_BY_NANOGPT
+    (place / "prompt.txt").write_text("ADG")
+    main(["sample", "--out_dir=out/ckpt.pt", "--start=FILE:prompt.txt", "--num_samples=1", "--max_new_tokens=40",
+          "--device=cpu"])  # fmt: skip
+    assert capsys.readouterr().out == SAMPLED_BY_NANOGPT[: len(SAMPLED_BY_NANOGPT) // 2]
+    for flags, said in (
+        (["--start=ÄDG"], "does not know the character Ä"),
+        (["--start="], "nothing to go on with"),
+        (["--out_dir=nowhere"], "there is no file"),
+        (["--dataset=nowhere"], "vocabulary of this model is not known"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["sample", *flags, "--device=cpu"])
+        captured = capsys.readouterr()
+        assert left.value.code
+        assert said in captured.err
+        assert not captured.out
+    meta.write_bytes(pickle.dumps({"vocab_size": 61}))
+    with pytest.raises(SystemExit):
+        main(["sample", "--device=cpu"])
+    assert "not a vocabulary" in capsys.readouterr().err
+
+
+def test_bytes_become_text_again_where_a_character_takes_several(place: Path) -> None:
+    (place / "data" / "bytes").mkdir()
+    (place / "data" / "bytes" / "meta.pkl").write_bytes(letters(0, 256))
+    vocabulary = generate.vocabulary_of({"model_args": {"vocab_size": 256}}, "bytes")
+    assert "".join(vocabulary.pieces(iter(vocabulary.encode("Größe 字")))) == "Größe 字"
 
 
 # --- ends -------------------------------------------------------------------------------------------------------
@@ -414,7 +493,7 @@ def test_told_so_it_goes_on_without_a_number_but_saves_nothing(train: Train, pla
         (["--batchsize=3"], 2, "batch_size"), (["--n_layer=x"], 2, "above zero"), (["--n_layer=0"], 2, "above zero"),
         (["--n_head=3"], 2, "multiple of n_head"), (["--compile=3"], 2, "True or False"),
         (["--dropout=1"], 2, "below 1"),
-        (["--on_nan=perhaps"], 2, "stop | continue"), (["-x"], 2, "--key=value"), (["a.py", "b.py"], 2, "one config"),
+        (["--on_nan=perhaps"], 2, "stop | continue"), (["-x"], 2, "--key=value"), (["a.py", "b.py"], 1, "no file"),
         (["--device=nowhere"], 1, "device"), (["--dataset=none"], 1, "prepare"), (["missing.py"], 1, "no file"),
         (["--block_size=5000"], 1, "4,000 tokens"), (["--out_dir=data/numbers/train.bin"], 1, "--out_dir"),
         (["--init_from=resume"], 1, "ckpt.pt"),
@@ -448,6 +527,15 @@ def test_a_config_is_read_and_not_executed(train: Train, place: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         train("other.py")
     assert ended.value.code == 2
+
+
+def test_files_and_flags_override_what_came_before_them(train: Train, place: Path) -> None:
+    (place / "one.py").write_text("max_iters = 1\neval_iters = 2\nlog_interval = pick()\n")
+    (place / "two.py").write_text("eval_iters = 4\n")
+    log = train("--eval_iters=9", "one.py", "--log_interval=1", "two.py", "--out_dir=here")
+    assert [line for line in log.splitlines() if line.startswith(("max_it", "eval_it", "log_int", "out_d"))] == [
+        "out_dir = 'here'", "log_interval = 1", "eval_iters = 4", "max_iters = 1",
+    ]  # fmt: skip
 
 
 def test_without_torch_the_command_to_install_it_is_named(place: Path) -> None:

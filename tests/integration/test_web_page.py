@@ -7,12 +7,11 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
-from tests.integration.browsing import needs_browser
+from tests.integration.browsing import needs_browser, violations
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 from tools import ROOT
 
@@ -710,17 +709,6 @@ def test_the_token_is_given_once_and_leaves_the_address(context: BrowserContext)
 
 
 COLOURS = ["color-contrast", "link-in-text-block"]  # axe's rules whose answer depends on the scheme
-
-
-def violations(page: Page, rules: list[str] | None) -> list[str]:
-    """What axe-core finds that is serious or worse; its script comes with the package axe-playwright-python."""
-    spec = find_spec("axe_playwright_python")
-    assert spec is not None
-    assert spec.origin is not None
-    page.evaluate(Path(spec.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
-    options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
-    found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
-    return [f"{each['impact']}: {each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
 
 
 # In the dark only the colours differ, and they are the same at every width.

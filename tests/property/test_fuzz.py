@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 from tools.fuzz import campaign
+from tools.fuzz.__main__ import summary
 from tools.fuzz.campaign import Campaign, fewest, named
 from tools.fuzz.roads import QUESTIONS, BrokenLaw, case_of, check, check_json, put_to_the_test
 
@@ -52,4 +54,15 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.M
     Campaign(SEED, None, tmp_path).run(3, 300.0, told.append)
     again = Campaign(SEED, None, tmp_path)
     assert (again.done, again.faults, told) == (3, {}, [])
+    assert summary([again]).startswith("3 damaged inputs (seed 20; no real logs")
     assert json.loads((tmp_path / f"seed-{SEED}.json").read_text())["done"] == 3
+
+
+def test_a_kept_fault_is_tried_again_and_may_be_mended(tmp_path: Path) -> None:
+    state = {"done": 9, "faults": {"ValueError in x": [3], "not kept": [4]}}
+    (tmp_path / f"seed-{SEED}.json").write_text(json.dumps(state))
+    (tmp_path / f"{SEED}-3.case").write_bytes(pickle.dumps(case_of(SEED, 3, None)))
+    kept = Campaign(SEED, None, tmp_path)
+    kept.try_again()
+    assert (kept.faults, kept.mended) == ({"not kept": [4]}, ["ValueError in x"])
+    assert "1 faults of 1 kinds; 1 kinds more" in summary([kept])

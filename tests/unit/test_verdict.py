@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -315,10 +316,19 @@ def test_the_clock_of_the_lines_shows_it_where_there_is_no_file(trainer: str) ->
     assert verdicts(text_of(lines), now_s=last_s + 1.1 * DAY_S)[0].status is Status.STOPPED
 
 
-def test_a_clock_without_a_year_does_not_show_it() -> None:
+@pytest.mark.parametrize("year", [2025, 2027, 2028])
+def test_a_clock_without_a_year_shows_another_day_but_not_how_long_ago(year: int) -> None:
     text = a_log(Truth(eval_interval=1000, eval_s=2.0, compile_s=5.0, kept=0.5))
     stamped = "".join(f"05/04 09:{n // 60 % 60:02d}:{n % 60:02d} {line}\n" for n, line in enumerate(text.splitlines()))
-    assert verdicts(stamped, now_s=LATER)[0].status is not Status.STOPPED
+    that_day_s = datetime(year, 5, 4, 10, tzinfo=UTC).timestamp()
+    assert verdicts(stamped, now_s=that_day_s)[0].status is not Status.STOPPED
+    assert verdicts(stamped, now_s=that_day_s - DAY_S)[0].status is not Status.STOPPED  # of another time zone
+    for copied in (None, that_day_s + 30 * DAY_S - 2 * HOUR_S):
+        (found,) = verdicts(stamped, now_s=that_day_s + 30 * DAY_S, written_s=copied)
+        assert found.status is Status.STOPPED
+        assert "silent" not in found.text.params
+    bare = "".join(f"09:{n // 60 % 60:02d}:{n % 60:02d} {line}\n" for n, line in enumerate(text.splitlines()))
+    assert verdicts(bare, now_s=that_day_s)[0].status is not Status.STOPPED
 
 
 @pytest.mark.parametrize("trainer", ["nanogpt", "nanochat", "llm.c", "megatron", "torchtitan"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -21,8 +23,9 @@ from tools.fuzz.limits import MEMORY_BYTES, SECONDS, limit_memory
 from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
 
 HANGS_S = 60.0  # of the clock, for what cannot be interrupted
-ROUND = 500  # cases of one process: what it holds on to does not add up
+ROUND = 5_000  # cases of one process: what it holds on to does not add up
 MINIMISING_S = 40.0
+SAVED_EVERY_S = 10.0  # so that little is done twice after an end by a signal
 
 
 class TooSlow(BaseException):
@@ -75,6 +78,7 @@ def work(seed: int, begin: int, end: int, corpus: str | None) -> None:
     case_of(seed, begin, corpus)
     put_to_the_test(case_of(0, 0, None))  # loads all modules before memory is limited
     set_limits()
+    gc.freeze()  # the material and the modules need not be looked through again
     for number in range(begin, end):
         case = case_of(seed, number, corpus)
         print(json.dumps({"at": number}), flush=True)
@@ -94,21 +98,22 @@ class Campaign:
         self.seed, self.corpus, self.kept = seed, corpus, kept
         kept.mkdir(parents=True, exist_ok=True)
         self._state = kept / f"seed-{seed}.json"
-        self.done, self.faults = 0, dict[str, list[int]]()
+        self.done, self.faults, self.mended = 0, dict[str, list[int]](), list[str]()
         if self._state.exists():
             state = json.loads(self._state.read_text())
-            self.done, self.faults = state["done"], state["faults"]
+            self.done, self.faults, self.mended = state["done"], state["faults"], state.get("mended", [])
 
     def run(self, count: int, seconds: float, report: Callable[[str], None]) -> None:
         until, target = time.monotonic() + seconds, self.done + count
         while self.done < target and time.monotonic() < until:
             self._one_worker(min(self.done + ROUND, target), until, report)
             self._save()
+            self.minimise(report)
 
     def _one_worker(self, end: int, until: float, report: Callable[[str], None]) -> None:
         arguments = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]
         arguments += [self.corpus] if self.corpus else []
-        errors = open(self.kept / "worker.err", "w+b")  # noqa: SIM115 - closed with the worker
+        errors = open(self.kept / f"seed-{self.seed}.err", "w+b")  # noqa: SIM115 - closed with the worker
         worker = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors)
         with worker, errors:
             self._listen(worker, end, until, report)
@@ -121,6 +126,7 @@ class Campaign:
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
         current, heard, rest = self.done - 1, time.monotonic(), b""
+        saved = heard
         while True:
             data = worker.stdout.read()
             if data:
@@ -130,6 +136,9 @@ class Campaign:
                     current = line["at"]
                     if "fault" in line:
                         self._keep(line["fault"], current, report)
+                if heard > saved + SAVED_EVERY_S:
+                    self.done, saved = max(current, self.done), heard
+                    self._save()
             elif worker.poll() is not None:
                 break
             elif time.monotonic() - heard > HANGS_S:
@@ -153,7 +162,18 @@ class Campaign:
             report(f"{number}: {fault}")
 
     def _save(self) -> None:
-        self._state.write_text(json.dumps({"done": self.done, "faults": self.faults}, indent=1))
+        self._state.write_text(json.dumps({"done": self.done, "faults": self.faults, "mended": self.mended}, indent=1))
+
+    def try_again(self) -> None:
+        """What was found and made small before, with the source of now: what is mended is counted as such."""
+        for fault, numbers in [*self.faults.items()]:
+            path = self.kept / f"{self.seed}-{numbers[0]}.case"
+            if path.exists():
+                command = [sys.executable, "-m", "tools.fuzz", "--again", str(path)]
+                if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0:
+                    self.mended.append(fault)
+                    del self.faults[fault]
+        self._save()
 
     def minimise(self, report: Callable[[str], None]) -> None:
         """Of each fault the first case, made small, in a file."""
@@ -196,10 +216,18 @@ def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:
             if value and shows(without):
                 case = without
     print("question", case.question, "options", dict(case.options))
+    Path(f"{path}.case").write_bytes(pickle.dumps(case))
     for name in ("data", "other"):
         content: bytes = getattr(case, name)
         if content:
             Path(f"{path}.{name}").write_bytes(content)
+
+
+def again(path: str) -> str | None:
+    """The fault of a case that was kept, or nothing."""
+    put_to_the_test(case_of(0, 0, None))
+    set_limits()
+    return fault_of(pickle.loads(Path(path).read_bytes()))
 
 
 def fewest(pieces: list[Any], still: Callable[[list[Any]], bool]) -> list[Any]:

@@ -36,16 +36,20 @@ _WORDS = (
     b"=",
     "é".encode(),
 )
-MOST_LINES = 260
+FULL_SIZE, LONG_SHARE = 0.002, 0.01  # of the inputs
+SMALLEST, MEDIAN, LONG = 400, 28_000, 400_000  # bytes: a few lines, the median of the real logs, some thousand lines
 
 
 def excerpt(data: bytes, random: Random) -> bytes:
-    """The beginning, and a window further on: long logs take long, and show little more."""
-    lines = data.split(b"\n")
-    if len(lines) <= MOST_LINES:
-        return data if len(data) < 200_000 else data[: random.randrange(1000, 200_000)]
-    head, begin = random.randrange(0, 60), random.randrange(0, len(lines) - 100)
-    return b"\n".join(lines[:head] + lines[begin : begin + random.randrange(20, MOST_LINES)])[:400_000]
+    """The beginning, and a stretch further on, as people paste them: long logs take long, and show little more."""
+    size = int(SMALLEST * (MEDIAN / SMALLEST) ** random.random()) if random.random() > LONG_SHARE else LONG
+    if len(data) <= size or random.random() < FULL_SIZE:
+        return data
+    if b"\0" in data[:1000]:  # binary: of no use without its beginning
+        return data[:LONG]
+    head = data[: data.find(b"\n", random.randrange(min(size, 4000))) + 1][:size]
+    begin = data.find(b"\n", random.randrange(len(data) - size + 1)) + 1
+    return head + data[begin : begin + size - len(head)]
 
 
 def mutated(data: bytes, others: Sequence[bytes], random: Random) -> bytes:

@@ -49,7 +49,7 @@ def combined_gain(published: Interval, measured: Interval) -> Interval:
         return max(math.log(published.low / gain), math.log(gain / published.high), 0.0)
 
     def deviation(end: float) -> float:
-        return max(abs(math.log(end / measured.mid)) / Z90, 1e-3)
+        return max(abs(math.log(end / measured.mid)) / Z90, 1e-9)
 
     below, above = deviation(measured.low), deviation(measured.high)
     # Two standard deviations of the measured gain contradict the published ones.

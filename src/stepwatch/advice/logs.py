@@ -13,13 +13,14 @@ from stepwatch.advice.case import Case, Effect, Proposal
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SLEEP_RATIO, shows_events
-from stepwatch.analysis.phases import SLEEP_S, Phase
+from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.throughput import workload_of
 from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.messages import Message
+from stepwatch.run import SLEEP_S
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import Z90, Interval
 

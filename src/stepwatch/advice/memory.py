@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from stepwatch.run import Run
 
 _SIZE = r"([\d.]+) ([KMGT])i?B"
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Shortage(NamedTuple):
@@ -29,7 +28,7 @@ class Shortage(NamedTuple):
 def shortage_of(text: str) -> Shortage:
     def size(before: str) -> float | None:
         found = re.search(before + _SIZE, text)
-        return float(found[1]) * _UNITS[found[2]] if found else None
+        return float(found[1]) * 1024.0 ** " KMGT".index(found[2]) if found else None
 
     card = size("total capacity of ") or size(r"GPU \d+; ")  # as PyTorch 2 says it, and as PyTorch 1 did
     return Shortage(asked_bytes=size("[Tt]ried to allocate "), card_bytes=card)

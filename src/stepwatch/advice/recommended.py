@@ -192,8 +192,8 @@ def _pace(best: Plan, given: Settings, usual: Plan) -> tuple[int, int]:
     options = [min(_most_sequences(usual), count) for count in SEQUENCES]
     if fixed:
         options = [fixed * best.workload.batch_size]
-    for interval in (digit * 10**power for power in range(1, len(str(last))) for digit in (1, 2, 5)):
-        if 50 <= interval <= last:  # no more often than that
+    for interval in (digit * 10**power for power in range(1, len(str(last))) for digit in (5, 10, 20)):
+        if interval <= last:
             for sequences in options:
                 spent_s = (last // interval + 1) * per_sequence * sequences + (last // interval) * save_s
                 if spent_s <= allowed_s:

@@ -18,7 +18,7 @@ from stepwatch.analysis.throughput import tokens_per_iteration
 from stepwatch.errors import InputError, Notice, UsageError
 from stepwatch.messages import Message
 from stepwatch.settings import PRIVATE, Value
-from stepwatch.units import MS, Interval, interval_json
+from stepwatch.units import MILLI, Interval, interval_json
 
 SCHEMA = "stepwatch.comparison/1"
 # Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
@@ -160,7 +160,7 @@ def compare(
 def _as_printed(a: Analysis) -> Interval:
     """What a step takes. Keras rounds it to whole seconds or milliseconds, so that all rows may be wrong alike."""
     step, times = a.costs.step_s, a.run.iterations.time_s[a.phases.normal]
-    digit = 1.0 if step.mid >= 1 else MS
+    digit = 1.0 if step.mid >= 1 else MILLI
     rounded = a.run.traits.rounds_times and spread(times) < digit
     rounded = rounded and np.allclose(times, digit * np.round(times / digit))
     half = digit / 2 / step.mid if rounded else 0.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.phases import AVERAGES, SLEEP_S, Phase
+from stepwatch.analysis.phases import AVERAGES, Phase
 from stepwatch.analysis.statistics import median, quantile
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
@@ -17,6 +17,7 @@ from stepwatch.messages import Message
 from stepwatch.run import (
     IMPOSSIBLE_MFU,
     SENTINEL_MFU,
+    SLEEP_S,
     Fault,
     FaultKind,
     Floats,
@@ -472,7 +473,12 @@ def low_mfu(a: Analysis) -> Iterator[Finding]:
 
 
 def few_iterations(a: Analysis) -> Iterator[Finding]:
-    """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes."""
+    """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes.
+
+    Means leave out no line, and what their trainer does not count in them is in none.
+    """
+    if a.run.timing in AVERAGES or "eval" not in a.run.holds:
+        return
     numbers = a.run.iterations.number[a.phases.normal]
     apart = int(np.diff(a.run.iterations.number).max(initial=0))
     if not 1 <= len(numbers) <= 3 or apart < 50 or a.run.span is not None:

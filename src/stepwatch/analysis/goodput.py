@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.phases import AVERAGES, SLEEP_S, STALL_RATIO, Phase, Phases
+from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.statistics import median, t_quantile
 from stepwatch.bounds import STEP_S
-from stepwatch.run import Checkpoint, Evaluation, Floats, Ints, Run
+from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run
 from stepwatch.units import Interval
 
 # --- evaluations and checkpoints outside the printed times ------------------------------------------------------

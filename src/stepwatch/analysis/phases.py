@@ -28,7 +28,6 @@ STALL_RATIO = LARGE_RATIO
 STALL_NOISES = 8.0
 SPIKE_RATIO = 1.06
 SPIKE_NOISES = 5.0
-SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
 DDP_PERIOD = 100  # PyTorch's DDP samples its statistics, and synchronises, every 100th iteration
 DDP_LARGEST_RATIO = 6.0
 AVERAGES = (Timing.SPANS_LOG_INTERVAL, Timing.CUMULATIVE, Timing.SPANS_RUN)
@@ -201,8 +200,9 @@ def _first_row(run: Run) -> int | None:
         interval = log_interval(run)
         if run.timing in AVERAGES:
             most = (run.first_covers or 0) > int(iterations.number[-1]) - number
-            # It is the mean of most of the run, unless the other row alone shows what comes behind the start.
-            if most and not (run.has_header and len(iterations) == 2):
+            # It is the mean of most of the run, unless it is so far above the others that it must hold the start.
+            far = len(iterations) > 1 and iterations.time_s[0] > STALL_RATIO * median(iterations.time_s[1:])
+            if most and not (run.has_header and far):
                 return None
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
@@ -236,9 +236,17 @@ class _Marks:
 
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
-        covers = self.covers
-        means_of_all = self.run.timing is Timing.SPANS_RUN  # what one row holds, all hold
-        return means_of_all or (self.run.timing in AVERAGES and bool(covers[rows].sum() > 0.8 * covers.sum()))
+        if self.run.timing is Timing.SPANS_RUN:  # what one row holds, all hold
+            return True
+        later = np.arange(len(rows)) != self.first  # whatever the first holds, it is no normal one
+        covers = self.covers[later]
+        return self.run.timing in AVERAGES and bool(covers[rows[later]].sum() > 0.8 * covers.sum())
+
+    def _are_earliest(self, rows: Mask) -> bool:
+        """Whether means with such an event are the first of all and no later one is: a slow start is as likely."""
+        later = rows[0 if self.first is None else self.first + 1 :]
+        count = int(later.sum())
+        return self.run.timing in AVERAGES and 0 < count < len(later) and bool(later[:count].all())
 
     def mark_events(self) -> None:
         """What the lines of the log say."""
@@ -246,6 +254,8 @@ class _Marks:
         saves = self.run.checkpoints if "checkpoint" in self.run.holds else ()
         evaluated = self._rows_of([(event.at, event.line) for event in evaluations])
         saved = self._rows_of([(save.at, save.line) for save in saves if save.at is not None])
+        if self._are_earliest(saved):
+            saved[:] = False
         self.mark(evaluated & ~saved, Phase.EVAL, Certainty.SEEN)
         self.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)
         self.mark(saved & ~evaluated, Phase.CHECKPOINT, Certainty.SEEN)
@@ -299,8 +309,8 @@ class _Marks:
             gaps = np.diff(numbers)
             usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
             return usual if usual > int(gaps[-1]) else usual_gap(gaps), True
-        if self.baseline is None or "eval" not in run.holds or run.evaluations:
-            return None, True
+        if self.baseline is None or "eval" not in run.holds or run.evaluations or run.traits.counts_epochs:
+            return None, True  # whatever an epoch does not always do, it is slow by something else than an evaluation
         spikes = self._spikes(self.baseline)
         period = find_period(run, spikes, self.baseline, self.first)
         largest = float(self.baseline.ratio(run.iterations)[spikes].max(initial=0.0))

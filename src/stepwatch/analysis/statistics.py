@@ -123,7 +123,7 @@ def baseline_of(iterations: Iterations, normal: np.ndarray, digit_s: float = PRI
     """From the rows that may be normal; None where there are none."""
     if not normal.any():
         return None
-    times = np.maximum(iterations.time_s[normal], PRINTED_STEP_S / 2)
+    times = np.maximum(iterations.time_s[normal], digit_s / 2)  # what is shorter is printed as nothing
     local = running_median(times, WINDOW)
     everywhere = spread_over(local, normal)
     usual = median(times)

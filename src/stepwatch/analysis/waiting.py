@@ -12,10 +12,10 @@ import numpy as np
 from stepwatch.analysis.costs import MEASURED, Costs
 from stepwatch.analysis.findings import INFO, NOTICE, SLEEP_RATIO, WARNING, Finding, Rule, held_up_by
 from stepwatch.analysis.goodput import DATA, Split
-from stepwatch.analysis.phases import SLEEP_S, Phase, Phases
+from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import median, t_quantile
 from stepwatch.messages import Message
-from stepwatch.run import Run
+from stepwatch.run import SLEEP_S, Run
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:

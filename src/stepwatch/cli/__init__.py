@@ -27,13 +27,14 @@ COMMANDS = {
     "prepare": "Turn a text into training data: characters, bytes or GPT-2 tokens.",
     "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
     "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",
+    "sample": "Let a trained model go on with a text, as nanoGPT's sample.py does.",
     "calibrate": "Measure this machine; other commands then use it with `--gpu this`.",
     "gpus": "List the known cards, or show one.",
 }
 DEFAULT = "explain"
 DEBUG = "STEPWATCH_DEBUG"
 """Where it is set, what is not expected is raised as it is."""
-_KEEP_THREADS = {"calibrate", "run", "train"}
+_KEEP_THREADS = {"calibrate", "run", "sample", "train"}
 """Commands that compute with torch, or start a program that inherits our environment."""
 
 

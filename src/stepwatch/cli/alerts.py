@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-
-PAUSE_S = 60.0  # between two calls for the same reason
+from stepwatch.units import MINUTE_S
 
 
 def arguments_of(text: str | None, option: str) -> tuple[str, ...]:
@@ -43,7 +42,8 @@ class Alert:
         self._warned = False
 
     def call(self, kind: str, facts: Mapping[str, object], now_s: float) -> None:
-        if not self._arguments or self._is_running() or now_s - self._last.get(kind, -PAUSE_S) < PAUSE_S:
+        again = now_s - self._last.get(kind, -MINUTE_S) < MINUTE_S
+        if not self._arguments or self._is_running() or again:
             return
         self._last[kind] = now_s
         variables = {f"STEPWATCH_{name}": str(value) for name, value in facts.items() if value is not None}

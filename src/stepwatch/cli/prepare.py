@@ -47,5 +47,6 @@ def _next(prepared: Prepared) -> str:
     dataset = os.path.relpath(directory, "data") if directory.parts[:1] == ("data",) else str(directory)
     return (
         f"stepwatch train --dataset={quoted(dataset)} --n_layer=4 --n_head=4 --n_embd=128 "
-        f"--block_size={block} --batch_size=12 --gradient_accumulation_steps=1 --max_iters=2000 --dropout=0.0"
+        f"--block_size={block} --batch_size=12 --gradient_accumulation_steps=1 --max_iters=2000 --lr_decay_iters=2000 "
+        "--warmup_iters=100 --learning_rate=1e-3 --min_lr=1e-4 --eval_interval=250 --eval_iters=20 --dropout=0.0"
     )

@@ -14,9 +14,10 @@ import click
 
 from stepwatch.answers import text_of
 from stepwatch.cli.commands import options_of, speaking
-from stepwatch.errors import InputError, StepwatchError, UnreadableInput, UsageError
+from stepwatch.errors import InputError, StepwatchError, UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.settings import Value
 from stepwatch.trainer.config import TrainConfig, config_from_file, config_from_flags, train_config
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="train", context_settings={"ignore_unknown_options": True})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py | --KEY=VALUE]...")
 @click.option("--samples", is_flag=True, help="Sample the machine meanwhile, to run.samples.csv beside run.jsonl.")
 @options_of("train")
 def command(arguments: tuple[str, ...], samples: bool, lang: str | None) -> None:
@@ -69,23 +70,24 @@ def _without_collector() -> Iterator[None]:
 
 
 def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
-    files = [argument for argument in arguments if not argument.startswith("-")]
-    if len(files) > 1:
-        raise UsageError(
-            Message("one config at a time, not {count:n}", {"count": len(files)}),
-            Message("name a single CONFIG.py; pass further settings as --key=value"),
-        )
-    flags = config_from_flags([argument for argument in arguments if argument.startswith("-")])
-    if not files:
-        return train_config(flags)
-    try:
-        text = text_of(files[0])
-    except UnreadableInput as error:
-        raise UnreadableInput(error.what, Message("check the path of the config")) from error
-    told, left_out = config_from_file(text)
-    if left_out:
-        log.say(f"note: left out of {Path(files[0]).name}, since it is read and not executed: {', '.join(left_out)}")
-    return train_config(told, flags)
+    """Files and flags in any order, as nanoGPT takes them: what comes later overrides what came before."""
+    layers: list[dict[str, Value]] = []
+    overridden: set[str] = set()
+    for argument in reversed(arguments):
+        if argument.startswith("-"):
+            settings = config_from_flags([argument])
+        else:
+            try:
+                text = text_of(argument)
+            except UnreadableInput as error:
+                raise UnreadableInput(error.what, Message("check the path of the config")) from error
+            settings, left_out = config_from_file(text, overridden)
+            if left_out:
+                names = ", ".join(left_out)
+                log.say(f"note: left out of {Path(argument).name}, since it is read and not executed: {names}")
+        overridden |= settings.keys()
+        layers.insert(0, settings)
+    return train_config(*layers)
 
 
 def _as_stepwatch_error(error: Exception) -> StepwatchError | None:

@@ -18,11 +18,10 @@ from stepwatch.gpus.catalogue import BOOST_SLACK, Gpu
 from stepwatch.gpus.formula import FIRST_WITH_BF16, cores_per_sm, gpu_by_formula, plain_name, segment
 from stepwatch.gpus.names import VRAM_TOLERANCE, find_gpu
 from stepwatch.messages import Message
-from stepwatch.units import MEGA
+from stepwatch.units import MEGA, MILLI
 
 _T = TypeVar("_T")
 
-_MILLI = 1e-3
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
 
@@ -234,7 +233,7 @@ class Device:
 
     @property
     def power_w(self) -> float | None:
-        return _figure(lambda: self.library.nvmlDeviceGetPowerUsage(self.handle), _MILLI)
+        return _figure(lambda: self.library.nvmlDeviceGetPowerUsage(self.handle), MILLI)
 
     @property
     def utilisation(self) -> float | None:
@@ -275,12 +274,12 @@ class Device:
     @property
     def power_limit_w(self) -> float | None:
         """The limit in force; laptops often tell no other."""
-        enforced = _figure(lambda: self.library.nvmlDeviceGetEnforcedPowerLimit(self.handle), _MILLI)
-        return enforced or _figure(lambda: self.library.nvmlDeviceGetPowerManagementLimit(self.handle), _MILLI)
+        enforced = _figure(lambda: self.library.nvmlDeviceGetEnforcedPowerLimit(self.handle), MILLI)
+        return enforced or _figure(lambda: self.library.nvmlDeviceGetPowerManagementLimit(self.handle), MILLI)
 
     @cached_property
     def default_power_limit_w(self) -> float | None:
-        return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), _MILLI)
+        return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), MILLI)
 
     def first_part(self) -> Device | None:
         """The MIG part that a process gets; the places of parts that were never made are empty."""

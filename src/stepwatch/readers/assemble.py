@@ -33,9 +33,10 @@ from stepwatch.run import (
     Start,
     Timing,
     Unread,
+    repeated,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
-from stepwatch.units import DAY_S
+from stepwatch.units import DAY_S, HOUR_S
 
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
@@ -128,7 +129,7 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
         return set()
     lengths = np.minimum(np.append(rows[1:], len(iterations)) - rows, _ROWS_ALIKE)
     begins = np.cumsum(lengths) - lengths
-    asked = np.arange(lengths.sum()) - np.repeat(begins - rows, lengths)  # each of the rows and some behind it
+    asked = np.arange(lengths.sum()) - repeated(begins - rows, lengths)  # each of the rows and some behind it
     # For each of these the first of all rows with its number, time and loss.
     number, time, loss = iterations.number, iterations.time_s, _comparable(iterations.loss)
     alike = np.flatnonzero(np.isin(number, number[asked]) & np.isin(time, time[asked]))
@@ -139,8 +140,8 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
         new[1:] |= column[order[1:]] != column[order[:-1]]
     first = np.zeros(len(number), np.int64)
     first[order] = order[new][np.cumsum(new) - 1]
-    known = first[asked] < np.repeat(rows, lengths)
-    return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins) > lengths].tolist())
+    known = first[asked] < repeated(rows, lengths)
+    return set(rows[2 * np.add.reduceat(known.astype(np.int64), begins.astype(np.intp)) > lengths].tolist())
 
 
 def _comparable(loss: Floats) -> Floats:
@@ -200,7 +201,7 @@ def _other_excerpts(iterations: Iterations) -> set[int]:
             continue
         ends = [(float(time_s[part].min()), float(time_s[part].max())) for part in (before, after)]
         apart = max(ends[0][0] / ends[1][1], ends[1][0] / ends[0][1])
-        if np.median(steps[0]) != np.median(steps[1]) and apart > 1.5:  # no step varies so much from line to line
+        if apart > 1.5 and np.median(steps[0]) != np.median(steps[1]):  # no step varies so much from line to line
             starts.add(row)
     return starts
 
@@ -389,9 +390,6 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
 # --- the records of several processes as the one run that they were ---------------------------------------------
 
 
-LONGEST_APART_S = 3600.0  # between the starts of the ranks of one run, clocks that were never set alike included
-
-
 def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ...]:
     """The runs, those of other ranks joined to the one of the lowest; `by_name` says that they surely belong."""
     ranked = [run for run in runs if run.span is not None and run.rank is not None and _size(run) > 1]
@@ -407,7 +405,8 @@ def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ..
         same = len(mine) == len(leaders)
         nearest = leaders if same else [min(leaders, key=lambda leader: _apart_s(run, leader)) for run in mine]
         for run, leader in zip(mine, nearest, strict=True):
-            if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= LONGEST_APART_S):
+            # Ranks start together; an hour apart where clocks were never set alike.
+            if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= HOUR_S):
                 continue
             for rank in _own_rank(run):  # it belongs to these, now or already: a file may have been handed in twice
                 if ranks[id(leader)].setdefault(rank.rank, rank).started_s == rank.started_s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -58,7 +58,7 @@ def detect(source: Source) -> str | None:
         for name, row in FORMATS.items():
             if row.certain is not None and row.certain.search(head[: 1 << 16]):
                 return name
-        name, hits = max(((name, reader.sniff(head)) for name, reader in READERS.items()), key=itemgetter(1))
+        name, hits = strongest_claim(head, READERS)
         if hits >= 1:
             return name
         if hits > traces[1]:
@@ -67,6 +67,15 @@ def detect(source: Source) -> str | None:
             seen.update(text[begin : begin + size].translate(None, _VARYING).split(b"\n"))
         begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
     return traces[0]
+
+
+def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, float]:
+    """The first of the formats that claim most of a text; those whose claims are weak are asked last, or not at all."""
+    claims: dict[str, float] = {}
+    for name, reader in sorted(readers.items(), key=lambda each: -each[1].strongest):
+        if reader.strongest >= max(claims.values(), default=0.0):
+            claims[name] = reader.sniff(head)
+    return max(((name, claims[name]) for name in readers if name in claims), key=itemgetter(1))
 
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
@@ -237,9 +246,8 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
         return ()
     others = {other: reader for other, reader in READERS.items() if other != name and not reader.claims_any_bar}
-    hits = {other: reader.sniff(head) for other, reader in others.items()}
-    other = max(hits, key=lambda other: hits[other])
-    if hits[other] < _LEAST_LINES_OF_A_LOG:
+    other, hits = strongest_claim(head, others)
+    if hits < _LEAST_LINES_OF_A_LOG:
         return ()
     with suppress(NoIterations):
         runs = tuple(run for run in parse(source, READERS[other], first_line) if run.is_timed)

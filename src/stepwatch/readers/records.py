@@ -16,6 +16,7 @@ from stepwatch.settings import KINDS, as_kind
 
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
+SHOWN_LETTERS = 80  # of a line that a sentence quotes
 LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
 LARGEST_KEPT = bounds.ITERATION.high
 LONGEST_TIME_S = bounds.RUN_S.high
@@ -198,10 +199,10 @@ class Records:
 
     def _admitted(self, event: Event) -> Event | None:
         if isinstance(event, (Evaluation, Checkpoint)):
-            if event.at is not None and not bounds.ITERATION.holds(event.at):
-                self._leave_out(event.line, "number", event.at)
+            at, took, stamp = event.at, event.took_s, event.stamp_s
+            if at is not None and not bounds.ITERATION.holds(at):
+                self._leave_out(event.line, "number", at)
                 return None
-            took, stamp = event.took_s, event.stamp_s
             if took is not None and not bounds.EVENT_S.holds(took):
                 self._leave_out(event.line, "took_s", took)
                 event = event._replace(took_s=None)
@@ -213,7 +214,9 @@ class Records:
             fitting = as_kind(event.name, value)
             if fitting is None and value not in _NOT_SET:
                 self._leave_out(event.line, event.name, value)
-            return None if fitting is None else event._replace(value=fitting)
+            if fitting is None:
+                return None
+            return event if fitting is event.value else event._replace(value=fitting)
         return event
 
     def _leave_out(self, line: int, name: str, value: object) -> None:

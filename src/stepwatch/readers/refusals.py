@@ -11,8 +11,9 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.platforms import quoted, quoted_path
 from stepwatch.readers.formats import READERS
+from stepwatch.readers.records import SHOWN_LETTERS
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.readers.text.faults import fault_in
+from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
 from stepwatch.readers.text.shape import LONGEST_LINE
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Fault, Run, most_telling
@@ -26,7 +27,6 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
-_SHOWN_LETTERS = 80
 _LAST_BYTES = 1 << 20  # in which the end of a process stands
 _COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 
@@ -51,7 +51,7 @@ def no_times(runs: Sequence[Run]) -> NoIterations:
 
 def not_like(example: str) -> NoIterations:
     return NoIterations(
-        Message("no line of the log is like “{line:word}”", {"line": example[:_SHOWN_LETTERS]}),
+        Message("no line of the log is like “{line:word}”", {"line": example[:SHOWN_LETTERS]}),
         Message("copy a line of the log, with its number and its time"),
         about="like",
     )
@@ -102,14 +102,17 @@ def nothing_found(source: Source) -> NoIterations:
 def fault_of(text: bytes) -> Fault | None:
     """Why a process ended that printed no iteration."""
     begin = text.rfind(b"\n", 0, max(len(text) - _LAST_BYTES, 0)) + 1
-    lines = enumerate(text[begin:].split(b"\n"), start=text.count(b"\n", 0, begin))
-    parted = ((*strip_prefix(line[:LONGEST_LINE].decode("utf-8", "replace")), number) for number, line in lines)
+    last = text[begin:]
+    letters = [some for some in FAULT_LETTERS if some in last]
+    lines = enumerate(last.split(b"\n"), start=text.count(b"\n", 0, begin))
+    telling = ((number, line) for number, line in lines if any(some in line for some in letters))
+    parted = ((*strip_prefix(line[:LONGEST_LINE].decode("utf-8", "replace")), number) for number, line in telling)
     faults = [fault for rest, prefix, number in parted if (fault := fault_in(rest, prefix, number)) is not None]
     return most_telling(faults)
 
 
 def _shown(line: bytes) -> str:
-    return line.decode("utf-8", "replace").strip()[:_SHOWN_LETTERS]
+    return line.decode("utf-8", "replace").strip()[:SHOWN_LETTERS]
 
 
 # --- an example line, so that `--like` reads an unknown format --------------------------------------------------

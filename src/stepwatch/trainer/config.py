@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import get_type_hints
 
@@ -77,6 +77,7 @@ class TrainConfig:
     eval_batch_size: int = 0
     eval_splits: str = "train,val"
     checkpoint_interval: int = 0
+    keep: int = 0
     on_nan: str = "stop"
 
     def __post_init__(self) -> None:
@@ -117,13 +118,15 @@ _TYPES = {
 # --- files and flags --------------------------------------------------------------------------------------------
 
 
-def config_from_file(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
+def config_from_file(text: str, overridden: Collection[str] = ()) -> tuple[dict[str, Value], tuple[str, ...]]:
     """The settings of a config file, and what of it was left out because it has to be executed.
 
-    A name that later lines compute with is the file's own affair; any other that we do not know is an error.
+    A name that later lines compute with is the file's own affair; any other that we do not know is an error. What a
+    flag or a later file overrides may be anything.
     """
     values, skipped, used = read_assignments(text)
-    lost = next((name for name in skipped if name in NAMES and not name.startswith("wandb_")), None)
+    missed = (name for name in skipped if name in NAMES and name not in overridden)
+    lost = next((name for name in missed if not name.startswith("wandb_")), None)
     if lost is not None:
         raise InputError(
             Message("{name:word} in the config is not a plain value of the right type", {"name": lost}),
@@ -131,6 +134,8 @@ def config_from_file(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
         )
     settings = {}
     for name, value in values.items():
+        if name in overridden:
+            continue
         if name in NAMES:
             settings[name] = _fitting(name, value, str(value))
         elif name not in used and not name.startswith("_"):

@@ -21,7 +21,7 @@ from stepwatch.platforms import quoted_path
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
 from stepwatch.trainer.input_errors import DataError
 
-__all__ = ["Batches", "Data", "DataError", "open_data"]
+__all__ = ["Batches", "Data", "DataError", "open_data", "read_meta"]
 
 SPLITS = ("train", "val")
 _PIECE = 8_000_000  # tokens looked at in one go
@@ -97,7 +97,12 @@ class Batches:
 
     def draw(self, batch_size: int) -> Tensor:
         """Where the sequences of a batch start: one call to the global generator, as nanoGPT makes it."""
-        return torch.randint(len(self.tokens) - self.data.block_size, (batch_size,))
+        return torch.randint(self.beyond, (batch_size,))
+
+    @property
+    def beyond(self) -> int:
+        """No sequence starts here or later."""
+        return len(self.tokens) - self.data.block_size
 
     def gather(self, starts: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets, the targets one token further on."""
@@ -159,18 +164,24 @@ def _tokens(path: Path, block_size: int) -> np.memmap[Any, Any]:
     )
 
 
-def _vocabulary(path: Path) -> int | None:
-    """vocab_size of meta.pkl; None where there is no such file, as for GPT-2's tokens."""
+def read_meta(path: Path) -> Any:
+    """What meta.pkl holds, as plain data; None where there is no such file, as for GPT-2's tokens."""
     try:
         if path.stat().st_size > LARGEST:
             raise Refused
-        meta = plain(path.read_bytes())
+        return plain(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unreadable(path, error) from error
     except Refused as error:
         raise DataError(_refused(path, error.asked), _prepare(path.parent)) from error
+
+
+def _vocabulary(path: Path) -> int | None:
+    meta = read_meta(path)
+    if meta is None:
+        return None
     size = meta.get("vocab_size") if isinstance(meta, dict) else None
     if type(size) is not int or not 0 < size <= 2**16:
         raise DataError(

@@ -31,7 +31,8 @@ class Ranks:
     _control: Any = None
     """Carries small words between the processes by way of the host, so that no card is waited for."""
     _asked: tuple[Any, Tensor] | None = None
-    _own_draws: Tensor | None = field(default=None, repr=False)
+    own_draws: Tensor | None = field(default=None, repr=False)
+    """Where this rank's dropout stands, on CPUs with several ranks."""
 
     @property
     def is_first(self) -> bool:
@@ -80,6 +81,14 @@ class Ranks:
             dist.broadcast(value, src=self.world_size - 1)
         return value
 
+    def gathered(self, own: Tensor | None) -> tuple[Tensor | None, ...]:
+        """What each rank has, on every rank."""
+        if self.is_alone:
+            return (own,)
+        all_of_them: list[Tensor | None] = [None] * self.world_size
+        dist.all_gather_object(all_of_them, own, group=self._control)
+        return tuple(all_of_them)
+
     def any_says(self, yes: bool) -> bool:
         """Whether any rank says so; all get the same answer in the same step.
 
@@ -108,12 +117,12 @@ class Ranks:
             yield
             return
         common = torch.get_rng_state()
-        if self._own_draws is None:
+        if self.own_draws is None:
             torch.manual_seed(torch.initial_seed() + 1 + self.rank)
         else:
-            torch.set_rng_state(self._own_draws)
+            torch.set_rng_state(self.own_draws)
         yield
-        self._own_draws = torch.get_rng_state()
+        self.own_draws = torch.get_rng_state()
         torch.set_rng_state(common)
 
     def leave(self) -> None:

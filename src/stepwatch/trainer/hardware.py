@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from stepwatch.errors import InputError, UnknownGpu
 from stepwatch.gpus import find_gpu
@@ -49,6 +50,18 @@ class Device:
             torch.cuda.synchronize(self.device)
         elif self.device.type == "mps":
             torch.mps.synchronize()
+
+    def generator_state(self) -> Tensor | None:
+        """Where the card's own random numbers stand; a CPU has none beside the host's."""
+        if self.is_cuda:
+            return torch.cuda.get_rng_state(self.device)
+        return torch.mps.get_rng_state() if self.device.type == "mps" else None
+
+    def set_generator_state(self, state: Tensor) -> None:
+        if self.is_cuda:
+            torch.cuda.set_rng_state(state, self.device)
+        elif self.device.type == "mps":
+            torch.mps.set_rng_state(state)
 
     def said(self) -> str:
         """For the first line of the log."""

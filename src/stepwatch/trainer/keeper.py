@@ -25,7 +25,7 @@ import torch
 from stepwatch.messages import Message
 from stepwatch.platforms import put_in_place, step_back
 from stepwatch.trainer.input_errors import CheckpointError
-from stepwatch.trainer.resuming import NAME, STOPPED
+from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
 from stepwatch.trainer.snapshot import Copy, Snapshot, size_of
 
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
@@ -53,12 +53,13 @@ class Keeper:
         on_written: Callable[[Saved], object] | None = None,
         resumed_from: Path | None = None,
         keeps_best: bool = False,
+        copies: int = 0,
     ) -> None:
-        """on_written is called after each write, from the thread that wrote."""
+        """on_written is called after each write, from the thread that wrote; so many of the newest files stay."""
         self.path = directory / NAME
         self.is_ours = not self.path.exists() or resumed_from == self.path
         """Whether ckpt.pt is of this run, so far as there is one."""
-        self._keeps_best = keeps_best
+        self._keeps_best, self._copies = keeps_best, copies
         self._resumed_from = resumed_from
         self._report = on_written or (lambda saved: None)
         self._snapshot = Snapshot()
@@ -151,6 +152,24 @@ class Keeper:
                 with suppress(OSError):
                     older.unlink(missing_ok=True)
         self._report(Saved(at, time.perf_counter() - began, size, path, failed))
+        if failed is None and self._copies:
+            self._keep(path, at, size)
+
+
+    def _keep(self, path: Path, at: int, size: int) -> None:
+        """A second name for the file, which takes no room until ckpt.pt is replaced; the oldest of these go."""
+        kept = path.with_name(KEPT.format(at))
+        try:
+            kept.unlink(missing_ok=True)
+            try:
+                os.link(path, kept)
+            except OSError:  # a file system without such names
+                shutil.copyfile(path, kept)
+            found = sorted(path.parent.glob(KEPT.format("[0-9]*")), key=lambda one: one.stat().st_mtime_ns)
+            for old in found[: -self._copies]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            self._report(Saved(at, 0.0, size, kept, _reason(error)))
 
 
 class _Gentle:

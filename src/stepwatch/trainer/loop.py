@@ -10,6 +10,7 @@ import gc
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -29,10 +30,9 @@ from stepwatch.trainer.hardware import choose_device
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.keeper import Keeper, Saved, no_room, probe
 from stepwatch.trainer.log import Log
+from stepwatch.trainer.resume_point import KEY, ResumePoint
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
-
-UNKNOWN_MFU = -1.0
 
 
 class NotFinite(InputError):
@@ -115,7 +115,7 @@ class TrainingLoop:
         self.health = Health(training)
         self.pace = Pace()
         self.since_line: list[float] = []  # step times since the last line
-        self.mfu = UNKNOWN_MFU
+        self.mfu = -1.0  # unknown: nanoGPT prints -100 %
         self.stopping = False
 
     def _keeper(self, directory: Path) -> Keeper:
@@ -132,6 +132,7 @@ class TrainingLoop:
             on_written=self.saved.append,
             resumed_from=self.training.resumed_from,
             keeps_best=not (self.config.always_save_checkpoint or self.config.checkpoint_interval),
+            copies=self.config.keep,
         )
         if not keeper.is_ours:
             self.log.say(f"note: {keeper.path} is of another run; the next checkpoint replaces it")
@@ -143,10 +144,14 @@ class TrainingLoop:
         training, config = self.training, self.config
         first = training.iteration
         self.log.open_bar(first, config.max_iters + 1)
+        if training.resumed_from is not None:
+            self.go_on_from(training.resume_point)
         self.batches.draw(1)
         while True:
             number = training.iteration
             optimizers.set_learning_rate(training.optimizer, optimizers.learning_rate(number, config))
+            if self.evaluates_at(number) or self.saves_at(number):
+                training.resume_point = self.resume_point()
             try:
                 improved = self.evaluate() if self.evaluates_at(number) else False
             except Interrupted:
@@ -167,6 +172,7 @@ class TrainingLoop:
             if training.iteration > config.max_iters:
                 break
             if self.stopping:
+                training.resume_point = self.resume_point()
                 self.save(stopped=True)
                 self.settle()
                 self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
@@ -180,6 +186,52 @@ class TrainingLoop:
         if self.config.checkpoint_interval:
             return number % self.config.checkpoint_interval == 0
         return self.evaluates_at(number) and (improved or self.config.always_save_checkpoint)
+
+    # --- going on exactly ---------------------------------------------------------------------------------------
+
+    def resume_point(self) -> ResumePoint:
+        card = self.device.generator_state()
+        return ResumePoint(
+            seed=self.config.seed,
+            generator=torch.get_rng_state(),
+            own=(card if card is not None else self.ranks.own_draws,),
+            batches=self.batches.not_taken,
+            scaler=self.training.scaler.state_dict(),
+        )
+
+    def go_on_from(self, point: ResumePoint | None) -> None:
+        """Random numbers and batches as they stood; what does not fit the settings any more is left out and said."""
+        if point is None:
+            self.log.say(
+                "note: this checkpoint does not say where the data stood (nanoGPT's do not): they begin as at the seed"
+            )
+            return
+        if point.seed != self.config.seed:
+            self.log.say(f"note: another seed than the checkpoint's {point.seed}: the data begin anew")
+            return
+        torch.set_rng_state(point.generator)
+        if not self.batches.put_back(point.batches):
+            self.log.say("note: batch_size, block_size or the data have changed: the batches drawn last are left out")
+        if not self._dropout_goes_on(point.own) and self.config.dropout:
+            self.log.say("note: another device or number of ranks than in the checkpoint: dropout begins anew")
+        if point.scaler and self.training.scaler.is_enabled():
+            self.training.scaler.load_state_dict(point.scaler)
+
+    def _dropout_goes_on(self, states: Sequence[Tensor | None]) -> bool:
+        if len(states) != self.ranks.world_size:
+            return False
+        own, has_card = states[self.ranks.rank], self.device.generator_state() is not None
+        if own is None:
+            return not has_card
+        try:
+            if has_card:
+                self.device.set_generator_state(own)
+            else:
+                torch.Generator().set_state(own)
+                self.ranks.own_draws = own
+        except (RuntimeError, TypeError):  # of another kind of device
+            return False
+        return True
 
     # --- the step -----------------------------------------------------------------------------------------------
 
@@ -263,9 +315,13 @@ class TrainingLoop:
             self.not_finite(number)
             self.log.left_out(number, self.kept.name if self.kept else None)
             return
+        point = self.training.resume_point
+        assert point is not None
+        point = point._replace(own=self.ranks.gathered(*point.own))
         if self.keeper is None:
             return
-        self.waited[number] = self.keeper.begin(self.training.checkpoint(), number, stopped=stopped)
+        checkpoint = {**self.training.checkpoint(), KEY: point.as_plain()}
+        self.waited[number] = self.keeper.begin(checkpoint, number, stopped=stopped)
         self.unsettled = number
         self.log.saving(self.config.out_dir)
 
@@ -333,7 +389,7 @@ class TrainingLoop:
         peak = self.device.peak_flops
         if done >= 5 and peak is not None:  # nanoGPT's running mean, which begins at the fifth iteration
             now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
-            self.mfu = now if self.mfu == UNKNOWN_MFU else 0.9 * self.mfu + 0.1 * now
+            self.mfu = now if self.mfu < 0 else 0.9 * self.mfu + 0.1 * now
         self.log.iteration(number, loss, seconds, self.mfu)
         last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
         evaluations = last // every - number // every
@@ -357,10 +413,27 @@ class MicroBatches:
     def __init__(self, batches: Batches, batch_size: int, ranks: Ranks) -> None:
         self._batches, self._batch_size, self._ranks = batches, batch_size, ranks
         self._drawn = self._rounds = 0
+        self._saved: deque[Tensor] = deque()  # drawn by the run that this one goes on from
+        self._waiting: deque[Tensor] = deque()  # of all ranks, in their order
+
+    @property
+    def not_taken(self) -> tuple[Tensor, ...]:
+        """Drawn, and not trained on yet by the rank whose they are."""
+        return (*self._waiting, *self._saved)
+
+    def put_back(self, batches: Sequence[Tensor]) -> bool:
+        """To be drawn first, unless they are of another batch_size, or of longer data."""
+        fit = all(
+            len(starts) == self._batch_size and int(starts.min()) >= 0 and int(starts.max()) < self._batches.beyond
+            for starts in batches
+        )
+        self._saved.extend(batches if fit else ())
+        return fit
 
     def draw(self, count: int) -> None:
         for _ in range(count):
-            starts = self._batches.draw(self._batch_size)
+            starts = self._saved.popleft() if self._saved else self._batches.draw(self._batch_size)
+            self._waiting.append(starts)
             if self._drawn % self._ranks.world_size == self._ranks.rank:
                 self._batches.prefetch(starts)
             self._drawn += 1
@@ -369,6 +442,8 @@ class MicroBatches:
         """This rank's batch of the next round, in which every rank has one."""
         self._rounds += 1
         self.draw(self._rounds * self._ranks.world_size - self._drawn)
+        for _ in range(self._ranks.world_size):
+            self._waiting.popleft()
         return self._batches.take()
 
     def draw_ahead(self, *, only_one: bool) -> None:

@@ -14,11 +14,14 @@ from torch import Tensor
 
 from stepwatch.messages import Message
 from stepwatch.trainer.input_errors import CheckpointError
+from stepwatch.trainer.resume_point import KEY, point_of
 from stepwatch.trainer.snapshot import tensors_of
 
 NAME = "ckpt.pt"
 STOPPED = "ckpt_stopped_{}.pt"
 """What was saved because someone asked to stop, where ckpt.pt holds what should stay."""
+KEPT = "ckpt_{}.pt"
+"""With `keep`: the newest checkpoints under the numbers of their iterations."""
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "model": dict,
@@ -114,6 +117,10 @@ def _wrong_figure(loaded: Mapping[str, Any]) -> tuple[str, str] | None:
         if not torch.isfinite(tensor).all():
             name = next((name for name, weight in loaded["model"].items() if weight is tensor), "optimizer")
             return str(name), "nan"
+    try:
+        point_of(loaded)
+    except ValueError:
+        return KEY, type(loaded[KEY]).__name__
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.hardware import Device
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
+from stepwatch.trainer.resume_point import ResumePoint, point_of
 from stepwatch.trainer.resuming import NAME, SHAPE, check_shape, load, model_state, newest
 
 _TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
@@ -43,6 +44,7 @@ class Training:
     iteration: int = 0
     best_val_loss: float = 1e9
     resumed_from: Path | None = None
+    resume_point: ResumePoint | None = None
 
     @property
     def micro_batches(self) -> int:
@@ -114,6 +116,7 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
             ) from error
         training.iteration = int(saved["iter_num"])
         training.best_val_loss = float(saved["best_val_loss"])
+        training.resume_point = point_of(saved)
     return training
 
 
@@ -147,9 +150,14 @@ def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tup
 def _resumed(config: TrainConfig, path: Path) -> tuple[GPT, dict[str, Any]]:
     """The shape is the checkpoint's, as in nanoGPT; dropout may change from one start to the next."""
     saved = load(path)
-    shape = GPTConfig(**{name: saved["model_args"][name] for name in SHAPE}, dropout=config.dropout)
-    if config.block_size > shape.block_size:
+    if config.block_size > saved["model_args"]["block_size"]:
         check_shape(saved["model_args"], {"block_size": config.block_size})
+    return model_of(saved, config.dropout), saved
+
+
+def model_of(saved: Mapping[str, Any], dropout: float) -> GPT:
+    """The model of a checkpoint that was loaded."""
+    shape = GPTConfig(**{name: saved["model_args"][name] for name in SHAPE}, dropout=dropout)
     weights = model_state(saved)
     try:
         if shape.n_layer > len(weights):
@@ -165,7 +173,7 @@ def _resumed(config: TrainConfig, path: Path) -> tuple[GPT, dict[str, Any]]:
             Message("the weights in the checkpoint do not fit its own model_args"),
             Message("the file is damaged, or of another program: use --init_from=scratch"),
         ) from error
-    return model, saved
+    return model
 
 
 def _pretrained(config: TrainConfig) -> GPT:

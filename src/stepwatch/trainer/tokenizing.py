@@ -110,13 +110,14 @@ def _bytes(path: Path, val: float) -> _Recipe:
 
 def _gpt2(path: Path, val: float) -> _Recipe:
     """GPT-2's tokens; without meta.pkl, which is how nanoGPT knows them. The two splits are encoded apart."""
-    encode = _gpt2_encoder()
+    encode = gpt2_table().encode_ordinary
     length = sum(len(piece) for piece in _pieces(path))
     train, rest = _split(_pieces(path), _share(length, val))
     return _Recipe(encoded(train, encode), encoded(rest, encode), GPT2_TOKENS, None)
 
 
-def _gpt2_encoder() -> Callable[[str], list[int]]:
+def gpt2_table() -> Any:
+    """GPT-2's tokens, by way of tiktoken."""
     try:
         import tiktoken
     except ImportError as error:
@@ -125,13 +126,12 @@ def _gpt2_encoder() -> Callable[[str], list[int]]:
             Message("install it with: pip install tiktoken; or use --tokens char"),
         ) from error
     try:
-        encode: Callable[[str], list[int]] = tiktoken.get_encoding("gpt2").encode_ordinary
+        return tiktoken.get_encoding("gpt2")
     except Exception as error:  # whatever its download meets
         raise DataError(
             Message("tiktoken could not fetch the table of GPT-2's tokens: {reason:word}", {"reason": _first(error)}),
             Message("it is fetched once, from the network; without one, use --tokens char"),
         ) from error
-    return encode
 
 
 def encoded(pieces: Iterator[str], encode: Callable[[str], list[int]]) -> Iterator[Tokens]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,23 +15,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from stepwatch.answers import cards, own_card
+from stepwatch.answers import own_card
 from stepwatch.i18n import LANGUAGES
-from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
-from stepwatch.options import OPTIONS
-from stepwatch.settings import KINDS, PRIVATE
 from stepwatch.web.api import Api, catalogue, openapi
 from stepwatch.web.connections import Complaints
-from stepwatch.web.files import PLACE, addresses, digest, packed, texts
+from stepwatch.web.files import digest, packed, texts
 from stepwatch.web.limits import ServerOptions
 from stepwatch.web.live_views import LiveViews
+from stepwatch.web.page_text import page_text
 from stepwatch.web.page_words import words
 from stepwatch.web.security import Guard, sent
 from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.workers import Workers
 
-_LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _MEDIA = {".css": "text/css", ".js": "text/javascript", ".log": "text/plain"}
 _FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
 
@@ -86,14 +81,6 @@ class _Page:
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
-        templates = Environment(
-            loader=FileSystemLoader(PLACE),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._template = templates.get_template("index.html")
 
     async def show(self, request: Request) -> Response:
         # Asked for in the address or by --lang, else the browser's first that we speak, else the server's.
@@ -103,18 +90,11 @@ class _Page:
         asked = (request.query_params.get("lang"), *own, *preferred)
         language = next((name for name in asked if name in LANGUAGES), self._options.language)
         card = await asyncio.to_thread(own_card)
-        text = self._template.render(
-            words=words(language),
-            language=language,
-            languages=_LANGUAGE_NAMES,
-            version=version("stepwatch"),
-            cards=sorted(card.name for card in cards()),
+        text = page_text(
+            language,
             own_card=card.name if card is not None else None,
-            models=OPTIONS["model"].choices,
-            settings=[name for name in KINDS if name not in PRIVATE],
             allowed=bool(self._options.allowed),
             limit=self._options.limits.body_bytes,
-            files=addresses(),
         )
         return HTMLResponse(text, headers={"Content-Language": language})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from stepwatch.presenters.html import drawing, engine, style
 
 PLACE = Path(__file__).parent / "page"
-SCRIPTS = ("words", "asking", "showing", "watching", "forms", "start")
+SCRIPTS = ("words", "engines", "asking", "showing", "watching", "forms", "start")
 """The parts of page.js, in their order."""
 
 
@@ -24,7 +24,7 @@ def addresses() -> dict[str, str]:
 def texts() -> Mapping[str, str]:
     """All files by their names."""
     parts = [(PLACE / f"{part}.js").read_text(encoding="utf-8") for part in SCRIPTS]
-    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in ("page.css", "example.log")}
+    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in ("page.css", "example.log", "worker.js")}
     own |= {"page.js": "\n".join(('"use strict";', *parts)), "report.css": style(), "charts.js": drawing()}
     return {**own, "engine.js": engine()}
 

@@ -84,6 +84,15 @@ WORDS = {
     "empty": Message("Paste a log or choose a file first."),
     "no_card": Message("Name a card first."),
     "no_path": Message("Give the path of a log first."),
+    "loading": Message("Loading Python, about 10 MB, the first time only …"),
+    "python_missing": Message("Python could not be loaded into this page. Reload it to try again."),
+    "lost": Message("the worker that computed the answer was ended, probably for lack of memory"),
+    "examples": Message("Examples"),
+    "documentation": Message("Documentation"),
+    "open_in_page": Message("Open in the page"),
+    "why_slow": Message("Why is this iteration slow?"),
+    "how_long": Message("How long will it take?"),
+    "which_settings": Message("Which settings should I use?"),
 }
 
 

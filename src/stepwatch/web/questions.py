@@ -6,7 +6,7 @@ A question is a JSON object, or a plain body with query parameters; both mean th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.answers import (
@@ -67,6 +67,17 @@ def reply_to(asked: Asked) -> Reply:
         return too_large(asked.limit, asked.spoken())
     except StepwatchError as error:
         return refused(error, asked)
+
+
+def safely(answer: Callable[[Asked], Reply], asked: Asked) -> Reply:
+    """A fault of ours is said as such, without the text that brought it about."""
+    try:
+        return answer(asked)
+    except MemoryError:
+        return too_large(asked.limit, asked.spoken())
+    except Exception:
+        what = Message("stepwatch failed on this input")
+        return complaint(500, what, Message("please report it: this is a fault of stepwatch"), asked.spoken())
 
 
 def refused(error: StepwatchError, asked: Asked) -> Reply:

@@ -10,12 +10,11 @@ import os
 import signal
 import sys
 
-from stepwatch.messages import Message
 from stepwatch.platforms import limit_memory
 from stepwatch.web.limits import give_large_blocks_back
 from stepwatch.web.looking import look_at
-from stepwatch.web.questions import reply_to
-from stepwatch.web.wire import LENGTHS, Asked, complaint, packed, too_large
+from stepwatch.web.questions import reply_to, safely
+from stepwatch.web.wire import LENGTHS, Asked, packed
 
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
 
@@ -34,14 +33,7 @@ def main() -> None:
     while len(lengths := questions.read(LENGTHS.size)) == LENGTHS.size:  # else the server is gone
         head, body = LENGTHS.unpack(lengths)
         asked = Asked(**json.loads(questions.read(head)), body=questions.read(body))
-        try:
-            reply = look_at(asked) if asked.kind == "look" else reply_to(asked)
-        except MemoryError:
-            reply = too_large(asked.limit, asked.spoken())
-        except Exception:  # a fault of ours: said as such, without the text that brought it about
-            what = Message("stepwatch failed on this input")
-            remedy = Message("please report it: this is a fault of stepwatch")
-            reply = complaint(500, what, remedy, asked.spoken())
+        reply = safely(look_at if asked.kind == "look" else reply_to, asked)
         replies.write(packed({"status": reply.status, "media": reply.media}, reply.body))
         replies.write(reply.body)
         replies.flush()

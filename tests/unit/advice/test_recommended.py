@@ -103,6 +103,19 @@ def test_a_small_batch_is_not_evaluated_longer_than_by_default(batch: int) -> No
     assert found.plan.total_s.mid <= found.usual.total_s.mid
 
 
+def test_no_larger_micro_batch_is_clearly_faster() -> None:
+    shape: dict[str, Value] = {**SMALL, "n_layer": 2, "n_head": 2, "n_embd": 64, "block_size": 1024}
+    step_s = recommended("a100", **shape).plan.estimate.step_s.mid
+    larger = (recommended("a100", **shape, batch_size=s, gradient_accumulation_steps=480 // s) for s in (160, 240, 480))
+    assert step_s <= 1.02 * min(found.plan.estimate.step_s.mid for found in larger)
+
+
+def test_a_large_batch_is_evaluated_on_as_many_sequences_as_nanogpt_does() -> None:
+    """Its defaults are 200 batches of 12."""
+    found = recommended("h100", **SMALL, batch_size=48, gradient_accumulation_steps=10, eval_interval=10_000)
+    assert int(found.settings["eval_iters"]) * 48 == 200 * 12
+
+
 def test_evaluations_and_checkpoints_take_next_to_nothing_of_a_long_run() -> None:
     found = recommended(**GPT2)
     estimate = found.plan.estimate

@@ -56,6 +56,12 @@ def codes(a: Analysis) -> dict[str, str]:
 # --- statistics -------------------------------------------------------------------------------------------------
 
 
+def test_a_step_that_is_printed_as_nothing_is_as_long_as_half_a_digit() -> None:
+    """An epoch of whole seconds and a step of 0 ms: its rounding is not a million times itself."""
+    a = analysed("500/500 ━━━━━━━━━━ 71s 0ms/step - loss: 2.0 - val_loss: 4.5\n")
+    assert a.phases.baseline is None or a.phases.baseline.noise < 1.0
+
+
 @pytest.mark.parametrize(
     ("degrees", "value"),
     [(0.5, 6.314), (1, 6.314), (1.5, 3.847), (2, 2.920), (3, 2.353), (4, 2.132), (5, 2.015), (6, 1.943), (10, 1.812),

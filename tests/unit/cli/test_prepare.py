@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_gpt2_tokens_of_pieces_are_those_of_the_whole(text: str, piece: int) -> 
 def test_a_vocabulary_of_before_goes_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = written(tmp_path / "deich.txt", TEXT)
     prepare(text, tmp_path / "out")
-    monkeypatch.setattr(module, "_gpt2_encoder", lambda: lambda text: [len(text)])
+    monkeypatch.setattr(module, "gpt2_table", lambda: SimpleNamespace(encode_ordinary=lambda text: [len(text)]))
     prepare(text, tmp_path / "out", kind="gpt2")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["train.bin", "val.bin"]
 

@@ -28,7 +28,7 @@ from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload, flops_per_i
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.settings import Origin, Settings, flops_per_token
-from stepwatch.units import GIGA, MS, TERA, Z90
+from stepwatch.units import GIGA, MILLI, TERA, Z90
 
 CARDS = {gpu.name: gpu for gpu in gpus()}
 EAGER = Workload(compile=False)
@@ -275,7 +275,7 @@ SAVE_RATES = (
 
 def test_an_evaluation_takes_what_a_4070_and_a_v100_measured() -> None:
     """E01: 400 batches in 5.14 s beside a step of 4 x 42.3 ms; E17: 11.4 ms of 34.9."""
-    ours = evaluation_prior(169.24 * MS, 200, 4)
+    ours = evaluation_prior(169.24 * MILLI, 200, 4)
     assert ours is not None
     assert ours.median_s == pytest.approx(5.14, rel=0.08)
     assert forward_share(True) == pytest.approx(11.4 / 34.9, rel=0.08)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 from benchmarks import checkpoints as benchmark
-from tests.checkpoints import SHAPE, a_checkpoint
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch")
+
+from tests.checkpoints import SHAPE, a_checkpoint  # noqa: E402
 
 from stepwatch.trainer import keeper as module  # noqa: E402
 from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
@@ -215,3 +217,28 @@ def test_a_directory_that_takes_no_block_is_known_before_the_training(tmp_path: 
         with pytest.raises(CheckpointError, match="cannot be written"):
             Keeper(disk)
         assert sorted(os.listdir(disk)) == ["filling", "more"]
+
+
+def test_the_newest_checkpoints_stay_under_their_iterations(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, background=False, copies=2)
+    for at in (5, 10, 15, 20):
+        keeper.save(a_checkpoint(at), at)
+    keeper.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt.pt", "ckpt_15.pt", "ckpt_20.pt"]
+    assert [load(tmp_path / f"ckpt_{at}.pt")["iter_num"] for at in (15, 20)] == [15, 20]
+
+
+def test_a_copy_that_cannot_be_kept_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    reports: list[Saved] = []
+    keeper = Keeper(tmp_path, background=False, copies=1, on_written=reports.append)
+    keeper.save(a_checkpoint(5), 5)
+    keeper.close()
+    assert [(saved.path.name, saved.failed) for saved in reports] == [
+        ("ckpt.pt", None), ("ckpt_5.pt", "no space left on device"),
+    ]  # fmt: skip
+    assert load(tmp_path / "ckpt.pt")["iter_num"] == 5

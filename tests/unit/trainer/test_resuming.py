@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch")
 from tests.checkpoints import SHAPE, a_checkpoint  # noqa: E402
 
 from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
+from stepwatch.trainer.resume_point import point_of  # noqa: E402
 from stepwatch.trainer.resuming import check_shape, load, model_state  # noqa: E402
 
 
@@ -83,6 +84,9 @@ def test_another_shape_is_told_setting_by_setting() -> None:
 
 # --- what no training can have left -----------------------------------------------------------------------------
 
+GENERATOR = torch.Generator().get_state()
+POINT = {"seed": 1, "generator": GENERATOR, "own": [None], "batches": [torch.arange(4)], "scaler": {}}
+
 
 @pytest.mark.parametrize(
     ("changed", "what"),
@@ -102,11 +106,28 @@ def test_another_shape_is_told_setting_by_setting() -> None:
         ({"model": {"wte.weight": 3}}, "wte.weight is int"),
         ({"model": {"wte.weight": torch.ones(1).expand(10**12)}}, "model is 1000000000000"),
         ({"optimizer": {"state": {0: {"exp_avg": torch.tensor([float("inf")])}}}}, "optimizer is nan"),
+        ({"resume": None}, "resume is NoneType"),
+        ({"resume": POINT | {"seed": "1"}}, "resume is dict"),
+        ({"resume": POINT | {"generator": torch.zeros(5056, dtype=torch.uint8)}}, "resume is dict"),
+        ({"resume": POINT | {"generator": torch.zeros(3, dtype=torch.uint8)}}, "resume is dict"),
+        ({"resume": POINT | {"own": [torch.zeros(3)]}}, "resume is dict"),
+        ({"resume": POINT | {"batches": [torch.zeros(3)]}}, "resume is dict"),
+        ({"resume": POINT | {"batches": [torch.zeros(0, dtype=torch.int64)]}}, "resume is dict"),
+        ({"resume": POINT | {"scaler": {"scale": 2.0}}}, "resume is dict"),
     ],
 )
 def test_a_figure_that_no_training_left_is_named(tmp_path: Path, changed: dict[str, Any], what: str) -> None:
     torch.save(a_checkpoint(**changed), tmp_path / "ckpt.pt")
     assert f"cannot be resumed from: {what}" in told(tmp_path / "ckpt.pt").replace("model_args.", "")
+
+
+def test_a_resume_point_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    torch.save(a_checkpoint(resume=POINT), tmp_path / "ckpt.pt")
+    point = point_of(load(tmp_path / "ckpt.pt"))
+    assert point is not None
+    assert point.as_plain().keys() == POINT.keys()
+    assert torch.equal(point.batches[0], torch.arange(4))
+    assert point_of(a_checkpoint()) is None
 
 
 def test_a_flipped_byte_in_a_tensor_is_seen(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ _TIMES = (
     ("micro", Line(r"[\[Rank {int}\] ][rank={int} ]time (ms) | " + _TIMERS.format("_microstep"))),
 )
 _INNER = {"parameters", "ppl", "eval_loss", "micro_steps"}
-_TURNS, _MICRO_STEPS = "turn", "micro-steps of a step"
+_TURNS, _MICRO_STEPS, _SIZES = "turn", "micro-steps of a step", "sizes"
 _TURN_LINES = (
     Line("epoch: {epoch:int}|step: {step:int}|ppo"),
     Line("Epoch: {epoch:int} | Step: {step:int} | PPO"),
@@ -107,13 +107,19 @@ class _DeepSpeed(LineFormat):
             own, loss = values.get("number", math.nan), values.get("loss", math.nan)
             records.keep_row(kind, number, values["time_s"], own, loss)
         if "billions" in values:
-            sizes = (("parameters", "billions", GIGA), ("block_size", "length", 1.0), ("batch_size", "micro", 1.0))
-            records.events += [Fact(number, name, values[field] * scale) for name, field, scale in sizes]
+            records.keep_row(_SIZES, number, values["billions"] * GIGA, values["length"], values["micro"])
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
         for line, ratio in records.take_table(_MICRO_STEPS, 2)[-1:].tolist():
             records.events.append(Fact(int(line), "micro_steps", float(round(ratio))))
+        sizes = records.take_table(_SIZES, 4)
+        headers = sorted(event.line for event in records.events if isinstance(event, Fact) and event.header)
+        process = np.searchsorted(headers, sizes[:, 0])
+        told = np.column_stack((sizes[:, 1:], process))  # the same in most lines of a process
+        for row in np.flatnonzero((np.diff(told, axis=0, prepend=-1) != 0).any(axis=1)).tolist():
+            names = ("parameters", "block_size", "batch_size")
+            records.events += map(Fact, [int(sizes[row, 0])] * len(names), names, sizes[row, 1:].tolist())
         events = records.sorted_events()
         facts = [event for event in events if isinstance(event, Fact)]
         times = _Times.of(records)

@@ -21,7 +21,7 @@ from stepwatch.readers.records import ETA_END, INSIDE, OVER, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S
 
 _BEGUN = Line("{any}Starting training from iteration {start:int}", header=True, opening=True)
@@ -38,8 +38,7 @@ _MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", 
 _PLANNED = "max_iters"
 _LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
 _LAST_DIGIT_S = 0.5e-4  # of a printed mean
-_ETA_ERROR = 0.02  # it goes by a median of times, beside which the line has their mean
-_PAUSE_S = 300.0  # as in analysis: beyond it nothing ran
+_ETA_ERROR = 0.02  # it goes by a median of times, the line has their mean: the most in 14 runs whose end is known
 
 
 class _Detectron2(LineFormat):
@@ -172,7 +171,7 @@ def _begun_anew(done: Floats, mean: Floats, stamp: Floats) -> int:
     broken = (grown < -digits) | (grown > elapsed + 1.0 + digits)  # the clock has whole seconds
     if not broken.any():
         return 0
-    paused = np.flatnonzero(elapsed - np.diff(done) * mean[1:] > _PAUSE_S)
+    paused = np.flatnonzero(elapsed - np.diff(done) * mean[1:] > SLEEP_S)
     before = paused[paused <= int(np.argmax(broken))]
     return int(before[-1]) + 1 if len(before) else 0
 

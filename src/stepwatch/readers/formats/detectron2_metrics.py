@@ -30,7 +30,7 @@ _OBJECT = Line(
 )  # fmt: skip
 _FIELDS = {"number", "time_s", "data_s", "loss", "eta_s"}
 _KEYS = ("iteration", "time", "data_time", "total_loss", "eta_seconds")
-_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000}\}\s*$')
+_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000}\}\s*$', holds=(b'"iteration": ',))
 _TIMED = Pattern(rb'"(?:data_time|eta_seconds|time)": ')
 _RESULTS = (b"/AP", b'"AP', b"mIoU", b"/PQ")  # of its evaluators: boxes and masks, semantic and panoptic segmentation
 _EVERY = 20  # iterations between two objects, and those of a median
@@ -82,6 +82,9 @@ def finish(first_line: int, records: Records) -> None:
     for row in np.flatnonzero(np.diff([0, *fell, len(rows)]) == 1).tolist():
         first = int([0, *fell][row])
         records.events.append(lone_row(rows.line[first], rows.number[first], _EVERY))
+    for first in (row for row in (0, *fell.tolist()) if len(rows)):
+        if rows.number[first] == _EVERY:  # of a process from its beginning on, wherever its last row is
+            records.events.append(Fact(int(rows.line[first]), "first_covers", _EVERY))
     for row in {0, *fell.tolist(), len(rows) - 1} if len(rows) else ():
         eta = left[left[:, 0] == rows.line[row], 1]
         ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) and np.isfinite(eta[0]) else 0.5

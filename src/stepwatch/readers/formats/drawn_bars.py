@@ -22,6 +22,7 @@ _BAR = Pattern(  # the second form has no total: tqdm around a generator
     rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
 )
+_CLOCK = Pattern(rb"\[\d{1,6}:\d\d")  # of every bar: the lines without one need not be searched for bars
 _FIGURE = Pattern(  # a whole number is an epoch or a step, a figure has a point
     r"(?P<name>[A-Za-z_][\w@/.-]{0,40}?)\]?[ ]?(?:[:=][ ]?|[ ])(?:tensor\()?(?:\[[\d;]{1,12}m)?"
     r"(?P<value>[-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)(?![\w/]))(?:%|\))?"
@@ -117,11 +118,15 @@ class Bars(NamedTuple):
 
 def found_in(text: bytes) -> Iterator[tuple[re.Match[bytes], Title]]:
     """The bars, each with its title: what stands on its line before it, behind another bar."""
-    end = 0
-    for found in _BAR.finditer(text):
-        begin = max(end, text.rfind(b"\n", end, found.start()) + 1)
-        yield found, title_of(text[begin : found.start()][-_LONGEST_TITLE:])
-        end = found.end()
+    begin = 0
+    while clock := _CLOCK.search(text, begin):
+        end = text.rfind(b"\n", begin, clock.start()) + 1 or begin
+        begin = text.find(b"\n", clock.end())
+        if begin < 0:
+            begin = len(text)
+        for found in _BAR.compiled.finditer(text, end, begin):
+            yield found, title_of(text[end : found.start()][-_LONGEST_TITLE:])
+            end = found.end()
 
 
 @lru_cache(maxsize=1000)
@@ -164,7 +169,7 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
     """All bars by title and length, in the order in which they first stand in the text."""
     found: dict[_Key, Bars] = {}
     before: dict[_Key, Drawn] = {}
-    changes: dict[_Key, Counter[str]] = {}
+    changes: dict[_Key, set[str]] = {}
     ended: dict[_Key, Drawn] = {}
     drawn: object = None
     titled = list(_titled(_with_totals(kept)))
@@ -173,8 +178,12 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
         key = _key(each)
         if key in of_epochs:
             each = each._replace(title=each.title._replace(epoch=None, numbers=()))
-        bars = found.setdefault(key, Bars(each.title, each.last, [], frozenset(), key in of_epochs))
-        changes.setdefault(key, Counter()).update(_changes(before.get(key), each))
+        if key not in found:
+            found[key] = Bars(each.title, each.last, [], frozenset(), key in of_epochs)
+            changes[key] = set()
+        bars = found[key]
+        if each.title.names or each.behind.names:
+            changes[key].update(_changes(before.get(key), each))
         lap = bars.laps[-1] if bars.laps else []
         late = key in ended and before[key].number == 0 and each.number == each.last
         if late and each.title.epoch == ended[key].title.epoch != before[key].title.epoch:
@@ -258,9 +267,10 @@ def _begins(drawn: Drawn, before: Drawn, lap: list[Draw], *, right_behind: bool)
         return drawn.number == drawn.last
     if drawn.number < drawn.last:
         return False
-    # The last position again: the same bar, right behind it or where the log has more of a bar than its end.
-    again = drawn.line - before.line <= 2 or lap[0].number < drawn.last
-    return not right_behind or not again or drawn.elapsed_s > before.elapsed_s + 1
+    # The last position again: the same bar where the log has more of it than its end, or right behind it.
+    if right_behind and lap[0].number < drawn.last:
+        return False
+    return not right_behind or drawn.line - before.line > 2 or drawn.elapsed_s > before.elapsed_s + 1
 
 
 def _loss(*titles: Title) -> float:

@@ -1,7 +1,8 @@
 """Loops of one's own that print a line for each epoch, with a clock in front of it or the time that the epoch took.
 
 The number has to rise by one from line to line, and a loss or an accuracy has to stand with it: many programs print a
-clock and a number. Any other format that claims a line of the log is the better one.
+clock and a number. Any other format that claims a line of the log is the better one. Where lines have no time, the
+total that is printed behind them, as by PyTorch's tutorials, is divided among them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.clocked import ROWS, STARTS, tell_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
+from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 
@@ -30,10 +32,21 @@ _EPOCH = Pattern(
 _LEARNT = Pattern(r"(?i)(?:loss|acc(?:uracy)?|perplexity|ppl)(?![a-z])")
 _LOSS = Pattern(r"(?i)(?<!val[ _])(?<!test[ _])(?<!validation[ _])loss[^\w\n.+-]{0,4}(?P<loss>\d[\d.e+-]{0,20})")
 _TOOK = Pattern(
-    r"(?i)\b(?:time(?: taken| cost)?|took|cost time|duration)[ :=]{1,3}"
+    r"(?i)(?:\b(?:time(?: taken| cost)?|took|cost time|duration)[ :=]{1,3}"
+    r"|(?<![^ ])[\[(](?=[\d.]{1,12} ?s\w{0,6}[\])]))"
     r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)|(?P<seconds>\d{1,9}(?:\.\d{1,9})?) ?(?:s|sec|secs|seconds)\b)"
 )
-_STEP = Pattern(r"(?i)^\W{0,3}\[ *\d|\b(?:step|iter|iteration|batch)\W{0,3}\d")  # of a line that is of a batch
+_TOTAL = Pattern(
+    r"(?i)\W{0,8}(?:total (?:training |elapsed )?time\b|(?:finished|completed) training\b"
+    r"|(?:model )?training (?:is )?(?:completed?|finished|done|took|time)\b)[^\d\n]{0,24}"
+    r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)"
+    r"|(?:(?P<h>\d{1,5}(?:\.\d{1,9})?) ?h(?:ou)?r?s?\b[ ,]{0,2})?"
+    r"(?:(?P<m>\d{1,5}(?:\.\d{1,9})?) ?m(?:in(?:ute)?s?)?\b[ ,]{0,2})?"
+    r"(?:(?P<s>\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?\b)?)"
+)
+_STEP = Pattern(  # of a line that is of a batch
+    r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d"
+)
 _WORD = Pattern(r"[A-Za-z]+")
 _LEAST_EPOCHS = 3
 _LONGEST_LINE = 1000
@@ -58,22 +71,43 @@ class _Learnt(NamedTuple):
     line: int
 
 
+class _Total(NamedTuple):
+    """What all epochs took."""
+
+    line: int
+    took_s: float
+
+
+_Kept = _Line | _Learnt | _Total
+
+
 def sniff(head: bytes) -> float:
     if head.count(b"poch") + head.count(b"POCH") < _LEAST_EPOCHS:
         return 0.0
     records = Records()
     parse(head, 0, records)
-    return _WEAKEST if _ends(records.kept) else 0.0
+    return _WEAKEST if _ends(records.kept) or _totalled(records.kept) else 0.0
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
-    for row in block.holding(block.filled, (b"poch", b"POCH", b"oss", b"cc", b"LOSS")).tolist():
-        bare, prefix = strip_prefix(block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace"))
+    others: dict[bytes, bool] = {}  # kinds of lines that are of no epoch, whatever their digits: with a result?
+    for row in block.holding(block.filled, (b"poch", b"POCH", b"oss", b"cc", b"LOSS", b"rain", b"otal")).tolist():
+        line = block.line(row)[:_LONGEST_LINE]
+        kind = line.translate(ONE_DIGIT)
+        if kind in others:
+            records.kept += [_Learnt(first_line + row)] * others[kind]
+            continue
+        bare, prefix = strip_prefix(line.decode("utf-8", "replace"))
         found = _EPOCH.match(bare)
         learnt = _LEARNT.search(bare)
         if found is None or _STEP.search(found["rest"]):
-            records.kept += [_Learnt(first_line + row)] * (learnt is not None)
+            total_s = _total_in(bare)
+            if total_s > 0:
+                records.kept.append(_Total(first_line + row, total_s))
+            elif math.isnan(total_s):
+                others[kind] = learnt is not None
+                records.kept += [_Learnt(first_line + row)] * others[kind]
             continue
         rest = found["rest"]
         starts = found["starts"] is not None or learnt is None
@@ -97,40 +131,99 @@ def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
     ends = _ends(kept)
     if not ends:
+        for run, total in _totalled(kept):
+            count = len(run)
+            records.add_row(line=run[-1].line, number=count, time_s=total.took_s / count)
+            facts = {"process": run[-1].line, "max_iters": count, "mean_of_run": True}
+            records.events += [Fact(run[-1].line, name, value, name == "process") for name, value in facts.items()]
+            records.events.append(Fact(total.line, OVER, True))
         return
     numbers = 1 - min(ends[0].epoch, 1)  # some count from 0
-    begins = [0, *(row for row, (before, after) in enumerate(pairwise(ends), 1) if after.epoch <= before.epoch)]
-    told = [each for each in kept if isinstance(each, _Line) and each.last]
-    for begin, end in pairwise([*begins, len(ends)]):
-        planned = [each.last for each in told if each.line <= ends[end - 1].line]
-        if planned:
-            records.events.append(Fact(ends[begin].line, "max_iters", planned[-1]))
+    runs = _divided(ends)
+    planned = [each for each in kept if isinstance(each, _Line) and each.last]
+    for run in runs:
+        lasts = [each.last for each in planned if each.line <= run[-1].line]
+        if lasts:
+            records.events.append(Fact(run[0].line, "max_iters", max(lasts[-1], run[-1].epoch + numbers)))
+    for run, total in _with_totals(runs, kept):
+        records.events.append(Fact(run[-1].line, "told_s", total.took_s))
+        records.events += [Fact(total.line, name, True) for name in ("ended", OVER)]
     if all(each.took_s > 0 for each in ends):
         for each in ends:
             records.add_row(
                 line=each.line, number=each.epoch + numbers, time_s=each.took_s, loss=each.loss, stamp_s=each.clock_s
             )
-        records.events += [Fact(ends[row].line, "process", ends[row].line, header=True) for row in begins[1:]]
+        records.events += [Fact(run[0].line, "process", run[0].line, header=True) for run in runs[1:]]
         return
     for each in ends:
         records.keep_row(ROWS, each.line, each.epoch + numbers, each.clock_s, each.loss)
     lines = [each for each in kept if isinstance(each, _Line) and each.starts and math.isfinite(each.clock_s)]
-    for row in begins:
-        above = ends[row - 1].line if row else -1
-        own = [each for each in lines if above <= each.line < ends[row].line and each.epoch == ends[row].epoch]
-        if own:
-            records.keep_row(STARTS, own[0].line, own[0].clock_s)
+    above = -1
+    for run in runs:
+        own = [each for each in lines if above <= each.line < run[0].line and each.epoch == run[0].epoch]
+        above = run[-1].line
+        if own:  # a process that ended in its first epoch may have printed the same line before
+            start = [each for each in own if each.kind == own[0].kind][-1]
+            records.keep_row(STARTS, start.line, start.clock_s)
     exact = any(each.clock_s % 1 for each in ends)
     tell_clocked(records, 0.0005 if exact else WHOLE_SECONDS)
 
 
-def _ends(kept: list[_Line | _Learnt]) -> list[_Line]:
-    """The lines with which epochs end: with their own time, else with results, else those with which the next start."""
+def _total_in(line: str) -> float:
+    """The seconds that a line says the training took; nan where it says nothing of it."""
+    found = _TOTAL.match(line)
+    if found is None:
+        return math.nan
+    if found["clock"]:
+        return value_of(found["clock"], "clock")
+    return sum(float(found[unit] or 0) * seconds for unit, seconds in (("h", 3600.0), ("m", 60.0), ("s", 1.0)))
+
+
+def _divided(lines: list[_Line]) -> list[list[_Line]]:
+    """The epochs of each run: another begins where they are counted from the beginning again."""
+    begins = [row for row, (before, after) in enumerate(pairwise(lines), 1) if after.epoch <= before.epoch]
+    return [lines[begin:end] for begin, end in pairwise([0, *begins, len(lines)])]
+
+
+def _with_totals(runs: list[list[_Line]], kept: list[_Kept]) -> list[tuple[list[_Line], _Total]]:
+    """Each run with the total behind it; none unless each has its own: another may be of an epoch or of all runs."""
+    totals = [each for each in kept if isinstance(each, _Total)]
+    found = []
+    for run, following in zip(runs, [*runs[1:], None], strict=True):
+        end = following[0].line if following else math.inf
+        own = [each for each in totals if run[0].line <= each.line < end]
+        if len({each.took_s for each in own}) != 1 or own[0].line < run[-1].line:
+            return []
+        found.append((run, own[0]))
+    return found
+
+
+def _totalled(kept: list[_Kept]) -> list[tuple[list[_Line], _Total]]:
+    """Epochs without a time of their own, of runs from their beginning on, each with its total."""
+    for lines in sorted(_counted(kept), key=len, reverse=True):
+        if lines[0].epoch <= 1 and (not lines[0].starts or _have_results(lines, kept)):
+            return _with_totals(_divided(lines), kept)
+    return []
+
+
+def _counted(kept: list[_Kept]) -> list[list[_Line]]:
     kinds: dict[tuple[str, ...], list[_Line]] = {}
     for each in kept:
         if isinstance(each, _Line):
             kinds.setdefault(each.kind, []).append(each)
-    counted = [lines for lines in kinds.values() if len(lines) >= _LEAST_EPOCHS and _counts(lines)]
+    return [lines for lines in kinds.values() if len(lines) >= _LEAST_EPOCHS and _counts(lines)]
+
+
+def _have_results(lines: list[_Line], kept: list[_Kept]) -> bool:
+    """Whether a loss or an accuracy stands between the lines with which epochs start."""
+    learnt = [each.line for each in kept if isinstance(each, _Learnt) or (isinstance(each, _Line) and not each.starts)]
+    gaps = ((a.line, b.line) for a, b in pairwise(lines) if b.epoch > a.epoch)
+    return all(bisect_right(learnt, begin) < bisect_left(learnt, end) for begin, end in gaps)
+
+
+def _ends(kept: list[_Kept]) -> list[_Line]:
+    """The lines with which epochs end: with their own time, else with results, else those with which the next start."""
+    counted = _counted(kept)
     results = [lines for lines in counted if not lines[0].starts]
     for lines in sorted(results, key=len, reverse=True):
         if all(each.took_s > 0 for each in lines) and not _is_running([each.took_s for each in lines]):
@@ -142,9 +235,7 @@ def _ends(kept: list[_Line | _Learnt]) -> list[_Line]:
     for lines in sorted(timed, key=lambda lines: (lines[0].starts, -len(lines))):
         if not lines[0].starts:
             return lines
-        learnt = [each.line for each in kept if isinstance(each, _Learnt) or not each.starts]
-        gaps = ((a.line, b.line) for a, b in pairwise(lines) if b.epoch > a.epoch)
-        if all(bisect_right(learnt, begin) < bisect_left(learnt, end) for begin, end in gaps):
+        if _have_results(lines, kept):
             return _next_starts(lines, kept)
     return []
 
@@ -162,7 +253,7 @@ def _is_running(took_s: list[float]) -> bool:
     return all(b - a > took_s[0] / 2 for a, b in pairwise(took_s))
 
 
-def _next_starts(lines: list[_Line], kept: list[_Line | _Learnt]) -> list[_Line]:
+def _next_starts(lines: list[_Line], kept: list[_Kept]) -> list[_Line]:
     """Each epoch at the line with which the next one starts; the last at the last that has its number."""
     ends = [
         before._replace(line=after.line, clock_s=after.clock_s)
@@ -186,5 +277,5 @@ READER = Reader(
 2026-03-19 09:56:30,237 - INFO: Epoch 2/20: train loss 0.0312, test acc 0.013
 2026-03-19 09:57:33,902 - INFO: Epoch 3/20: train loss 0.0290, test acc 0.019
 """,
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True),
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True), strongest=_WEAKEST,
 )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.readers.formats.running import at_lines, first_draws, median
 from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Records
-from stepwatch.run import Evaluation, Event, Fact, Floats, Inside, Ints, Run
+from stepwatch.run import Evaluation, Event, Fact, Floats, Inside, Ints, Run, repeated
 
 EPOCHS, RESUMED = "epochs", "resume"
 """Facts that a format states: how many epochs are planned, and that the process goes on from a checkpoint."""
@@ -96,7 +96,7 @@ class Epochs(NamedTuple):
             else:
                 offset += (epoch - int(self.epoch[lap - 1])) * int(self.total[lap - 1])
             offsets[lap] = min(max(offset, -LARGEST_KEPT - 1), LARGEST_KEPT + 1)  # no such step is let in
-        return self.done + np.repeat(offsets, self.lengths)
+        return self.done + repeated(offsets, self.lengths)
 
 
 def tell_epochs(

@@ -8,8 +8,9 @@ whose checksum is wrong is damage: reading goes on at the next length whose chec
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from stepwatch.readers.text.block import Bytes, Floats, Ints
 Hashes = npt.NDArray[np.uint64]
 
 _HEADER_BYTES = 12
+_BLOCK = 1 << 16  # places, or records, that are looked at together
 _LENGTH = struct.Struct("<Q").unpack_from
 _WALL = struct.Struct("<d").unpack_from
 _NUMBER = struct.Struct("<f").unpack_from
@@ -73,7 +75,7 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
     place = damaged = 0
     while True:
         found: list[int] = []
-        while place + _HEADER_BYTES <= len(data) - 4:
+        while len(found) < _BLOCK and place + _HEADER_BYTES <= len(data) - 4:
             end = place + _HEADER_BYTES + _LENGTH(data, place)[0] + 4  # with the checksum of the message
             if end > len(data):
                 break
@@ -81,19 +83,40 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
             place = end
         checked = sound(octets, np.array([*found, place] if place + _HEADER_BYTES <= len(data) else found, np.int64))
         if checked.all():
-            return begins + found, place, damaged
+            begins += found
+            if len(found) < _BLOCK:
+                return begins, place, damaged
+            continue
         good = int(np.argmin(checked))
         begins += found[:good]
-        damaged += 1
-        bad = found[good] if good < len(found) else place
-        # On at the next length whose checksum is right; where there is none, too little is left for a length.
-        place = last = max(bad + 1, len(data) - _HEADER_BYTES + 1)
-        for start in range(bad + 1, last, 1 << 20):
-            places = np.arange(start, min(start + (1 << 20), last))
-            hits = np.flatnonzero(sound(octets, places))
-            if len(hits):
-                place = int(places[hits[0]])
-                break
+        place = found[good] if good < len(found) else place
+        # All lengths of a block are found at once, so that much damage is no more work than little.
+        block_end = min(place + _BLOCK, len(data) - _HEADER_BYTES + 1)
+        lengths = _sound_places(data, octets, place)
+        while place < block_end:
+            at = bisect_left(lengths, place)
+            if at == len(lengths) or lengths[at] > place:
+                damaged += 1
+                place = lengths[at] if at < len(lengths) else _next_sound(data, octets, block_end)
+            else:
+                end = place + _HEADER_BYTES + _LENGTH(data, place)[0] + 4
+                if end > len(data):
+                    break
+                begins.append(place)
+                place = end
+
+
+def _sound_places(data: bytes, octets: Bytes, begin: int) -> list[int]:
+    """Of one block of places those where a length with its right checksum stands."""
+    places = np.arange(begin, min(begin + _BLOCK, len(data) - _HEADER_BYTES + 1))
+    return cast("list[int]", places[sound(octets, places)].tolist())
+
+
+def _next_sound(data: bytes, octets: Bytes, begin: int) -> int:
+    """Where the next length with its right checksum stands, or else where too little is left for one."""
+    last = len(data) - _HEADER_BYTES + 1
+    blocks = (_sound_places(data, octets, start) for start in range(begin, last, _BLOCK))
+    return next((places[0] for places in blocks if places), last)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """trainer_state.json of the Hugging Face Trainer: what it logged, with steps but without times.
 
-Only the state that is written after the training has a time, that of the whole run: the mean of all its steps.
+Only the state that is written after the training has a time, that of the whole run: the mean of all its steps. Rows of
+TRL's trainers have the time of their steps too.
 """
 
 from __future__ import annotations
@@ -82,12 +83,17 @@ def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
     ended = [(line, row) for line, row in entries if "train_runtime" in row]
     mean = _mean(ended[-1], evaluations) if ended else math.nan
     rows = [(line, row) for line, row in entries if "loss" in row]
+    each_timed = bool(rows) and all(row.get("step_time", 0) > 0 for _, row in rows)
+    if each_timed:  # TRL's mean of the steps since the row before
+        mean = math.nan
+        told = ended[-1][1]["train_runtime"] if ended else math.nan
+        records.events += [Fact(rows[-1][0], "told_s", told)] * math.isfinite(told)
     if math.isfinite(mean) and ended[-1][1]["step"] > max((row["step"] for _, row in rows), default=0):
         rows.append(ended[-1])  # the last steps are fewer than those between two losses
     for line, row in rows:
         loss = row.get("loss", math.nan)
         loss = math.inf if "loss" in row and not math.isfinite(loss) else loss
-        records.add_row(number=row["step"], line=line, time_s=mean, loss=loss)
+        records.add_row(number=row["step"], line=line, time_s=row["step_time"] if each_timed else mean, loss=loss)
     for line, row in evaluations:
         found = next((v for k, v in row.items() if k.startswith("eval_") and k.endswith("loss")), None)
         records.events.append(Evaluation(line=line, at=int(row["step"]), val_loss=found, took_s=_took(row)))

@@ -59,7 +59,7 @@ _DICTIONARY = Line(
     _pair("train_speed(iter/s)", "{speed_per_s:decimal}", quotes=""),
     _pair("train_speed(s/it)", "{short_speed:decimal}", quotes="<';\">"),
     _pair("train_speed(iter/s)", "{short_per_s:decimal}", quotes="<';\">"),
-    *(_pair(key, f"{{{name}}}") for key, name in _TOKEN_COUNTS.items()),
+    *(_pair(key, f"{{{name}:decimal}}") for key, name in _TOKEN_COUNTS.items()),
     needs=("loss",),
 )
 # A dictionary of the Trainer's: a loss, an evaluation or the summary, with its epoch.
@@ -70,7 +70,8 @@ _ANY_DICTIONARY = Pattern(
 )
 _AXOLOTL = Pattern(
     rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
-    rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu"""
+    rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu""",
+    holds=(b"[axolotl.", b"tokens/t", b"memory/", b"tokens_per_second_per_gpu"),
 )
 _SIGNS = Pattern(  # the last three are warnings of a Trainer that begins
     rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint"

@@ -12,6 +12,8 @@ from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.run import Fact, Floats, Ints
 
+_SLOW = 1.5  # of a usual row: more than rows of one speed lie apart, less than a mean with the start of a loader
+
 
 class Object(NamedTuple):
     """One of the objects: where it stands, its letters, and what was asked for of it."""
@@ -63,6 +65,24 @@ def drop_copies(records: Records) -> None:
     new = first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)
     if not new.all():
         records.replace_rows(rows.take(new))
+
+
+def apart_at_start(number: Floats, time: Floats, data: Floats) -> tuple[Floats, Floats]:
+    """The times of a process's rows, the first ones apart from each other where they are means of all since the start.
+
+    Means of the last 50 iterations in rows of 10 are that until the fiftieth: a wait at the start would count in each
+    of them. They are taken for it where each is slow, and what it adds to the one before is a usual row.
+    """
+    usual = np.median(time)
+    slow = int(np.argmax(np.append(time < _SLOW * usual, True)))
+    if not 1 < slow < len(time) / 2 or number[0] != number[1] - number[0]:
+        return time, data
+    first = slice(0, slow)
+    steps = np.diff(number[first], prepend=0.0)
+    own, waited = (np.diff(column[first] * number[first], prepend=0.0) / steps for column in (time, data))
+    if not ((own[1:] < _SLOW * usual) & (own[1:] > usual / _SLOW)).all():
+        return time, data
+    return np.append(own, time[slow:]), np.append(np.maximum(waited, 0.0), data[slow:])
 
 
 def lone_row(line: float, number: float, covers: float) -> Fact:

@@ -22,7 +22,7 @@ from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike, lines_behind
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
 _COUNTS = (
     r"[{pad}{int}%][[ ]|{bar}|][ ]{number}</{last};/?;it> \[{elapsed:clock}[\<{eta}],{pad}"
@@ -148,7 +148,7 @@ class _Epochs(NamedTuple):
     @classmethod
     def told_by(cls, turns: np.ndarray) -> _Epochs:
         edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(turns) + 1]))
-        return cls(edges[:-1], edges[1:], np.repeat(np.arange(len(edges) - 1), np.diff(edges)))
+        return cls(edges[:-1], edges[1:], repeated(np.arange(len(edges) - 1), np.diff(edges)))
 
 
 class _Passes(NamedTuple):
@@ -232,7 +232,7 @@ class BarRows:
         evaluated = self._evaluations(epochs, in_epoch, rows, own, begins)
         times = lap_times(laps, [Pause(row, took) for _, row, took in evaluated])
         epoch = self.epoch[epochs.begins]
-        number = number + np.repeat(epoch[own] * per_epoch[own], laps.lengths).astype(np.int64)
+        number = number + repeated(epoch[own] * per_epoch[own], laps.lengths).astype(np.int64)
         lines = self.line[rows].astype(np.int64)
         self.records.add_rows(number=number, time_s=np.maximum(times, 1e-6), loss=losses, line=lines)
         self.records.events += [
@@ -312,7 +312,7 @@ class BarRows:
         """Drawings of one position of one epoch: the number of each, its last drawing, and its latest clock."""
         position = np.maximum.accumulate(epochs.of * (self.drawn.max() + 1) + self.drawn)
         begins = np.flatnonzero(np.diff(position, prepend=-1.0))
-        level = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(position)))
+        level = repeated(np.arange(len(begins)), np.diff(begins, append=len(position)))
         return level, np.append(begins[1:], len(position)) - 1, np.maximum.reduceat(self.seconds, begins)
 
 

@@ -23,7 +23,7 @@ from stepwatch.readers.formats.like_numbers import Counted, counted, through_epo
 from stepwatch.readers.formats.like_readings import Column, Reading, Rows, chosen, counts_down, times_of
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
-from stepwatch.readers.records import DATED_S, LARGEST_KEPT, LONGEST_LINE_KEPT, LONGEST_TIME_S, Records
+from stepwatch.readers.records import DATED_S, LARGEST_KEPT, LONGEST_LINE_KEPT, LONGEST_TIME_S, SHOWN_LETTERS, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import FLOAT, Line
 from stepwatch.readers.text.line_format import LineFormat, at_of
@@ -54,7 +54,6 @@ _EVALUATIONS = tuple(
 )
 _SAVE = Pattern(r"(?i)(?:sav(?:ing|ed)|writing|wrote)\b[^\n]{0,40}\b(?:checkpoint|ckpt)")
 _EVENTS = tuple(Line("{any}{pad}" + word) for word in ("loss", "Loss", "checkpoint", "Checkpoint", "ckpt"))
-_SHOWN_LETTERS = 80
 
 _PLACES = "like"
 """The table of epoch, last epoch, numbers, their ends and times of each line."""
@@ -88,13 +87,13 @@ def reader_like(example: str) -> Reader:
             if timed and kinds & {"number", "epoch"}:
                 if _decimal_comma(line, pieces, claims):
                     raise UsageError(
-                        Message("the time in “{line:word}” has a decimal comma", {"line": example[:_SHOWN_LETTERS]}),
+                        Message("the time in “{line:word}” has a decimal comma", {"line": example[:SHOWN_LETTERS]}),
                         Message("write the log with decimal points: a comma is read as one between thousands"),
                         about="like",
                     )
                 return _format(example, line, pieces, claims, prefixes=line != whole or prefix == "").reader()
     raise UsageError(
-        Message("“{line:word}” shows no iteration number, or no time", {"line": example[:_SHOWN_LETTERS]}),
+        Message("“{line:word}” shows no iteration number, or no time", {"line": example[:SHOWN_LETTERS]}),
         Message("give a line of the log that has both, such as: it 12 | 0.34 s; a timestamp in front is a time too"),
         about="like",
     )
@@ -263,7 +262,7 @@ class _Like(LineFormat):
             found = counted(numbers, lasts, table[1], table[2])
             if found is None:
                 raise Implausible(
-                    Message("no number in lines like “{line:word}” counts up", {"line": self.example[:_SHOWN_LETTERS]}),
+                    Message("no number in lines like “{line:word}” counts up", {"line": self.example[:SHOWN_LETTERS]}),
                     Message("give a line with the number of its iteration, such as: it 12 | 0.34 s"),
                 )
             known = np.isfinite(found.number)
@@ -337,7 +336,7 @@ class _Like(LineFormat):
         )  # fmt: skip
 
     def _implausible(self, rows: Rows, columns: list[Column], counts_epochs: bool) -> Implausible:
-        example = {"line": self.example[:_SHOWN_LETTERS]}
+        example = {"line": self.example[:SHOWN_LETTERS]}
         remedy = Message(
             "give a line with the time of an iteration or the time since the start, or a log with timestamps"
         )

@@ -15,7 +15,7 @@ import numpy as np
 from stepwatch.readers.formats.like_claims import Claim
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.run import Floats, Ints, TimeMeaning
-from stepwatch.units import DAY_S, MS
+from stepwatch.units import DAY_S, MILLI
 
 _NEAR = 1.25  # two figures of the same thing, one with pauses and one without
 _LONGEST_RUN_S = 366 * DAY_S  # nobody waits longer
@@ -185,7 +185,7 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
             yield Reading(TimeMeaning.MEAN, place, 1.0, score, usual)
     middle = median(values[values > 0])
     covers = median(kept.covers())
-    for scale in (1.0, MS) if not claim.unit else (1.0,):
+    for scale in (1.0, MILLI) if not claim.unit else (1.0,):
         step = middle * scale
         score = float(claim.weight)
         if scale != 1.0:  # seconds, unless no run takes so long

@@ -18,7 +18,7 @@ from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.run import Fact, Levers, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits, repeated
 from stepwatch.units import DAY_S
 
 _WINDOW = 20  # of MetricLogger's SmoothedValue
@@ -102,7 +102,7 @@ class _MetricLogger(LineFormat):
 
 def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:
     """Seconds since the epoch began: by means that follow on each other, else as `eta` allows."""
-    done, left = epochs.done, np.repeat(epochs.total, epochs.lengths) - epochs.done + 1
+    done, left = epochs.done, repeated(epochs.total, epochs.lengths) - epochs.done + 1
     least = done * (eta / left) if eta is not None else np.zeros(len(done))
     most = done * ((eta + 1) / left) if eta is not None else np.full(len(done), np.inf)
     columns = (done, mean, least, most, np.isin(np.arange(len(done)), epochs.begins))

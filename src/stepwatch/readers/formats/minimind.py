@@ -22,7 +22,7 @@ from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.run import Fact, Levers, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits, repeated
 from stepwatch.units import MINUTE_S
 
 _STEP = Line(
@@ -95,7 +95,7 @@ def _by_bars(epochs: Epochs, bars: np.ndarray) -> Floats | None:
 
 def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
     """Seconds since the epoch began at each row, as evenly as the bounds of all rows allow."""
-    to_come = np.repeat(epochs.total, epochs.lengths) - epochs.done
+    to_come = repeated(epochs.total, epochs.lengths) - epochs.done
     with np.errstate(divide="ignore", invalid="ignore"):
         least = epochs.done * ((left - older * MINUTE_S) / to_come)  # the older ones subtract two that are rounded down
         most = epochs.done * ((left + MINUTE_S) / to_come)

@@ -7,12 +7,13 @@ start of an epoch's loader are outside. An epoch's last iterations, where they d
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.json_rows import first_of_each, lone_row
+from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import NOTHING
@@ -112,6 +113,8 @@ class _Mmengine(LineFormat):
         for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(number)], strict=True):
             ended = _end_of_epoch(rows, end - 1, rows.line[end] if end < len(number) else np.inf, events)
             closings += [(ended, end - 1)] if np.isfinite(ended) else []
+            own = slice(begin, end)
+            times[own], rows.data_s[own] = apart_at_start(number[own], times[own], rows.data_s[own])
             if end == begin + 1:
                 records.events.append(lone_row(rows.line[begin], number[begin], rows.place[begin]))
             if of[begin] == (of[begin - 1] if begin else 0):
@@ -151,23 +154,28 @@ def _add_lengths(records: Records, rows: _Rows, ends: np.ndarray) -> None:
 
 def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
     """Validations, which end with their last line, and saves, which begin with theirs."""
-    before, number = np.searchsorted(rows.line, events[:, 0]) - 1, rows.number
+    before = np.searchsorted(rows.line, events[:, 0]) - 1
+    row_of = before.tolist()
+    number, total, time_s, stamps = (
+        column.tolist() for column in (rows.number, rows.total, rows.time_s, rows.stamp_s)
+    )
+    told = events.tolist()
     saves = np.maximum.accumulate(np.where(events[:, 1] > 0, np.arange(len(events)), -1))  # the last so far
-    last = np.append((np.diff(before) != 0) | (np.diff(events[:, 1]) != 0), True)[: len(events)]
-    for event in np.flatnonzero(last & (before >= 0)).tolist():
-        line, kind, count, took, stamp = events[event].tolist()
-        row = before[event]
-        at = count if kind == 1 else count * rows.total[row] if np.isfinite(count) else number[row]
+    ends = np.append((np.diff(before) != 0) | (np.diff(events[:, 1]) != 0), True)[: len(events)]
+    last_save = saves.tolist()
+    for event in np.flatnonzero(ends & (before >= 0)).tolist():
+        line, kind, count, took, stamp = told[event]
+        row, save = row_of[event], last_save[event]
+        at = count if kind == 1 else count * total[row] if math.isfinite(count) else number[row]
         if kind:
-            clock = None if np.isnan(stamp) else stamp
+            clock = None if math.isnan(stamp) else stamp
             records.events.append(Checkpoint(line=int(line), at=int(at), stamp_s=clock))
             continue
         # By the clock: since the save above, or since the training ended.
-        save = saves[event]
-        left = max(at - number[row], 0.0) * rows.time_s[row]
-        since = events[save, 4] if save >= 0 and before[save] == row else rows.stamp_s[row] + left
-        took = np.fmax(took, stamp - since)
-        records.events.append(Evaluation(line=int(line), at=int(at), took_s=float(took) if took >= 0 else None))
+        left = max(at - number[row], 0.0) * time_s[row]
+        since = told[save][4] if save >= 0 and row_of[save] == row else stamps[row] + left
+        known = [seconds for seconds in (took, stamp - since) if seconds >= 0]
+        records.events.append(Evaluation(line=int(line), at=int(at), took_s=max(known, default=None)))
 
 
 def _end_of_epoch(rows: _Rows, last: int, over: float, events: np.ndarray) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.json_rows import first_of_each, lone_row, objects
+from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
@@ -28,7 +28,7 @@ _OBJECT = Line(
     '"epoch": {epoch:int}', '"iter": {place:int}', '"step": {step:int}', needs=("time_s",),
 )  # fmt: skip
 _KEYS = ("epoch", "iter", "step", "time", "data_time", "loss", "lr")
-_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}\}\s*$')
+_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}\}\s*$', holds=(b'{"',))
 _TRAINED, _VALIDATED = b'"mode": "train"', b'"mode": "val"'
 _LENGTH = Pattern(rb"(?:max_epochs|total_epochs)(?: = |=)(\d{1,9})")
 _ROWS, _ENDS, _EVALUATED = "rows", "ends", "evaluated"
@@ -82,6 +82,8 @@ def finish(first_line: int, records: Records) -> None:
     fell = np.flatnonzero(np.diff(number) <= 0) + 1
     records.events += [Fact(int(line[row]), "process", row, header=True) for row in fell.tolist()]
     for row, end in zip((0, *fell.tolist()), (*fell.tolist(), len(line)), strict=True):
+        rows = slice(row, end)
+        time[rows], data[rows] = apart_at_start(number[rows], time[rows], data[rows])
         if end == row + 1:
             records.events.append(
                 lone_row(line[row], number[row], number[row] % per_epoch if per_epoch else number[row])

@@ -22,7 +22,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits
 
-CLOCKS_OF_VALIDATIONS = "validation"
+CLOCKS_OF_VALIDATIONS, _PLANNED = "validation", "planned"
 VALIDATION = Line(
     "step:{pad}{at}/{last}[ |] val_loss:{val_loss}[ |] {any}train_time:<{time_ms}ms;{time_s}s>[ |] step_avg:"
 )
@@ -44,7 +44,10 @@ class Modded(LineFormat):
         if values["at"] > LARGEST_KEPT or values["last"] > LARGEST_KEPT:
             return False
         at, last = int(values["at"]), int(values["last"])
-        records.events.append(Fact(line=number, name="max_iters", value=last, header=at == 0))
+        if at == 0:
+            records.events.append(Fact(line=number, name="max_iters", value=last, header=True))
+        else:  # the same in most lines: see finish
+            records.keep_row(_PLANNED, number, at, last)
         records.events.append(Evaluation(number, at, None, values["val_loss"], None, stamp))
         clock = values["time_ms"] / 1e3 if "time_ms" in values else values["time_s"]
         if 0 <= clock <= LONGEST_TIME_S:
@@ -77,6 +80,9 @@ class Modded(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
+        line, at, last = records.take_table(_PLANNED, 3).astype(np.int64).T
+        new = np.flatnonzero((np.diff(at, prepend=0) <= 0) | (np.diff(last, prepend=-1) != 0)).tolist()
+        records.events += [Fact(line=int(line[row]), name="max_iters", value=int(last[row])) for row in new]
         rows = records.iterations()
         # The listing prints the same words; nor is an error that it handles one that happened.
         source = {unread.line for unread in records.unread if "{" in unread.text}

@@ -20,6 +20,7 @@ from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
 from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Checkpoint, Evaluation, Levers, Timing, Traits
+from stepwatch.units import MILLI
 
 _STEP = Line(r"{any}\[step={number}/{last}")
 _LOSSES = (Line("{pad}train/CrossEntropyLoss={loss}"), Line("{pad}train/CE loss={loss}"))
@@ -28,7 +29,6 @@ _STARTS = (Line("{any}Starting training"), Line("{any}Pre-train system metrics")
 _SAVING = Line("{any}Saving[ {name}] checkpoint")
 _SAVED = Line("{any}<checkpoint;Checkpoint> saved to ")
 _EVALUATING = Line("{any}Running evaluation for ")
-_MILLISECOND_S = 0.001
 _LOSS, _RATES, _PAUSES = "loss", "rates", "pauses"
 _BEGINS, _ENDS, _EVALUATES = 0.0, 1.0, 2.0
 
@@ -77,7 +77,7 @@ class _Olmo(LineFormat):
             return
         records.tables[ROWS], records.table_rows[ROWS] = [rows], []
         _add_pauses(rows, records.take_table(_PAUSES, 3), records)
-        tell_clocked(records, _MILLISECOND_S / 2)
+        tell_clocked(records, MILLI / 2)
 
 
 def _add_pauses(rows: np.ndarray, pauses: np.ndarray, records: Records) -> None:

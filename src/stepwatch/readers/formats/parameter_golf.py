@@ -61,8 +61,8 @@ class _Golf(Modded):
         stops = records.table(_STOPS, 2)
         super().finish(first_line, records)
         rows = records.iterations()
-        for line, at in stops.tolist():
-            row = int(np.searchsorted(rows.line, line, side="right")) - 1
+        above = np.searchsorted(rows.line, stops[:, 0], side="right") - 1
+        for row, at in zip(above.tolist(), stops[:, 1].tolist(), strict=True):
             if row >= 0:
                 records.events.append(Fact(line=int(rows.line[row]), name="max_iters", value=int(at)))
         caps = [event for event in records.events if isinstance(event, Fact) and event.name == _CAP]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from stepwatch import bounds
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.recorder_run import complete
@@ -40,11 +41,10 @@ STEP = Line(
 )
 DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
 
-_SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)')
+_SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)', holds=(b'{"step',))
 _HEADER = b'{"stepwatch":'
 _NO_NUMBERS = (b"NaN", b"Infinity")
-_LARGEST_FLOPS = 1e23
-_EARLIEST_S, _LATEST_S = 1e8, 1e11  # a clock that was ever set, and none of milliseconds
+_EARLIEST_S = 1e8  # of a clock that was ever set
 
 
 def sniff(head: bytes) -> float:
@@ -60,7 +60,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         fits = (found["s"] <= LONGEST_TIME_S) & (found["s"] >= 0) & (found["number"] <= LARGEST_KEPT)
         line = block.line(int(lines[0]))
         if statement is STEP:
-            fits &= (found["t"] >= _EARLIEST_S) & (found["t"] <= _LATEST_S)
+            fits &= (found["t"] >= _EARLIEST_S) & (found["t"] <= bounds.CLOCK_S.high)
         if not line.endswith(b"}") or any(word in line for word in _NO_NUMBERS) or not fits.all():
             continue
         left = block.without(left, lines)
@@ -77,7 +77,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             inside = (np.clip(found.get(name, unknown), 0.0, found["s"]) for name in ("data_s", "wait_s"))
             records.keep(INSIDE, lines, *inside)
         if "flops" in found:
-            counted = (found["flops"] >= 1) & (found["flops"] < _LARGEST_FLOPS)
+            counted = bounds.FLOPS.mask(found["flops"])
             records.keep(WORK, lines[counted], found["flops"][counted] / TERA)
     whole = text.endswith(b"\n")
     for index in np.union1d(left, torn).tolist():
@@ -204,7 +204,7 @@ def _count(told: Mapping[str, Any], name: str) -> int | None:
 
 
 def _stamp(told: Mapping[str, Any], name: str = "t") -> float | None:
-    return _between(told, name, _EARLIEST_S, _LATEST_S)
+    return _between(told, name, _EARLIEST_S, bounds.CLOCK_S.high)
 
 
 def _clock(told: Mapping[str, Any], name: str = "t") -> float:
@@ -213,7 +213,7 @@ def _clock(told: Mapping[str, Any], name: str = "t") -> float:
 
 
 def _flops(told: Mapping[str, Any], name: str) -> float | None:
-    return _between(told, name, 1.0, _LARGEST_FLOPS)
+    return _between(told, name, bounds.FLOPS.low, bounds.FLOPS.high)
 
 
 def _loss(told: Mapping[str, Any], name: str) -> float | None:

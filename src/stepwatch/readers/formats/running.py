@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.run import Floats, Ints
+from stepwatch.run import Floats, Ints, repeated
 
 SMOOTHING = 0.3  # tqdm's own
 WHOLE_SECONDS = 0.5
@@ -76,9 +76,9 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
     if not len(clock.number):
         return np.zeros(0), [pause.took_s for pause in pauses]
     rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
-    times = _from_rate(clock)
-    if times is None:  # differences over spans that are long enough; rows with a pause are not mixed with others
-        fixed = {row + i for row in rows.tolist() for i in (-1, 0)}
+    fixed = {row + i for row in rows.tolist() for i in (-1, 0)}  # rows with a pause are not mixed with others
+    times = _from_rate(clock, fixed)
+    if times is None:  # differences over spans that are long enough
         times = _differences(clock.number, clock.elapsed_s, clock.error_s, fixed)
         times[0] = _first(clock, times)
     return _without_pauses(clock, times, pauses, rows.tolist())
@@ -87,7 +87,7 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
 def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     """As the step times, for many clocks; a pause is told by the row after which it was."""
     longest = np.maximum.reduceat(laps.elapsed_s, laps.begins)
-    elapsed = laps.elapsed_s + np.repeat(np.cumsum(longest) - longest, laps.lengths)  # as one clock that goes on
+    elapsed = laps.elapsed_s + repeated(np.cumsum(longest) - longest, laps.lengths)  # as one clock that goes on
     apart = {*laps.begins.tolist(), *(pause.at + 1 for pause in pauses)}
     times = _differences(laps.number, elapsed, laps.error_s, {row + i for row in apart for i in (-1, 0)})
     begins, ends = laps.begins, laps.begins + laps.lengths
@@ -136,7 +136,7 @@ def _without_pauses(
     return np.maximum(spent / covers, 0.0), took
 
 
-def _from_rate(clock: Clock) -> Floats | None:
+def _from_rate(clock: Clock, fixed: set[int]) -> Floats | None:
     """tqdm's average taken apart; None where the log lacks terms of it, as the clock shows."""
     stands = len(clock.number) == 2 and clock.elapsed_s[0] == clock.elapsed_s[1]  # then only the rate can tell
     if np.isnan(clock.rate_s).any() or (len(clock.number) < 3 and not stands):
@@ -162,10 +162,10 @@ def _from_rate(clock: Clock) -> Floats | None:
     parted = spread > 1.2 + _PRINTED * spans
     if float(parted.mean()) > 0.1:
         return None
-    by_rate = np.repeat(~parted, np.diff(np.append(starts, len(spent))))
+    by_rate = repeated(~parted, np.diff(np.append(starts, len(spent))))
     by_rate[0] = True
     if parted.any():  # steps that were skipped after a resume are in the average for a while: there the clock counts
-        by_clock = _differences(clock.number, clock.elapsed_s, clock.error_s, set(starts.tolist()))
+        by_clock = _differences(clock.number, clock.elapsed_s, clock.error_s, fixed.union(starts.tolist()))
         spent = np.where(by_rate, spent, by_clock * clock.covers)
         span -= float(spent[~by_rate].sum())
     by_rate[0] = False
@@ -197,7 +197,7 @@ def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[in
         if len(anchors) > begun + 1 and following[anchors[-2]] > goal:  # too short: joined to the one before
             del anchors[-2]
     steps = np.maximum(np.diff(number[anchors]), 1)  # where another clock begins it is no difference
-    return np.concatenate(([np.nan], np.repeat(np.diff(elapsed[anchors]) / steps, np.diff(anchors))))
+    return np.concatenate(([np.nan], repeated(np.diff(elapsed[anchors]) / steps, np.diff(anchors))))
 
 
 def _first(clock: Clock, times: Floats) -> float:

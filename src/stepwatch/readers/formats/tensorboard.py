@@ -207,7 +207,7 @@ class Events:
         for name in _LOSSES:
             if name in lower:
                 return lower[name]
-        counts = np.bincount(self.scalars.tag, minlength=len(self.scalars.tags)).tolist()
+        counts = np.bincount(self.scalars.tag.astype(np.intp), minlength=len(self.scalars.tags)).tolist()
         likely = [
             (count, tag) for tag, count in zip(self.scalars.tags, counts, strict=True)
             if "loss" in tag.lower() and not EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1

@@ -10,8 +10,8 @@ inside are known from lines with a clock, as those of Hugging Face's examples.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from itertools import islice, pairwise
+from bisect import bisect_left, bisect_right
+from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,14 +19,15 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.drawn_bars import Bars, Draw, bars_of, drawn, found_in
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, first_draws, lap_times
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, lap_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.redraws import thinned
+from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
 _TRAINING = Pattern(
     r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])"
@@ -67,11 +68,13 @@ _ENDED = Pattern(
     rb"|\btraining (?:is )?(?:complete|finish|done|over)"
 )
 _EVALUATES = Pattern(
-    rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
+    rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}",
+    holds=(b"*** Running", b"*** Eval", b" eval_"),
 )
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
 _LONGEST_SPOKEN = 500
+_STRONGEST = 0.9  # of its claims: below one line of any other format
 _MOST_HIDDEN = 2.0  # of the time of all bars: where a training takes longer, they are not its own
 _SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
 
@@ -94,7 +97,7 @@ def sniff(head: bytes) -> float:
     """Below that of any format with lines of its own."""
     titles = (title.words for _, title in found_in(head))
     likely = (words for words in titles if not _OTHER.search(words) and not _VALIDATION.search(words))
-    return 0.9 * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
+    return _STRONGEST * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -108,16 +111,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         records.kept.append(drawn(found, title, int(numbers[row])))
     rest = b"".join([*beside, text[end:]])
     _keep_spoken(rest, numbers, records)
-    row, begin = 0, 0
-    for found in _PLACE.finditer(rest):
-        row, begin = row + rest.count(b"\n", begin, found.start()), found.start()
-        epoch, last = float(found["epoch"] or found["place"]), float(found["last"] or found["end"] or math.nan)
-        if not epoch > last:  # a date for example
-            records.keep_row("place", numbers[row], epoch, last)
-    row, begin = 0, 0
-    for found in _PLANNED.finditer(rest):
-        row, begin = row + rest.count(b"\n", begin, found.start()), found.start()
-        records.keep_row("place", numbers[row], math.nan, float(found["last"] or found["length"]))
+    _keep_places(rest, numbers, records)
     row, begin = 0, 0
     for found in _EVALUATES.finditer(text):
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
@@ -125,10 +119,6 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         stamp = stamp_of(found[0].decode("utf-8", "replace")) if evaluates else None
         if stamp is not None:
             records.keep_row("evaluates", numbers[row], stamp, float(found["begins"] is not None))
-    row, begin = 0, 0
-    for found in _ENDED.finditer(rest):
-        row, begin = row + rest.count(b"\n", begin, found.start()), found.start()
-        records.keep_row("ended", numbers[row])
     for last in {int(found["last"]) for found in _COVERED.finditer(text)}:
         records.keep_row("covered", first_line, float(last))
     block = Block.of(text)
@@ -139,24 +129,47 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             records.events.append(fault)
 
 
+def _keep_places(rest: bytes, numbers: Ints, records: Records) -> None:
+    """The epochs that lines name, how many there are to be, and where a line says that it was the last."""
+    block = Block.of(rest.lower())
+    silent: set[bytes] = set()  # with other digits they would say nothing either
+    for row in block.holding(block.filled, (b"epoch", b"train", b"valid", b"stop")).tolist():
+        line = block.line(row)
+        kind = line.translate(ONE_DIGIT)
+        if kind in silent:
+            continue
+        places, planned, ended = list(_PLACE.finditer(line)), list(_PLANNED.finditer(line)), _ENDED.search(line)
+        if not (places or planned or ended):
+            silent.add(kind)
+        for found in places:
+            epoch, last = float(found["epoch"] or found["place"]), float(found["last"] or found["end"] or math.nan)
+            if not epoch > last:  # a date for example
+                records.keep_row("place", numbers[row], epoch, last)
+        for found in planned:
+            records.keep_row("place", numbers[row], math.nan, float(found["last"] or found["length"]))
+        if ended:
+            records.keep_row("ended", numbers[row])
+
+
 def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
     spoken = Block.of(rest)
-    kinds: dict[bytes, tuple[bool, bool, bool]] = {}
+    kinds: dict[bytes, tuple[bool, bool, bool, bool]] = {}
     for row in spoken.holding(spoken.filled, _SPEAKS).tolist():
         line = spoken.line(row)[:_LONGEST_SPOKEN]
-        kind = line.translate(None, b"0123456789")
+        kind = line.translate(ONE_DIGIT)
         if kind not in kinds:
             names_epoch = _PLACE.search(line) is not None
             trains = bool(_TRAINS.search(line) or _LOSS.search(_ITS_LOSS.sub(b"", line)))
             checks = not trains and _CHECK.search(line) is not None
             about = names_epoch or _LOSS.search(line) is not None
-            kinds[kind] = about, checks, names_epoch and not checks and not trains
-        about, checks, heads = kinds[kind]
+            heads = names_epoch and not checks and not trains
+            kinds[kind] = about, checks, heads, _TOOK.search(line) is not None
+        about, checks, heads, timed = kinds[kind]
         if about or checks:
             step = _STEP.search(line) if about and _LOSS.search(line) else None
             at = float(step["step"]) if step else math.nan
             records.keep_row("spoken", numbers[row], float(about), float(checks), float(heads), at)
-        took = _TOOK.search(line)
+        took = _TOOK.search(line) if timed else None
         if took is not None:
             records.keep_row("took", numbers[row], float(took["took"]) * _UNITS[took["unit"][:1].lower()])
 
@@ -188,15 +201,24 @@ def finish(first_line: int, records: Records) -> None:
         validations = [each for each in beside if _is_validation(each, training)]
         others = [each for each in beside if _OTHER.search(each.title.words)]
         validations += [each for each in others if _leads_to(each, validations, training)]
-        if training.counts_epochs:
+        if training.counts_epochs or _spans_epochs(training, own):
             training, planned, own = training._replace(epochs=None), [1], own[:0]
-            records.events.append(Fact(training.begin, "counts_epochs", True))
+            records.events += [Fact(training.begin, "counts_epochs", True)] * training.counts_epochs
         _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
         if over:
             records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OVER)]
         if begin >= 0:
             records.events.append(Fact(training.begin, "process", training.begin, header=True))
+
+
+def _spans_epochs(training: Bars, places: Floats) -> bool:
+    """Whether one bar goes on from epoch to epoch: lines that name several of them stand along most bars."""
+    known = places[np.isfinite(places[:, 1])]
+    begins, ends = (np.array([lap[row].line for lap in training.laps]) for row in (0, -1))
+    rows = zip(np.searchsorted(known[:, 0], begins), np.searchsorted(known[:, 0], ends, side="right"), strict=True)
+    several = sum(len(np.unique(known[begin:end, 1])) > 1 for begin, end in rows)
+    return training.title.epoch is None and 2 * several > len(training.laps)
 
 
 def _planned(places: Floats) -> list[int]:
@@ -218,15 +240,15 @@ def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
 
     `every` has the lines of all bars that were drawn.
     """
-    count = 0
-    for lap in bars.laps:
-        behind = int(np.searchsorted(spoken.line, lap[-1].line, side="right"))
-        following = bisect_right(every, lap[-1].line)
-        next_bar = every[following] if following < len(every) else math.inf
-        checks = behind < len(spoken.line) and spoken.checks[behind] and spoken.line[behind] < next_bar
-        above = int(np.searchsorted(spoken.line, lap[0].line)) - 1
-        count += bool(checks) and not (above >= 0 and spoken.heads[above])
-    return 2 * count > len(bars.laps)
+    if not len(spoken.line):
+        return False
+    first, last = (np.array([lap[place].line for lap in bars.laps]) for place in (0, -1))
+    behind = np.searchsorted(spoken.line, last, side="right")
+    next_bar = np.append(every, np.inf)[np.searchsorted(every, last, side="right")]
+    checks = np.append(spoken.checks, False)[behind] & (np.append(spoken.line, np.inf)[behind] < next_bar)
+    above = np.searchsorted(spoken.line, first) - 1
+    headed = (above >= 0) & spoken.heads[above]
+    return 2 * int((checks & ~headed).sum()) > len(bars.laps)
 
 
 def _is_outrun(bars: Bars, spoken: _Spoken) -> bool:
@@ -293,8 +315,10 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
 
 def _divided(bars: Bars, places: Floats) -> list[Bars]:
     """The bars of each run: another begins where the number of the epoch falls."""
-    epochs = _numbered(bars.laps, places[np.isfinite(places[:, 1])])
     ends = np.array([lap[-1].number for lap in bars.laps])
+    epochs = _numbered(bars.laps, places[np.isfinite(places[:, 1])])
+    if len(ends) > 1 and bars.title.epoch is None and ends.max() < _SURELY * bars.last:
+        epochs = np.zeros(len(ends), np.int64)  # what lines beside them count is nothing that these bars went through
     values, counts = np.unique(ends, return_counts=True)
     usual = values[np.argmax(counts)] if 2 * counts.max() > len(ends) else bars.last
     # An epoch that was not ended, unlike others, is followed by no other: the training was begun again.
@@ -404,21 +428,25 @@ def _tell_epochs(training: Bars, batches: int, evaluations: list[tuple[int, floa
 
 def _tell(training: Bars, validations: list[Bars], planned: list[int], places: Floats, records: Records) -> None:
     checks = sorted((lap for bars in validations for lap in bars.laps), key=lambda lap: lap[-1].line)
+    ends = [check[-1].line for check in checks]
     begins_of = [lap[0].line for lap in training.laps[1:]] + [math.inf]
     laps: list[list[Draw]] = []
-    at_end = any(
-        lap[-1].number == training.last and any(lap[-1].line < check[-1].line < end for check in checks)
+    checked = [
+        bisect_right(ends, lap[-1].line) < bisect_left(ends, end)
         for lap, end in zip(training.laps, begins_of, strict=True)
+    ]
+    at_end = any(
+        followed and lap[-1].number == training.last for lap, followed in zip(training.laps, checked, strict=True)
     )
-    for lap, end in zip(training.laps, begins_of, strict=True):
+    for lap, followed in zip(training.laps, checked, strict=True):
         last = lap[-1]
         seconds = last.elapsed_s * training.last / last.number
         is_near = seconds - last.elapsed_s < 2 * WHOLE_SECONDS  # as of a bar that is taken away at its end
-        followed = any(last.line < check[-1].line < end for check in checks)
         if followed and last.number < training.last and (at_end or is_near):
             # A validation follows, as on other epochs that were whole: its last position is not in the log.
             lap = [*lap, last._replace(number=training.last, elapsed_s=seconds)]
-        rising = [lap[row] for row in first_draws(np.array([draw.number for draw in lap])).tolist()]
+        reached = accumulate((draw.number for draw in lap), max, initial=0)
+        rising = [draw for draw, before in zip(lap, reached, strict=False) if draw.number > before]
         laps.append(_thinned(rising, first=not laps))
     draws = [draw for lap in laps for draw in lap]
     lengths = np.array([len(lap) for lap in laps])
@@ -428,10 +456,9 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     elapsed, error = np.array([draw.elapsed_s for draw in draws]), np.full(len(draws), WHOLE_SECONDS)
     numbered = _numbered(training.laps, places) if training.epochs is None else training.epochs
     epochs = np.arange(len(laps)) if numbered is None else numbered
-    whole = number + np.repeat(epochs, lengths) * training.last
+    whole = number + repeated(epochs, lengths) * training.last
     evaluations, pauses = [], []
-    for lap in checks:
-        row = int(np.searchsorted(line, lap[-1].line)) - 1
+    for lap, row in zip(checks, (np.searchsorted(line, ends) - 1).tolist(), strict=True):
         if row >= 0:
             evaluations.append(Evaluation(line=lap[-1].line, at=int(whole[row]), took_s=lap[-1].elapsed_s))
             pauses.append(Pause(row, lap[-1].elapsed_s))
@@ -488,5 +515,6 @@ READER = Reader(
 Epoch 1/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.412]
 Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]
 Epoch 2/10:  50%|█████     | 94/187 [03:19<03:17,  2.12s/it, loss=0.377]""",
-    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), claims_any_bar=True,
+    sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), strongest=_STRONGEST,
+    claims_any_bar=True,
 )  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from stepwatch.errors import NoIterations
+from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.wandb_file import tell
@@ -14,6 +14,9 @@ from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Timing
 from stepwatch.sources import is_sqlite
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _History = list[dict[str, object]]
 
@@ -28,6 +31,10 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     data, records.held = records.held, b""
+    try:
+        import sqlite3  # the Python of a browser has none
+    except ImportError as error:
+        raise UnreadableInput(Message("the log is a database of SQLite, which this Python cannot read")) from error
     try:
         histories, configs = _runs(data)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
@@ -44,6 +51,8 @@ def finish(first_line: int, records: Records) -> None:
 
 def _runs(data: bytes) -> tuple[dict[str, _History], dict[str, dict[str, object]]]:
     """Rows and settings by run, in the order in which the runs began."""
+    import sqlite3
+
     with sqlite3.connect(":memory:") as database:
         # A database in WAL mode cannot be opened without its files: as if it were in the older mode.
         database.deserialize(data[:18] + b"\x01\x01" + data[20:])

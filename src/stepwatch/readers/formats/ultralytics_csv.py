@@ -20,7 +20,9 @@ from stepwatch.readers.reader import BOTH, MOST_SNIFFED, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.run import Evaluation, Fact, Timing, Traits
 
-_HEADER = Pattern(rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}")
+_HEADER = Pattern(
+    rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}", holds=(b"train/", b"metrics/")
+)
 _ROW = Pattern(rb"(?m)^ *\d{1,7} *,[-+\d.,eEnaif ]{1,4000}$")
 
 

@@ -18,7 +18,7 @@ from stepwatch.readers.formats.event_files import fields
 _MARK_BYTES = 7
 _BLOCK_BYTES = 1 << 15
 _PIECE = struct.Struct("<IHB")
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_WHOLE, _FIRST, _LAST = 1, 2, 4
 _HISTORY, _OUTPUT, _CONFIG, _STATS, _RAW_OUTPUT, _RUN, _EXIT, _ENVIRONMENT = 2, 4, 5, 7, 13, 17, 18, 26
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
+from stepwatch.readers.records import LONGEST_LINE_KEPT
 from stepwatch.run import Fault, FaultKind
-
-LONGEST_TEXT = 300
 
 # The first kind that fits counts: the specific ones before the general.
 _KINDS = (
@@ -61,6 +60,11 @@ def may_be_fault(text: str) -> bool:
     return any(letters in text for letters in _TEXTS)
 
 
+def names_fault_by_number(text: str) -> bool:
+    """Whether the number in a line may tell a fault: `Errno 28`, `exit code: -9`, `got signal: 2`."""
+    return "Errno " in text or "exit" in text or "got signal" in text
+
+
 # What a launcher says when it ends the other processes, a warning, or an error that was caught: no reason by itself.
 _HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\d{3,4} \d\d:|WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
 # A program that is printed, a config with its comments, the code in a traceback.
@@ -80,5 +84,5 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
             warned = kind is not FaultKind.INTERRUPTED and _HARMLESS.search((prefix + start)[:150])
             harmless = warned or _CODE.match(start)
             begin = max(start.find("slurmstepd: "), 0)  # it writes into the middle of a line
-            return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_TEXT])
+            return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_LINE_KEPT])
     return None

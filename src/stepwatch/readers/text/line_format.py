@@ -15,7 +15,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
-from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in, may_be_fault
+from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in, names_fault_by_number
 from stepwatch.readers.text.line import Line, value_of
 from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
@@ -205,7 +205,7 @@ class LineFormat:
         if timed or any(each.fits(rest) for each in self.timeless):
             records.add_unread(number, line)  # looked like an iteration, and is none that we understand
             return None
-        return None if may_be_fault(rest) else {}  # some faults are told by a number
+        return None if names_fault_by_number(rest) else {}
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         """Reads one line of an event. A format that has code of its own for it is read line by line."""

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -183,7 +184,7 @@ class Shape(NamedTuple):
             elif field.kind == "rest" and found.whole:
                 steps.add(Rest())
             else:
-                steps.add_text(line[begin:end], 0)
+                steps.add_text(line[begin:end], 0, line[end : end + 1])
             at = end
         steps.add_text(line[at:].rstrip(), found.end - at)
         return cls(Prefix(prefix + line[: found.begin]), steps.finished())
@@ -221,8 +222,11 @@ class _Steps:
         self._steps += [Literal(letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
         self._steps.append(step)
 
-    def add_text(self, text: str, fixed: int) -> None:
-        """Letters of the statement, as many as are fixed; of the others all but the figures."""
+    def add_text(self, text: str, fixed: int, follows: str = "") -> None:
+        """Letters of the statement, as many as are fixed; of the others all but the figures.
+
+        What follows ends a figure too, where it can be no part of one.
+        """
         fixed = max(min(fixed, len(text)), 0)
         self._letters += text[:fixed]
         for token in _TOKENS.finditer(text, fixed):
@@ -230,13 +234,15 @@ class _Steps:
             if token["space"]:
                 self.add(Spaces())
             elif token["figure"]:
-                self.add(Until(ord(" ")))
+                ends = token.end() == len(text) and follows in _ENDS_OF_FIGURES
+                self.add(Until(ord(follows if ends else " ")))
 
     def finished(self) -> list[Step]:
         self.add(Spaces())
         return [*self._steps, End()]
 
 
+_ENDS_OF_FIGURES = tuple(":;|])}")
 _TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
     r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ \d]*?[A-Za-z][^ =:]*[=:])?"
     r"(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
@@ -286,13 +292,18 @@ def _model(
     block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool, refused: set[bytes]
 ) -> _Model | None:
     """A line that one of the statements fits, of the kind of which there are most."""
+    if not len(lines):
+        return None
     marks = {mark for statement in statements for mark in statement.marks}
     if len(lines) > _SAMPLED:  # in steps of the golden ratio, which no period of a log falls in with
         lines = lines[(np.arange(_SAMPLED) * ((5**0.5 - 1) / 2) % 1 * len(lines)).astype(np.int64)]
-    sample = [line for line in map(block.line, lines.tolist()) if any(mark in line for mark in marks)]
-    kinds = [line.translate(ONE_DIGIT, _DRAWINGS) for line in sample]
-    for kind, _ in Counter(kind for kind in kinds if kind not in refused).most_common(_MOST_MODELS):
-        line = sample[kinds.index(kind)].decode("utf-8", "replace")
+    sample = [block.line(line) for line in lines.tolist()]
+    kinds = b"\n".join(sample).translate(ONE_DIGIT, _DRAWINGS).split(b"\n")
+    first = dict(zip(reversed(kinds), reversed(sample), strict=True))
+    counted = (kind for kind, _ in Counter(kinds).most_common() if kind not in refused)
+    marked = (kind for kind in counted if any(mark in first[kind] for mark in marks))
+    for kind in islice(marked, _MOST_MODELS):
+        line = first[kind].decode("utf-8", "replace")
         rest, prefix = strip_prefix(line) if prefixes else (line, "")
         for statement in statements if len(line) <= LONGEST_LINE and "\ufffd" not in line else ():
             found = statement.find(rest)

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask, bytes_equal, eight_digits
+from stepwatch.run import repeated
 
 _TIME_OF_DAY = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _DATE_TIME = Pattern(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
@@ -203,7 +204,7 @@ def _read_dates(block: Block, at: Ints, date: _Date) -> tuple[Mask, Ints]:
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
     days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
     lengths = np.diff(np.append(begins[: len(at)], len(at)))
-    return np.repeat(fits, lengths), np.repeat(days * 86400, lengths)
+    return repeated(fits, lengths), repeated(days * 86400, lengths)
 
 
 _DIGITS = b"0123456789"

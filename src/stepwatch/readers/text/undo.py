@@ -8,7 +8,7 @@ import numpy as np
 
 from stepwatch.readers.records import LONGEST_TIME_S
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations
-from stepwatch.units import MS
+from stepwatch.units import MILLI
 
 
 def starts_of(rows: Iterations, events: Iterable[Event]) -> Ints:
@@ -51,5 +51,5 @@ def credible(times: Floats) -> np.ndarray:
 def fine(seconds: Floats, stamps: Floats) -> np.ndarray:
     """Which spans are long enough for the ticks of their clock."""
     known = stamps[np.isfinite(stamps)]
-    tick = MS if bool((known % 1 != 0).any()) else 1.0
+    tick = MILLI if bool((known % 1 != 0).any()) else 1.0
     return np.asarray(seconds >= 200 * tick)  # a time from it is then good to half a per cent

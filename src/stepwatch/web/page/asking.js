@@ -1,4 +1,4 @@
-// What is asked, and how the server is asked. Everything is kept here, nothing there.
+// What is asked. Everything is kept here, nothing where it is answered.
 
 let last = null; // the question whose answer is shown
 let turn = 0; // only the latest question may show its answer
@@ -64,29 +64,6 @@ function questionOf(form) {
   return new Question(kind, parameters, zones.map(({ file, area }) => file ?? area.value), name);
 }
 
-async function post(question, format) {
-  let response;
-  try {
-    response = await fetch(`api/${question.kind}?${question.query({ format })}`, {
-      method: "POST",
-      headers: { "Content-Type": "application/octet-stream" },
-      body: new Blob(question.parts),
-    });
-  } catch {
-    throw { error: words.unreachable };
-  }
-  if (!response.ok) throw await complaintOf(response);
-  return response;
-}
-
-async function complaintOf(response) {
-  try {
-    return await response.json();
-  } catch {
-    return { error: `${response.status} ${response.statusText}` };
-  }
-}
-
 async function ask(question) {
   const own = ++turn;
   const form = formOf(question.kind);
@@ -97,7 +74,7 @@ async function ask(question) {
   try {
     const missing = question.problem();
     if (missing) throw missing;
-    const found = await (await post(question, "page")).json();
+    const found = JSON.parse(await (await answerer.answer(question, "page")).text());
     if (own !== turn) return;
     last = question;
     show(found);

@@ -88,7 +88,9 @@ async function summarize(form) {
 async function linesOf(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   if (bytes[0] === 0x1f && bytes[1] === 0x8b) return 0;
-  return bytes.reduce((count, byte) => count + (byte === 10), 0);
+  let count = 0;
+  for (let at = bytes.indexOf(10); at >= 0; at = bytes.indexOf(10, at + 1)) count++;
+  return count;
 }
 
 // --- one form -----------------------------------------------------------------------------------------------------
@@ -117,6 +119,21 @@ async function tryExample(form) {
     return take(place, new File([text], "example.log"));
   }
   submit(form);
+}
+
+// One of the logs that stand beside the page, by the link of a gallery.
+async function openExample(parameters) {
+  const form = byId("explain-form");
+  const name = parameters.get("example");
+  if (!("examples" in document.body.dataset) || !/^[\w.-]+$/.test(name ?? "")) return;
+  try {
+    const response = await fetch(document.body.dataset.examples + name);
+    if (!response.ok) throw { error: words.unreachable };
+    form.elements.gpu.value = parameters.get("gpu") ?? "";
+    take(zonesOf(form)[0].place, new File([await response.blob()], name));
+  } catch {
+    complain({ error: words.unreachable }, form);
+  }
 }
 
 function prepare(form) {

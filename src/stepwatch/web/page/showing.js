@@ -59,9 +59,9 @@ function restore({ name, open, zoom }) {
 // Named for what is in it, without what a file system does not take.
 async function save(format) {
   const about = byId("report").querySelector("article").dataset.title;
-  const response = await post(last, format);
+  const answer = await answerer.answer(last, format);
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(await response.blob());
+  link.href = URL.createObjectURL(answer);
   link.download = `${about.replaceAll(/[\\/:*?"<>|.\s]+/g, " ").trim() || "stepwatch"}.${format}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

@@ -23,6 +23,7 @@ function openView() {
   tell("");
   title();
   if (name === "watch" && query) resume(new URLSearchParams(query));
+  if (name === "explain" && query) openExample(new URLSearchParams(query));
 }
 
 for (const form of document.querySelectorAll("form.ask")) prepare(form);
@@ -47,3 +48,9 @@ addEventListener("drop", (event) => {
 byId("report").addEventListener("toggle", () => engine || draw(), true); // the first chart may be a folded one
 remember(null);
 openView();
+if (document.body.dataset.python) {
+  // Nobody has chosen the language of a page that is a file.
+  const asked = [new URLSearchParams(location.search).get("lang"), ...navigator.languages.map((name) => name.slice(0, 2))];
+  const spoken = asked.find((code) => [...byId("language").options].some(({ value }) => value === code));
+  if (spoken && spoken !== language()) switchLanguage(spoken);
+}

@@ -21,6 +21,7 @@ function speak(part) {
 
 async function switchLanguage(code) {
   remember(code);
+  byId("language").value = code;
   try {
     words = await (await fetch(`page/words/${code}.json`)).json();
   } catch {

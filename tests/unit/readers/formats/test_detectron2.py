@@ -273,3 +273,20 @@ def test_by_its_last_line_a_run_is_at_its_end_whatever_its_number() -> None:
 )
 def test_a_time_alone_does_not_look_like_an_iteration(line: str, count: int) -> None:
     assert len(the_run(f"{log([1.0] * STEPS)}{line}\n").unread) == count
+
+
+@pytest.mark.parametrize("later", [(31,), (31, 33, 35)])
+@pytest.mark.parametrize(("start_s", "known"), [(35.0, True), (1.0, False)])
+def test_a_first_line_that_is_most_of_the_run_holds_the_start_where_it_is_far_above_the_others(
+    later: tuple[int, ...], start_s: float, known: bool
+) -> None:
+    lines = [f"{clock(0)} d2.engine.train_loop]: Starting training from iteration 0"]
+    for number in (19, *later):
+        lines.append(
+            f"{clock(start_s + (number + 1) * 0.5)} d2.utils.events]:  iter: {number}  total_loss: 2.7  time: 0.5000"
+            "  data_time: 0.0100  lr: 1e-05  max_mem: 4012M"
+        )
+    analysis = analyse(the_run("\n".join(lines) + "\n"))
+    assert analysis.goodput.iterations == later[-1] + 1
+    assert analysis.goodput.parts_s["compile"] == pytest.approx(start_s * known, abs=1.5)
+    assert analysis.costs.step_s.mid == pytest.approx(0.5, rel=0.11)

@@ -91,3 +91,11 @@ def test_other_objects_are_not(line: str) -> None:
 def test_objects_that_nothing_can_be_said_of_are_passed_over() -> None:
     odd = '{"iteration": 99999999999999999999, "time": 1.0}\n{"iteration": 5, "time": 1.2.3, "total_loss": 1}\n{"a\n'
     assert len(the_run(log(200) + odd).iterations) == 10
+
+
+def test_the_first_row_of_a_process_is_of_all_since_its_start_however_near_its_last_is() -> None:
+    second = log(22, planned=22, time=2.0)
+    first, run = read(from_text(log(400) + second))
+    assert (run.iterations.number.tolist(), analyse(run).goodput.iterations) == ([20, 22], 22)
+    assert analyse(run).goodput.wall_s == pytest.approx(44, rel=0.01)
+    assert analyse(first).goodput.iterations == 400

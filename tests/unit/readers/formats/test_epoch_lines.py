@@ -108,3 +108,71 @@ def test_any_other_format_is_the_better_one() -> None:
 def test_an_error_behind_the_epochs_ends_the_run() -> None:
     (run,) = runs_of(*dated("Epoch {n}: loss {loss}", 8), "RuntimeError: CUDA out of memory. Tried to allocate")
     assert len(run.faults) == 1
+
+
+def tutorial(*trainings: str, epochs: int = 5) -> list[str]:
+    """As PyTorch's tutorial prints it: epochs without a time, and the time of all behind them."""
+    lines = []
+    for total in trainings:
+        for n in range(epochs):
+            lines += [f"Epoch {n}/{epochs - 1}", "-" * 10, "train Loss: 0.51 Acc: 0.71", "val Loss: 0.42 Acc: 0.8", ""]
+        lines += [total, "Best val Acc: 0.81", ""]
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("total", "seconds"),
+    [
+        ("Training complete in 26m 32s", 1592.0),
+        ("Training completed in 1h 2m 3s", 3723.0),
+        ("Total time taken 1:20:07.5", 4807.5),
+        ("Total training time: 90.5 seconds", 90.5),
+        ("Training finished! Total: 1.5 hours", 5400.0),
+    ],
+)
+def test_a_total_behind_epochs_without_a_time_is_divided_among_them(total: str, seconds: float) -> None:
+    first, second = runs_of(*tutorial(total, "Training complete in 1m 40s"))
+    a = analyse(first)
+    assert (first.format, a.goodput.iterations, a.goodput.wall_s) == ("epoch-lines", 5, pytest.approx(seconds))
+    assert a.costs.step_s.mid == pytest.approx(seconds / 5)
+    assert first.settings.count("max_iters") == 5
+    assert analyse(second).costs.step_s.mid == pytest.approx(20.0)
+
+
+def test_a_time_behind_every_epoch_or_behind_several_runs_is_no_total_of_one() -> None:
+    lines = tutorial("Training done in 1m 0s")
+    each = [line.replace("val Loss: 0.42 Acc: 0.8", "Training time: 12.5 s") for line in lines]
+    with pytest.raises(NoIterations):
+        runs_of(*each)
+    with pytest.raises(NoIterations):
+        runs_of(*tutorial("no time here", "Total time: 100 s"))
+
+
+def test_what_the_total_has_beyond_the_times_of_the_epochs_is_in_the_time_of_the_run() -> None:
+    epochs = [f"Epoch: {n}/6 Train accuracy: 0.7 Loss 0.05{n} Time taken: 0:00:45.5" for n in range(1, 7)]
+    (run,) = runs_of(*epochs, "Total time taken 0:05:00.0")
+    a = analyse(run)
+    assert a.goodput.wall_s == pytest.approx(300.0)
+    assert a.costs.step_s.mid == pytest.approx(45.5)
+    assert a.goodput.parts_s["unexplained"] == pytest.approx(27.0)
+    assert run.ended_by_plan
+
+
+def test_a_run_is_timed_from_its_own_start_and_not_from_one_that_ended_in_its_first_epoch() -> None:
+    broken = dated("Training epoch: {n}", 1, first=0, more="Iter 0 Done. | loss: {loss}")
+    again = dated("Training epoch: {n}", 8, first=0, begin_s=7200.0, more="Iter 0 Done. | loss: {loss}")
+    *_, run = runs_of(*broken, *again)
+    assert analyse(run).goodput.wall_s == pytest.approx(7 * 60.0)
+
+
+@pytest.mark.parametrize("form", ["Epoch {n}/9 [31.5s] | LR: 1e-5 | Train Loss: 0.5", "Epoch {n} (31.5 sec) loss: 0.5"])
+def test_a_time_in_brackets_is_that_of_the_epoch(form: str) -> None:
+    first, second = runs_of(*(form.format(n=n) for n in (1, 2, 1, 2, 3, 4, 5)))
+    assert (len(first.iterations), second.iterations.time_s.tolist()) == (2, [31.5] * 5)
+
+
+def test_one_slow_epoch_is_no_evaluation() -> None:
+    lines = [f"Epoch {n}/20 | loss: 0.5 | time: {64 if n == 5 else 28}.5s" for n in range(1, 6)]
+    (run,) = runs_of(*lines)
+    a = analyse(run)
+    assert (a.evaluations_done, a.costs.eval_s) == (0, None)

@@ -146,3 +146,20 @@ def test_a_state_cut_before_its_history_is_told_as_cut() -> None:
     text = json.dumps(state(steps=1000) | {"log_history": []}, indent=2)
     with pytest.raises(NoIterations, match="is cut off"):
         read(from_text(text[: len(text) * 3 // 4]))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_rows_of_trl_have_the_time_of_their_steps(ended: bool) -> None:
+    document = state(ended=ended)
+    for row in document["log_history"]:
+        if "loss" in row:
+            row["step_time"] = 1.2 + row["step"] / 1000
+    run = the_run(document)
+    assert run.timing is Timing.SPANS_LOG_INTERVAL
+    assert run.iterations.time_s.tolist() == pytest.approx([1.2 + n / 1000 for n in range(10, 201, 10)])
+    spent_s = 10 * float(run.iterations.time_s.sum()) + 40
+    assert analyse(run).goodput.wall_s == pytest.approx(340.0 if ended else spent_s, rel=0.001)
+    document["log_history"][0].pop("step_time")
+    if not ended:
+        with pytest.raises(NoIterations):
+            analyse(the_run(document))

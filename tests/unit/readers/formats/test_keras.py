@@ -310,3 +310,47 @@ def test_early_stopping_is_an_end() -> None:
     cut = fit(epochs=3).replace("/3\n", "/9\n")
     assert not the_run(cut).ended_by_plan
     assert the_run(cut + "Epoch 3: early stopping\n").ended_by_plan
+
+
+def fitted(took_s: tuple[int, ...], saves: tuple[int, ...]) -> str:
+    """Epochs of 100 steps with a bar behind each, and above it the line of a save in some."""
+    text = ""
+    for epoch, took in enumerate(took_s, 1):
+        text += f"Epoch {epoch}/{len(took_s)}\n"
+        if epoch in saves:
+            text += f"Epoch {epoch}: val_loss improved from inf to 0.2, saving model to a.keras\n"
+        text += f"100/100 {BAR} {took}s {10 * took}ms/step - loss: 1.5 - val_loss: 1.2\n"
+    return text
+
+
+def test_saves_in_the_first_epochs_alone_are_not_what_makes_these_slow() -> None:
+    early = analyse(the_run(fitted((90, 78, 80, 72, 64, 64, 64, 64), saves=(1, 2, 3))))
+    assert early.costs.how["checkpoint_s"] != "measured"
+    later = analyse(the_run(fitted((90, 78, 64, 80, 64, 64, 64, 64), saves=(1, 2, 4))))
+    assert later.costs.checkpoint_s is not None
+    assert later.costs.checkpoint_s.mid == pytest.approx(15, abs=2)
+
+
+def test_where_every_epoch_saves_its_time_is_still_that_of_its_steps() -> None:
+    a = analyse(the_run(fitted((171, 170, 172), saves=(1, 2, 3))))
+    assert a.costs.step_known
+    assert a.costs.step_s.mid == pytest.approx(1.71, rel=0.01)
+
+
+def test_two_epochs_are_means_of_all_their_steps_and_no_lines_far_apart() -> None:
+    a = analyse(the_run(fitted((90, 64), saves=())))
+    assert "few_iterations" not in [finding.code for finding in a.findings]
+
+
+@pytest.mark.parametrize("bar", ["29/29 {} 0s 4ms/step - accuracy: 0.9 - loss: 0.2", "157/157 {} 1s 2ms/step"])
+def test_a_bar_of_evaluate_or_predict_behind_the_last_epoch_shows_that_the_fit_has_returned(bar: str) -> None:
+    crash = "Traceback (most recent call last):\n  File a.py\nIndexError: list index out of range\n"
+    epochs = fitted((8, 6, 6, 6), saves=()).replace("/4\n", "/50\n")
+    crashed = the_run(epochs + crash)
+    assert crashed.faults
+    assert not analyse(crashed).forecast.done
+    run = the_run(epochs + bar.format(BAR) + "\n" + crash)
+    assert run.faults == ()
+    assert analyse(run).forecast.done
+    begun = the_run(epochs + "Epoch 5/50\n" + crash)
+    assert begun.faults

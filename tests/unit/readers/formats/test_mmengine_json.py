@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from stepwatch.readers import detect, read
@@ -86,3 +87,19 @@ def test_a_process_that_begins_again_is_a_run_of_its_own() -> None:
 )
 def test_other_objects_are_not(line: str) -> None:
     assert detect(from_text(line + "\n" + line)) != "mmengine-json"
+
+
+@pytest.mark.parametrize("window", [10, 50])
+def test_a_wait_at_the_start_counts_once_however_long_the_means_are(window: int) -> None:
+    steps = np.full(400, 0.2)
+    steps[0], steps[300] = 20.0, 5.0
+    rows: list[dict[str, object]] = []
+    for end in range(10, 401, 10):
+        mean = float(steps[max(end - window, 0) : end].mean())
+        means = {"data_time": mean - 0.15, "time": mean}
+        rows.append({"lr": 0.1, "loss": 1.5, "epoch": 1, "iter": end, "step": end} | means)
+    run = the_run(lines(rows))
+    assert (run.iterations.time_s * 10).sum() == pytest.approx(steps.sum(), rel=0.001)
+    assert run.inside is not None
+    assert (run.inside.data_s * 10).sum() == pytest.approx(steps.sum() - 400 * 0.15, rel=0.001)
+    assert run.iterations.time_s[:5] == pytest.approx([2.18, 0.2, 0.2, 0.2, 0.2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -185,6 +186,23 @@ def test_a_damaged_record_costs_only_itself() -> None:
     run = the_run(bytes(data))
     assert len(run.iterations) >= 38
     assert run.unread_count in (0, 1)
+
+
+def test_much_damage_costs_no_more_than_its_bytes() -> None:
+    """Every second length is wrong: each of them had to be searched for behind the one before."""
+    records = [scalar(BEGIN_S + step, step, "train/loss", 1.0) for step in range(20_000)]
+    damaged = b"".join(b"\xff" + record[1:] if step % 2 else record for step, record in enumerate(records))
+    began = time.process_time()
+    scalars, _, _, times = decode(damaged)
+    assert time.process_time() - began < 2.0
+    assert (len(scalars.step), times) == (10_000, 10_000)
+    assert scalars.step.tolist() == list(range(0, 20_000, 2))
+
+
+def test_damage_longer_than_a_block_is_one_damage() -> None:
+    before, behind = (b"".join(scalar(BEGIN_S + step, step, "train/loss", 1.0) for step in range(9)) for _ in range(2))
+    scalars, _, end, times = decode(before + b"\xee" * 200_000 + behind)
+    assert (len(scalars.step), times, end) == (18, 1, len(before) + 200_000 + len(behind))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -252,7 +252,10 @@ def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None
     lines = [line for lap in bars for line in lap]
     assert the_run(*lines).iterations.number[-1] == 8 * 46
     with pytest.raises(NoIterations):
-        the_run(*lines, "Training took 273.1 seconds")
+        the_run(*lines, "Training of the model took 273.1 seconds")
+    (run,) = read(from_text("\n".join([*lines, "Training took 273.1 seconds"])))
+    assert (run.format, run.iterations.number.tolist()) == ("epoch-lines", [8])
+    assert run.iterations.time_s.tolist() == pytest.approx([273.1 / 8])
 
 
 @pytest.mark.parametrize("apart", [20, 100])
@@ -347,3 +350,27 @@ def test_a_bar_that_is_closed_when_the_next_has_begun_is_not_another_one() -> No
     run = the_run(*lines)
     assert (run.iterations.number[-1], run.settings.count("max_iters")) == (300, 300)
     assert analyse(run).goodput.wall_s == pytest.approx(150, rel=0.02)
+
+
+def test_a_bar_that_goes_on_while_lines_name_one_epoch_after_the_other_is_one_of_all_epochs() -> None:
+    lines = ["num_train_epochs: 5"]
+    for step in range(1, 1001):
+        pause_s = 60.0 * ((step - 1) // 200)
+        shown = bar("Training: ", step, 1000, 1.5 + pause_s / step)
+        lines.append(shown if step % 200 else f"{shown}10:00:00 - INFO - Epoch {step // 200}/5 - Train Loss: 0.5")
+        lines += ["10:01:00 - INFO - Validation - Loss: 0.2, F1: 0.9"] * (step % 200 == 0)
+    lines += ["10:01:01 - INFO - Checkpoint saved", bar("Training: ", 1000, 1000, 1.8), "Training finished"]
+    run = the_run(*lines)
+    assert (run.iterations.number[-1], run.settings.count("max_iters")) == (1000, 1000)
+    analysis = analyse(run)
+    assert analysis.goodput.iterations == 1000
+    assert analysis.goodput.wall_s == pytest.approx(1740, rel=0.01)
+    assert analysis.costs.step_s.mid == pytest.approx(1.5, rel=0.02)
+
+
+def test_epochs_that_lines_count_beside_bars_that_never_reached_their_end_are_not_laps_of_these() -> None:
+    lines = [bar("Training: ", 1, 10000, 2.4), "Epoch: 1", "Epoch: 2", "Training:   0%|          | 0/10000 [00:00<?, ?it/s]"]
+    lines += [bar("Training: ", 5, 10000, 1.4), "loss: 0.5", "Epoch: 13", bar("Training: ", 12, 10000, 1.4)]
+    *_, run = read(from_text("\n".join(lines)))
+    assert run.iterations.number[-1] == 12
+    assert analyse(run).goodput.wall_s == pytest.approx(17, abs=1)

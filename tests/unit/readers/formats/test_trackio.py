@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from datetime import UTC, datetime
 
 import pytest
 
-from stepwatch.errors import NoIterations
+from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.readers import read
 from stepwatch.sources import from_bytes
 
@@ -52,3 +53,10 @@ def test_a_database_of_something_else_or_cut_is_refused() -> None:
     for data in (other, database({"a": 1.5})[:5000], other[:50]):
         with pytest.raises(NoIterations):
             read(from_bytes(data, "project.db"))
+
+
+def test_a_python_without_sqlite_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = database({"a": 1.5})
+    monkeypatch.setitem(sys.modules, "sqlite3", None)  # as in a browser
+    with pytest.raises(UnreadableInput, match="SQLite"):
+        read(from_bytes(data, "project.db"))

@@ -1,0 +1,88 @@
+"""`stepwatch sample`: what a trained model writes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from stepwatch.answers import text_of
+from stepwatch.cli.commands import options_of, speaking
+from stepwatch.errors import InputError
+from stepwatch.messages import Message
+
+FROM_FILE = "FILE:"
+END = "---------------"
+
+
+@click.command(name="sample")
+@click.option(
+    "--out_dir", metavar="DIR", default="out", show_default=True, help="Where the checkpoint is, or the file itself."
+)
+@click.option("--start", default="\n", metavar="TEXT", help="What to go on with; FILE:prompt.txt reads it from a file.")
+@click.option("--num_samples", type=click.IntRange(min=1), default=10, show_default=True, help="How many to write.")
+@click.option(
+    "--max_new_tokens", type=click.IntRange(min=1), default=500, show_default=True, help="How long each becomes."
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.8,
+    show_default=True,
+    help="Below 1 it dares less, above 1 more.",
+)
+@click.option(
+    "--top_k", type=click.IntRange(min=1), default=200, show_default=True, help="Draw from so many likely tokens only."
+)
+@click.option("--seed", type=int, default=1337, show_default=True, help="The same seed writes the same text.")
+@click.option("--device", metavar="NAME", help="cpu, cuda, mps (default: the best available).")
+@click.option("--dataset", metavar="NAME", help="The data whose vocabulary is used (default: the checkpoint's).")
+@options_of("sample")
+def command(
+    out_dir: str,
+    start: str,
+    num_samples: int,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int,
+    seed: int,
+    device: str | None,
+    dataset: str | None,
+    lang: str | None,
+) -> None:
+    """Let a trained model go on with a text, as nanoGPT's sample.py does.
+
+    Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is written. One seed gives the
+    tokens that nanoGPT gives.
+    """
+    with speaking(lang):
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                Message("to sample, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
+            ) from error
+        from stepwatch.trainer.config import train_config
+        from stepwatch.trainer.generate import continued, load_model, vocabulary_of
+        from stepwatch.trainer.hardware import choose_device
+
+        here = choose_device(train_config({"device": device} if device else {}))
+        model, saved = load_model(Path(out_dir), seed, here)
+        vocabulary = vocabulary_of(saved, dataset)
+        text = text_of(start.removeprefix(FROM_FILE)) if start.startswith(FROM_FILE) else start
+        tokens = vocabulary.encode(text)
+        if not tokens:
+            raise InputError(Message("there is nothing to go on with"), Message("give some text with --start"))
+        for _ in range(num_samples):
+            new = continued(model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, device=here)
+            _print(text, vocabulary.pieces(new))
+
+
+def _print(start: str, pieces: Iterator[str]) -> None:
+    sys.stdout.write(start)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write(f"\n{END}\n")

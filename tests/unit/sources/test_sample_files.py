@@ -13,7 +13,7 @@ from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.samples import Samples
 from stepwatch.sources import from_bytes
-from stepwatch.sources.directories import samples_of_log
+from stepwatch.sources.directories import log_in, places_below, samples_of_log
 from stepwatch.sources.sample_files import read_samples, samples_of
 
 GIB = 1024.0**3
@@ -211,6 +211,15 @@ def test_a_log_of_a_run_has_its_samples_beside_it(tmp_path: Path, name: str) -> 
     assert samples_of_log(str(tmp_path / name)) is None
     (tmp_path / "kept" / "samples.csv").write_text("")
     assert samples_of_log(str(tmp_path / name)) == str(tmp_path / "kept")
+
+
+def test_of_the_directory_of_a_run_only_its_log_is_a_log(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    for name in ("train.log", "samples.csv", "arrivals.csv", "environment.json"):
+        (tmp_path / "kept" / name).write_text("")
+    assert dict(places_below(str(tmp_path), print)) == {str(tmp_path): [], str(tmp_path / "kept"): ["train.log"]}
+    assert log_in(str(tmp_path / "kept")) == str(tmp_path / "kept" / "train.log")
+    assert log_in(str(tmp_path)) == str(tmp_path)
 
 
 def test_lines_of_a_run_get_the_time_at_which_they_came(tmp_path: Path) -> None:

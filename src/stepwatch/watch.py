@@ -33,6 +33,7 @@ from stepwatch.readers.following import LiveReader
 from stepwatch.readers.refusals import no_times
 from stepwatch.run import Ints, Run
 from stepwatch.sources import unreadable
+from stepwatch.sources.directories import log_in
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import HOUR_S, Interval
 from stepwatch.verdict import ENDED, Status, Verdict, judge
@@ -146,6 +147,7 @@ def open_log(name: str, *, tee: Callable[[bytes], None] | None = None, once: boo
                 Message("name it: stepwatch watch train.log, or pipe it: python train.py … | stepwatch watch -"),
             )
         return GrowingPipe(sys.stdin.buffer, tee=tee)
+    name = log_in(name)
     try:
         if stat.S_ISFIFO(os.stat(name).st_mode):
             return GrowingPipe(open(name, "rb", buffering=0), name=os.path.basename(name), tee=tee)

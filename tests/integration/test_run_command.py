@@ -72,6 +72,9 @@ def test_the_directory_of_a_run_is_explained_with_its_samples(tmp_path: Path) ->
     assert explained.analysis.machine.clock == "arrivals"
     assert (explained.analysis.machine.row >= 0).sum() >= 3
     assert b"Step" in done.stderr
+    (again,) = explain(str(tmp_path)).runs  # the directory above holds runs
+    assert again.analysis.machine is not None
+    assert again.analysis.machine.causes == explained.analysis.machine.causes
     environment = json.loads((tmp_path / "kept" / "environment.json").read_text())
     assert environment["command"] == [sys.executable, "train.py", "--api_key=***"]
     assert "hidden" not in (tmp_path / "kept" / "environment.json").read_text()
@@ -194,6 +197,18 @@ def test_the_page_of_a_run_shows_it_with_its_samples_and_ends_with_it(tmp_path: 
         while True:
             urllib.request.urlopen(address, timeout=5).close()
             assert time.monotonic() < latest
+
+
+def test_an_option_that_does_not_exist_is_not_taken_for_the_command(tmp_path: Path) -> None:
+    done = run("--intervall", "5", "--", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"--interval" in done.stderr
+    assert not (tmp_path / "stepwatch-runs").exists()
+
+
+def test_the_command_keeps_its_own_options_without_dashes_before_it(tmp_path: Path) -> None:
+    done = run("--quiet", "-o", "kept", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--page", "-o", "x", cwd=tmp_path)
+    assert done.stdout == b"['--page', '-o', 'x']\n"
 
 
 def test_a_port_that_is_taken_is_found_before_the_training_begins(tmp_path: Path) -> None:

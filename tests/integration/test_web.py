@@ -16,6 +16,7 @@ from tools import ROOT
 
 from stepwatch.web.app import create_app
 from stepwatch.web.limits import Limits, ServerOptions
+from stepwatch.web.places import samples_beside
 
 HERE = "http://127.0.0.1:8765"
 SHORT = (ROOT / "examples" / "short.log").read_bytes()
@@ -436,3 +437,17 @@ def test_too_many_live_views_are_sent_away(directory: Path) -> None:
     options = ServerOptions(allowed=(str(directory / "logs"),), limits=Limits(live_views=0, workers=1))
     with TestClient(create_app(options), base_url=HERE) as client:
         refused(client.get("/live?path=train.log"), 503)
+
+
+def test_samples_of_a_run_are_read_only_where_they_are_themselves(tmp_path: Path) -> None:
+    for name in ("kept", "linked", "none"):
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "train.log").write_text("iter 0\n")
+    (tmp_path / "logs" / "kept" / "samples.csv").write_text("")
+    (tmp_path / "secret.csv").write_text("")
+    (tmp_path / "logs" / "linked" / "samples.csv").symlink_to(tmp_path / "secret.csv")
+    allowed = (str(tmp_path / "logs"),)
+    assert samples_beside("kept/train.log", allowed) == os.path.realpath(tmp_path / "logs" / "kept")
+    assert samples_beside("linked/train.log", allowed) is None
+    assert samples_beside("none/train.log", allowed) is None
+    assert samples_beside(str(tmp_path / "secret.csv"), allowed) is None

@@ -127,7 +127,7 @@ def _zone_s(ends_s: Floats, at_s: Floats) -> float:
 def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
     """The shift at which the cards work in steps and rest outside of them; None where no shift is clearly the best."""
     busy = _utilisation(samples)
-    if busy is None or len(ends_s) < 2 or np.nanstd(busy) < 0.05:
+    if busy is None or len(ends_s) < 2 or np.nanstd(busy) < 0.05:  # hardly any rest to be matched by
         return None
     at_s = samples.at_s - samples.at_s[0]
     count = min(len(at_s), 8192)  # places to try: the work is their square

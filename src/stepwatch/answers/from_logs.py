@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cache
@@ -54,6 +55,7 @@ def explain(request: ExplainRequest) -> Report:
         config=request.config,
         settings=request.settings,
         samples=request.samples or next(filter(None, sampled), None),
+        below=next((log for log in request.logs if isinstance(log, str) and is_collection(log)), None),
         price_per_hour=request.price_per_hour,
         price_per_kwh=request.price_per_kwh,
     )
@@ -125,11 +127,13 @@ class Known:
         config: str | Source | None = None,
         settings: Sequence[str] = (),
         samples: str | None = None,
+        below: str | None = None,
         price_per_hour: str | None = None,
         price_per_kwh: str | None = None,
         or_this_machine: bool = False,
     ) -> None:
         self._prices = _price("price_per_hour", price_per_hour), _price("price_per_kwh", price_per_kwh)
+        self._below = below  # a directory, in which runs may have samples of their own
         self._samples = None
         if samples is not None:
             from stepwatch.sources.sample_files import read_samples  # few logs come with samples
@@ -157,12 +161,20 @@ class Known:
         gpu, origin = self._card or (None, None)
         if gpu is None and run.gpu_text and (found := find_gpu_in_text(run.gpu_text)) is not None:
             gpu, origin = found, Origin.LOG.value
+        samples = self._samples
+        path = samples_of_log(os.path.join(self._below, run.source)) if self._below is not None else None
+        if samples is None and path is not None:
+            with suppress(StepwatchError):  # an overview goes on without those that cannot be read
+                samples = self.with_samples(path)._samples
+        names = {card.name for card in samples.cards} if samples is not None else set()
+        if gpu is None and len(names) == 1 and (found := find_gpu_in_text(*names)) is not None:
+            gpu, origin = found, Origin.DRIVER.value  # a tool of the driver wrote them
         if gpu is None and self._or_this_machine:
             gpu, origin = _graphics_card_here() or (None, None)
         logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
         settings = run.settings.beneath(self.config).beneath(logged).beneath(self.user)
-        analysis = analyse(replace(run, settings=settings), gpu, origin, self._samples)
-        if self._samples is None and self._prices == (None, None):
+        analysis = analyse(replace(run, settings=settings), gpu, origin, samples)
+        if samples is None and self._prices == (None, None):
             return analysis
         from stepwatch.analysis.bill import Prices, bill_findings, find_bill  # few questions are about money
 

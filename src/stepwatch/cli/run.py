@@ -32,7 +32,7 @@ ENVIRONMENT_FILE = "environment.json"
 _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 
 
-@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(name="run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("-o", "--output", metavar="DIR", help="Where to keep log and samples (default: stepwatch-runs/TIME).")
 @click.option("--gpu", metavar="NAME", help="The card, where the driver does not say: 4070, rtx4090, …")

@@ -107,6 +107,11 @@ def is_run_directory(path: str) -> bool:
     return os.path.isfile(os.path.join(path, LOG_FILE)) and samples_in(path) is not None
 
 
+def log_in(path: str) -> str:
+    """The log of a directory that `stepwatch run` has made, else the path itself."""
+    return os.path.join(path, LOG_FILE) if is_run_directory(path) else path
+
+
 def samples_in(path: str) -> str | None:
     """Of the directory of a run; its lines where both are there, since those are written up to the end."""
     files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
@@ -143,7 +148,8 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
             directories.clear()
         if event_files(place):  # those of its parts are among them
             directories[:] = [name for name in directories if name not in PARTS]
-        yield place, sorted(name for name in names if not name.startswith("."))
+        own = is_run_directory(place)  # beside its log are samples, which are no logs
+        yield place, [LOG_FILE] if own else sorted(name for name in names if not name.startswith("."))
 
 
 # --- what belongs to a file of the recorder ---------------------------------------------------------------------

@@ -31,8 +31,17 @@ from stepwatch.units import MEGA
 
 _MIB, _PERCENT = 1024.0**2, 0.01
 
-_NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours, and what to multiply by
+
+def _plain(name: str) -> str:
+    """A column's name as one word: some write utilization.gpu, some utilization_gpu."""
+    return re.sub(r"[ .]", "_", name.lower())
+
+_TOOLS: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours, and what to multiply by
     **{name: (name, 1.0) for name in CARD},
+    **dict.fromkeys(("gpu_temp", "gpu_temperature"), ("temperature_c", 1.0)),
+    **dict.fromkeys(("gpu_power", "gpu_power_draw"), ("power_w", 1.0)),
+    **dict.fromkeys(("gpu_memory_used", "gpu_mem_used", "mem_used"), ("memory_used_bytes", _MIB)),
+    **dict.fromkeys(("gpu_memory_total", "gpu_mem_total", "mem_total"), ("memory_total_bytes", _MIB)),
     **dict.fromkeys(("utilization.gpu", "gpu_utilization", "gpu_util", "sm", "gputl"), ("utilisation", _PERCENT)),
     **dict.fromkeys(("utilization", "utilisation.gpu", "gpu.util", "dcgm_fi_dev_gpu_util"), ("utilisation", _PERCENT)),
     **dict.fromkeys(("memory.used", "memory_used", "fb", "fbusd", "dcgm_fi_dev_fb_used"), ("memory_used_bytes", _MIB)),
@@ -57,8 +66,9 @@ _NAMES: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours,
     **dict.fromkeys(("pviol",), ("capped", _PERCENT)),
     **dict.fromkeys(("rxpci", "txpci"), ("pcie_bytes_per_s", 1e6)),
 }  # fmt: skip
-_REASONS = ("clocks_throttle_reasons.", "clocks_event_reasons.")
-_KEYS = ("index", "gpu", "gpu_index", "uuid", "gpu_uuid", "pci.bus_id", "id", "idx")
+_NAMES: Mapping[str, tuple[str, float]] = {_plain(name): found for name, found in _TOOLS.items()}
+_REASONS = ("clocks_throttle_reasons_", "clocks_event_reasons_")
+_KEYS = ("index", "gpu", "gpu_index", "gpu_id", "uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "id", "idx")
 _UNITS = {"GIB": 1024.0, "GB": 1024.0, "KIB": 1 / 1024.0, "GHZ": 1000.0, "KW": 1000.0, "MW": 1e-3}
 _VALUE = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([%A-Za-z/]*)\s*$", re.IGNORECASE)
 
@@ -149,14 +159,18 @@ def _own_rows(lines: list[str]) -> Iterator[_Row]:
 
 
 def _csv_rows(lines: list[str]) -> Iterator[_Row]:
-    """A header may come again, and tables of a plain nvidia-smi may stand between."""
+    """A header may come again, and tables of a plain nvidia-smi may stand between; spreadsheets separate otherwise."""
     header: list[str] = []
     units: list[str] = []
-    for fields in csv.reader((line.replace("\0", "") for line in lines), skipinitialspace=True):
+    first = next((line for line in lines if "timestamp" in line.lower() or "gpu" in line.lower()), "")
+    separator = max(",;\t", key=first.count)
+    for fields in csv.reader((line.replace("\0", "") for line in lines), skipinitialspace=True, delimiter=separator):
         cells = [cell.strip() for cell in fields]
-        names = [re.sub(r"\s*\[.*", "", cell).lower() for cell in cells]
+        # "power.draw [W]" of nvidia-smi, "Power (W)" of those who write their own.
+        parts = [re.split(r"\s*[\[(]", cell.rstrip("])"), maxsplit=1) for cell in cells]
+        names = [_plain(name) for name, *_ in parts]
         if sum(name in _NAMES or name in _KEYS or name == "timestamp" for name in names) > 1:
-            header, units = names, [cell[cell.find("[") + 1 :].rstrip("]") if "[" in cell else "" for cell in cells]
+            header, units = names, ["".join(unit) for _, *unit in parts]
         elif header and len(cells) == len(header):
             record = dict(zip(header, cells, strict=True))
             figures = _figures(zip(header, cells, units, strict=True))
@@ -165,7 +179,7 @@ def _csv_rows(lines: list[str]) -> Iterator[_Row]:
                 at_s = next(
                     (_clock(record[name]) for name in ("timestamp", "time", "time_s", "date") if name in record), None
                 )
-                yield _Row(at_s, key, record.get("name", ""), figures)
+                yield _Row(at_s, key, record.get("name", record.get("gpu_name", "")), figures)
 
 
 def _dmon_rows(lines: list[str]) -> Iterator[_Row]:
@@ -268,9 +282,9 @@ def _figures(cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
     """In our names and units; what a tool does not know is absent."""
     figures: dict[str, float] = {}
     for name, text, unit in cells:
-        name = name.lower()
+        name = _plain(name)
         if name.startswith(_REASONS):
-            reason = name.partition(".")[2]
+            reason = name.partition("reasons_")[2]
             if reason == "active" and re.fullmatch(r"0x[0-9A-Fa-f]{1,16}", text):
                 figures["hot"], figures["capped"] = map(float, slowed_by(int(text, 16)))
             elif text in ("Active", "Not Active") and ("thermal" in reason or "power" in reason):

@@ -179,7 +179,7 @@ EDGES: list[tuple[str, Mapping[str, float | Floats], Mapping[str, float | Floats
     ("memory_leak", {}, {}, "training_memory_bytes", 10 * GB + 1.2e9 * LEAK, 10 * GB + 1.4e9 * LEAK),
     ("memory_leak", {}, {}, "training_memory_bytes", 5 * GB + 9 * GB * LATE, 5 * GB + 9 * GB * LEAK),
     ("hot_card", {}, {"hot": 1.0 * LATE, "temperature_c": 90.0}, "sm_clock_hz", np.where(LATE, 2.3e9, 2.4e9), np.where(LATE, 2.26e9, 2.4e9)),
-    ("hot_card", {}, {"sm_clock_hz": np.where(LATE, 1.8e9, 2.4e9), "temperature_c": 90.0}, "hot", 1.0 * (np.arange(120) >= 115), 1.0 * (np.arange(120) >= 112)),
+    ("hot_card", {}, {"sm_clock_hz": np.where(LATE, 1.8e9, 2.4e9), "temperature_c": 90.0}, "hot", 1.0 * (np.arange(120) >= 115), 1.0 * (np.arange(120) >= 113)),
     ("power_cap", {}, {"capped": 1.0}, "sm_clock_hz", 2.14e9, 2.11e9),
     ("power_cap", {}, {"sm_clock_hz": 1.9e9}, "capped", 1.0 * (np.arange(120) % 20 < 9), 1.0 * (np.arange(120) % 20 < 11)),
     ("spilled_memory", {}, SPILLED, "memory_used_bytes", 0.965 * 12 * GB, 0.975 * 12 * GB),
@@ -204,7 +204,8 @@ def test_each_threshold_is_where_it_is_meant_to_be(
 
 def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:
     assert codes(explained(a_log(), samples(120, {"training_cpu": 0.2, "busiest_cpu": 0.2}, ()))) == {"waits_for_data"}
-    assert codes(explained(a_log(), samples(120, {"training_cpu": 8.0}, ()))) == set()
+    assert codes(explained(a_log(), samples(120, {"training_cpu": 0.48, "busiest_cpu": 0.48}, ()))) == {"waits_for_data"}
+    assert codes(explained(a_log(), samples(120, {"training_cpu": 0.52, "busiest_cpu": 0.52}, ()))) == set()
 
 
 def test_the_one_hot_card_of_eight_is_named() -> None:
@@ -234,21 +235,22 @@ def test_moments_of_rest_do_not_count_as_a_lowered_clock(clock: str) -> None:
     assert codes(explained(a_log(), samples(120, {}, ({clock: np.tile([0.0, 1.0, 1.0, 1.0], 30), "sm_clock_hz": resting},)))) == set()
 
 
-def test_saves_that_a_slow_disk_holds_up_are_named() -> None:
-    """Every tenth iteration saves for eight seconds at the disk's full speed."""
+@pytest.mark.parametrize(("seconds", "said"), [((8,) * 6, True), ((2, 2, 2, 1, 1, 1), True), ((2, 2, 1, 1, 1, 1), False)])
+def test_saves_that_a_slow_disk_holds_up_are_named(seconds: tuple[int, ...], said: bool) -> None:
+    """Every tenth iteration saves, for some seconds at the disk's full speed; under a twentieth of the time it is not said."""
     at_s, lines, busy = START_S, [], np.full(200, 0.03)
     for number in range(60):
         took_s = 10.0 if number % 10 == 9 else STEP_S
         if took_s > STEP_S:
             lines.append("saving checkpoint to out\n")
-            busy[int(at_s - START_S) : int(at_s - START_S + 8)] = 1.0
+            busy[int(at_s - START_S) : int(at_s - START_S + seconds[number // 10])] = 1.0
         at_s += took_s
         stamp = np.datetime_as_string(np.datetime64(int(at_s * 1000), "ms")).replace("T", " ").replace(".", ",")
         lines.append(f"[{stamp}] iter {number}: loss 4.0000, time {took_s * 1000:.2f}ms, mfu 30.00%\n")
     written = np.where(busy > 0.5, 1.5e8, 1e6)
-    disk: dict[str, float | Floats] = {"disk_busy": busy, "disk_write_bytes_per_s": written, "write_bytes_per_s": written}
-    assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in disk.items()}))) == {"slow_saves"}  # type: ignore[index]
-    neighbour = {**disk, "write_bytes_per_s": np.zeros(200)}
+    disk: dict[str, float | Floats] = {"disk_busy": busy, "disk_write_bytes_per_s": written, "write_bytes_per_s": 0.52 * written}
+    assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in disk.items()}))) == ({"slow_saves"} if said else set())  # type: ignore[index]
+    neighbour = {**disk, "write_bytes_per_s": 0.48 * written}
     assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in neighbour.items()}))) == set()  # type: ignore[index]
 
 
@@ -274,6 +276,59 @@ def test_a_slow_iteration_is_explained_by_what_differed_in_it(name: str, level: 
     assert words in finding.message.key
 
 
+@pytest.mark.parametrize(
+    ("name", "quiet", "said"),
+    [
+        ("stopped", 0.28, 0.32),
+        ("swap_bytes_per_s", 0.9e6, 1.1e6),
+        ("disk_busy", 0.51, 0.55),
+        ("blocked", 0.48, 0.52),
+        ("cpu", 0.3 + 0.45 / 16, 0.3 + 0.55 / 16),
+        ("utilisation", 0.69, 0.65),
+    ],
+)
+def test_what_must_differ_in_a_slow_iteration_is_where_it_is_meant_to_be(name: str, quiet: float, said: float) -> None:
+    found = []
+    for level in (quiet, said):
+        column = np.full(140, QUIET.get(name, BUSY_CARD.get(name, 0.0)), float)
+        column[62:84] = level  # all of iteration 31
+        machine, card = ({name: column} if name in usual else {} for usual in (QUIET, BUSY_CARD))
+        analysis = explained(a_log(slow={31: 22.0}), samples(140, machine, (card,)))
+        found.append("slow_by_machine" in {finding.code for finding in analysis.findings})
+    assert found == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "rest", "quiet", "said"),
+    [
+        ("temperature_c", (40.0, 40.0, 40.0), 51.5, 52.5),
+        ("temperature_c", (36.0, 40.0, 43.0), 53.0, 55.0),  # twice as far as the others lie apart
+        ("utilisation", (0.95, 0.95, 0.95), 0.67, 0.63),
+        ("sm_clock_hz", (2.4e9, 2.4e9, 2.4e9), 2.18e9, 2.14e9),
+    ],
+)
+def test_how_far_apart_a_card_must_be(name: str, rest: tuple[float, ...], quiet: float, said: float) -> None:
+    found = []
+    for level in (quiet, said):
+        cards = tuple({name: value} for value in (*rest, level))
+        found.append("card_apart" in codes(explained(a_log(), samples(120, {}, cards))))
+    assert found == [False, True]
+
+
+@pytest.mark.parametrize(("count", "said"), [(11, False), (13, True)])
+def test_a_leak_needs_ten_samples_behind_the_start(count: int, said: bool) -> None:
+    rising = np.linspace(6 * GB, 20 * GB, count)
+    made = samples(count, {"training_memory_bytes": rising, "memory_used_bytes": rising + 2 * GB})
+    assert ("memory_leak" in codes(explained(a_log(), made))) == said
+
+
+@pytest.mark.parametrize(("share", "counts"), [(0.18, False), (0.25, True)])
+def test_a_card_that_hardly_works_is_not_of_the_training(share: float, counts: bool) -> None:
+    """Beside it the other is busy: with it in the mean, half of the time would be idle."""
+    found = codes(explained(a_log(), samples(120, {}, ({}, {"utilisation": share * 0.97}))))
+    assert ("waits_for_data" in found) == counts
+
+
 def test_stamps_of_another_zone_are_laid_over_the_samples() -> None:
     analysis = explained(a_log(), samples(120, {"cpu": 0.99, "training_cpu": 3.0}, start_s=START_S - 5.5 * 3600))
     assert analysis.machine is not None
@@ -289,6 +344,23 @@ def test_without_stamps_the_place_is_found_by_work_and_rest() -> None:
     assert analysis.machine.clock is Clock.MATCHED
     first = int(np.flatnonzero(analysis.machine.row >= 0)[0])
     assert abs(first - 50) <= 2
+
+
+@pytest.mark.parametrize(("varies", "clock"), [(0.045, Clock.NONE), (0.055, Clock.MATCHED)])
+def test_cards_that_hardly_rest_are_no_clock(varies: float, clock: Clock) -> None:
+    made = replace(samples(120, {}, ({"utilisation": 0.9 + varies * np.tile([-1.0, 1.0], 60)},)), has_clock=False)
+    analysis = explained(a_log(59, stamped=False), made)
+    assert analysis.machine is not None
+    assert analysis.machine.clock is clock
+
+
+@pytest.mark.parametrize(("resting", "said"), [(0.045, set()), (0.055, {"waits_for_data"})])
+def test_without_a_clock_only_samples_at_work_are_judged(resting: float, said: set[str]) -> None:
+    used = np.tile([0.9, resting], 200)
+    machine = {"training_cpu": 0.6, "busiest_cpu": 0.3}
+    analysis = explained(a_log(stamped=False), replace(samples(400, machine, ({"utilisation": used},)), has_clock=False))
+    assert analysis.machine is not None
+    assert (analysis.machine.clock, codes(analysis)) == (Clock.NONE, said)
 
 
 def test_a_long_time_between_samples_costs_no_work() -> None:
@@ -320,4 +392,5 @@ def test_energy_is_the_area_under_the_power() -> None:
     assert analysis.machine is not None
     assert analysis.machine.energy_j is not None
     assert analysis.machine.energy_j.mid == pytest.approx(200 * 119 + 20 * 119, rel=0.02)
-    assert analysis.machine.energy_j.low < analysis.machine.energy_j.mid < analysis.machine.energy_j.high
+    wide = analysis.machine.energy_j
+    assert (wide.low / wide.mid, wide.high / wide.mid) == pytest.approx((0.95, 1.05))  # NVML's documented error

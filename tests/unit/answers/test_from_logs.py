@@ -32,6 +32,29 @@ def test_the_end_by_the_clock_is_never_in_the_past(
     assert run.ends_s is None or run.ends_s.mid > NOW_S
 
 
+@pytest.mark.parametrize(
+    ("names", "gpu", "known"),
+    [
+        (("NVIDIA A100-SXM4-80GB",) * 2, None, ("A100", "driver")),
+        (("NVIDIA A100-SXM4-80GB",) * 2, "4070", ("4070", "user")),
+        (("NVIDIA A100-SXM4-80GB", "Tesla T4"), None, None),
+    ],
+)
+def test_the_card_that_the_samples_name_is_used_where_nobody_names_one(
+    tmp_path: Path, names: tuple[str, ...], gpu: str | None, known: tuple[str, str] | None
+) -> None:
+    log, samples = tmp_path / "train.log", tmp_path / "smi.csv"
+    log.write_text(a_log(Truth(header=False)))
+    rows = [f"{second}, {card}, {name}, 97 %" for second in range(5) for card, name in enumerate(names)]
+    samples.write_text("\n".join(("timestamp, index, name, utilization.gpu [%]", *rows)))
+    (run,) = explain(ExplainRequest(logs=(str(log),), samples=str(samples), gpu=gpu)).runs
+    throughput = run.analysis.throughput
+    assert (throughput.gpu is not None) == (known is not None)
+    if known is not None and throughput.gpu is not None:
+        assert known[0] in throughput.gpu.name
+        assert throughput.gpu_origin == known[1]
+
+
 def test_a_clock_that_is_no_number_is_left_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     log = tmp_path / "train.log"

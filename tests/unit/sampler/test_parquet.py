@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -97,8 +98,15 @@ def test_a_run_keeps_both_and_is_explained_by_either(tmp_path: Path) -> None:
 
 
 def test_monitor_writes_parquet_where_the_name_says_so(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(2)"]) as process:
+    lines = tmp_path / "s.parquet.csv"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
         words = [sys.executable, "-m", "stepwatch", "monitor", "-o", "s.parquet", "--interval", "0.2", "--pid", str(process.pid)]
-        subprocess.run(words, cwd=tmp_path, check=True, timeout=60, capture_output=True)
+        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as monitor:
+            while not lines.exists() or len(lines.read_text().splitlines()) < 6:
+                assert monitor.poll() is None
+                time.sleep(0.1)
+            process.kill()
+            process.wait()
+            assert monitor.wait(60) == 0
     assert [file.name for file in tmp_path.iterdir()] == ["s.parquet"]
     assert len(read_samples(tmp_path / "s.parquet")) >= 2

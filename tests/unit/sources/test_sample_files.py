@@ -13,7 +13,7 @@ from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.samples import Samples
 from stepwatch.sources import from_bytes
-from stepwatch.sources.directories import samples_of_log
+from stepwatch.sources.directories import log_in, places_below, samples_of_log
 from stepwatch.sources.sample_files import read_samples, samples_of
 
 GIB = 1024.0**3
@@ -79,6 +79,41 @@ def test_without_units_and_with_seconds_since_1970() -> None:
     assert samples.has_clock
     assert samples.at_s.tolist() == [1764189075, 1764189135]
     assert samples.cards[0].columns["utilisation"].tolist() == [0, 0.5]
+
+
+DEGREES = (36, 38, 41, 60, 37, 39, 40, 36)
+EIGHT = {
+    "all that people ask for": (
+        "timestamp, name, pci.bus_id, driver_version, pstate, pcie.link.gen.max, temperature.gpu, utilization.gpu [%], utilization.memory [%], memory.total [MiB], memory.free [MiB], memory.used [MiB]",
+        "2026/03/01 10:00:{s:02}.123, NVIDIA A100-SXM4-80GB, 00000000:{i}7:00.0, 535.104.05, P0, 4, {c}, 97 %, 40 %, 81920 MiB, 2000 MiB, 79000 MiB",
+    ),
+    "nounits": ("timestamp, index, temperature.gpu, utilization.gpu, power.draw", "2026/03/01 10:00:{s:02}.123, {i}, {c}, 97, 350.12"),
+    "the time last, nothing of power": (
+        "uuid, temperature.gpu, utilization.gpu [%], power.draw [W], timestamp",
+        "GPU-{i}aa-bb, {c}, 97 %, [N/A], 2026/03/01 10:00:{s:02}.123",
+    ),
+    "what a card does not support": (
+        "gpu_name, gpu_serial, index, timestamp, temperature.gpu, temperature.memory, utilization.gpu [%], fan.speed [%], power.draw [W]",
+        "NVIDIA H100, [N/A], {i}, 2026/03/01 10:00:{s:02}, {c}, N/A, 97 %, [N/A], [Not Supported]",
+    ),
+    "names as one word": ("timestamp,index,temperature_gpu,utilization_gpu,memory_used", "2026-03-01T10:00:{s:02},{i},{c},97,79000"),
+    "a script of one's own": ("time,gpu_id,gpu_temp,gpu_util,gpu_mem_used", "17723592{s:02}.5,{i},{c},97,79000"),
+    "titles": ("Timestamp, GPU ID, GPU Utilization (%), Memory Used (MB), Temperature (C)", "2026-03-01 10:00:{s:02},{i},97,79000,{c}"),
+    "a spreadsheet's": ("timestamp;index;temperature.gpu;utilization.gpu [%]", "2026/03/01 10:00:{s:02}.123;{i};{c};97 %"),
+    "tabs": ("timestamp\tindex\ttemperature.gpu\tutilization.gpu [%]", "2026/03/01 10:00:{s:02}.123\t{i}\t{c}\t97 %"),
+    "quoted": ('"timestamp","index","temperature.gpu","utilization.gpu [%]"', '"2026/03/01 10:00:{s:02}.123","{i}","{c}","97 %"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", EIGHT)
+def test_eight_cards_as_people_write_them(form: str) -> None:
+    header, row = EIGHT[form]
+    lines = [row.format(s=second, i=card, c=heat) for second in range(0, 50, 5) for card, heat in enumerate(DEGREES)]
+    samples = of("\n".join((header, *lines)) + "\n")
+    assert (len(samples), samples.has_clock) == (10, True)
+    assert np.diff(samples.at_s).tolist() == [5.0] * 9
+    assert [(card.number, float(card.columns["temperature_c"][9])) for card in samples.cards] == list(enumerate(map(float, DEGREES)))
+    assert all(card.columns["utilisation"].tolist() == pytest.approx([0.97] * 10) for card in samples.cards)
 
 
 def test_without_a_clock_samples_are_counted() -> None:
@@ -176,6 +211,15 @@ def test_a_log_of_a_run_has_its_samples_beside_it(tmp_path: Path, name: str) -> 
     assert samples_of_log(str(tmp_path / name)) is None
     (tmp_path / "kept" / "samples.csv").write_text("")
     assert samples_of_log(str(tmp_path / name)) == str(tmp_path / "kept")
+
+
+def test_of_the_directory_of_a_run_only_its_log_is_a_log(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    for name in ("train.log", "samples.csv", "arrivals.csv", "environment.json"):
+        (tmp_path / "kept" / name).write_text("")
+    assert dict(places_below(str(tmp_path), print)) == {str(tmp_path): [], str(tmp_path / "kept"): ["train.log"]}
+    assert log_in(str(tmp_path / "kept")) == str(tmp_path / "kept" / "train.log")
+    assert log_in(str(tmp_path)) == str(tmp_path)
 
 
 def test_lines_of_a_run_get_the_time_at_which_they_came(tmp_path: Path) -> None:

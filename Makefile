@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser site demo tiny test lint mutants fuzz accuracy constraints catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser site demo tiny test lint mutants fuzz accuracy lowest constraints catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -85,6 +85,15 @@ fuzz: setup  ## Put damaged inputs through every command; FUZZ="--count 100000 -
 
 accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and docs/performance.md.
 	$(BIN)/python -m benchmarks.write_docs
+
+# Of the tools only those that the units need: others ask for newer versions of what stepwatch needs itself.
+LOWEST := $(VENV)-lowest
+UNITS := Babel httpx2 hypothesis pyte pytest setuptools tqdm vl-convert-python
+lowest:  ## Try the units with the lowest version of each dependency (needs uv).
+	uv venv --quiet --clear $(LOWEST)
+	uv pip compile pyproject.toml --resolution lowest-direct --no-header --quiet --output-file $(LOWEST)/lowest.txt
+	uv pip install --quiet --python $(LOWEST) --constraints $(LOWEST)/lowest.txt --editable . $(UNITS)
+	$(LOWEST)/bin/python -m pytest -rs tests/unit
 
 constraints:  ## Pin every package of a plain install, with hashes (needs uv).
 	@echo "# Every package of a plain install with its hashes, for all systems and Pythons from 3.11 on. Made by: make constraints" > constraints.txt

@@ -6,7 +6,8 @@ Causes of the processors, the disk, the memory and signals are real: real proces
 `stepwatch run`. Those of the cards, and those that this machine cannot have, follow a written scenario: a stand-in for
 NVIDIA's driver (benchmarks/nvml.py), read by the same sampler on a clock that does not wait. Each result is appended to
 FILE as it comes; what is there already is not run again. A real run beside which other programs used the processors is
-no quiet one: it is tried again, and else counted as disturbed, beside the figures. Needs Linux.
+no quiet one: it is tried again, and else counted as disturbed, beside the figures. A real run takes some seven seconds,
+`--only real` of 200 and 50 therefore a quarter of an hour where nothing else runs. Needs Linux.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.nvml import HARD_HEAT, NEIGHBOUR, SOFT_HEAT, TRAINING, Plan, Sce
 
 from stepwatch import explain
 from stepwatch.sampler import Sampler
+from stepwatch.sampler.cards import Cards
 from stepwatch.samples import ARRIVALS_FILE, LOG_FILE, SAMPLES_FILE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,8 +99,8 @@ def _hot(chance: random.Random) -> tuple[list[Plan], Mapping[str, float]]:
     return [hot, *(Plan() for _ in range(chance.choice([0, 0, 1])))], {}
 
 
-def _waits(chance: random.Random) -> list[Plan]:
-    return [Plan(wait=chance.uniform(0.35, 0.8)) for _ in range(chance.choice([1, 1, 2, 4]))]
+def _waits(chance: random.Random, *, far: bool = False) -> list[Plan]:
+    return [Plan(wait=chance.uniform(0.35, 0.8), far=far) for _ in range(chance.choice([1, 1, 2, 4]))]
 
 
 def _quiet(chance: random.Random) -> tuple[list[Plan], Mapping[str, float]]:
@@ -141,6 +143,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         _several(chance),
         {"swap_bytes_per_s": chance.uniform(5e6, 2e8), "major_faults_per_s": chance.uniform(200, 5000)},
     ),
+    "far_processors": lambda chance: (
+        _waits(chance, far=True),
+        {"training_cpu": 0.03, "busiest_cpu": chance.uniform(0.05, 0.5)},
+    ),
     "busy_network": lambda chance: (
         _waits(chance),
         {"network_busy": chance.uniform(0.88, 0.98), "network_bytes_per_s": 1.1e9},
@@ -161,6 +167,7 @@ def written(cause: str, chance: random.Random, directory: Path) -> set[str]:
     )
     sampler = Sampler(directory / SAMPLES_FILE, driver=scene, clock=lambda: START_S + scene.now_s)
     sampler._machine = Host(chance, levels)
+    sampler._cards = Cards(scene, processors=64, processor_of=lambda pid: 0)
     for second in range(chance.randrange(180, 360)):
         scene.advance(second + 0.4)
         sampler.sample()
@@ -202,9 +209,9 @@ while time.perf_counter() < end:
 HOG = "while True: pass"
 WRITER = """
 import mmap, os, sys
-file, room = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_DIRECT), mmap.mmap(-1, 1 << 20)
+file, room = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_DIRECT), mmap.mmap(-1, 1 << 23)
 while True:
-    for place in range(128): os.pwrite(file, room, place << 20)
+    for place in range(16): os.pwrite(file, room, place << 23)
 """
 STAND_IN = """
 import os, sys, time
@@ -247,8 +254,8 @@ def beside(*words: str) -> Iterator[None]:
 
 def real(cause: str, chance: random.Random, directory: Path) -> set[str]:
     """A training of some seconds, with its cause beside or in it."""
-    seconds = chance.uniform(6.0, 9.0)
-    amount = {"waits_for_data": chance.uniform(0.2, 0.4), "memory_leak": chance.uniform(60.0, 120.0)}.get(cause, 0.0)
+    seconds = chance.uniform(4.0, 6.0)  # twenty samples and more: as a minute would show it at one a second
+    amount = {"waits_for_data": chance.uniform(0.2, 0.4), "memory_leak": chance.uniform(90.0, 180.0)}.get(cause, 0.0)
     work, environment = directory.parent, dict(os.environ)
     paths = [str(ROOT / "src"), environment.get("PYTHONPATH", "")]
     if cause == "waits_for_python":
@@ -279,7 +286,7 @@ def real(cause: str, chance: random.Random, directory: Path) -> set[str]:
             family = psutil.Process(process.pid).children(recursive=True)
             training = next(one for one in family if one.cmdline()[1:3] == ["-c", TRAIN])
             training.suspend()
-            time.sleep(chance.uniform(1.0, 2.5))
+            time.sleep(chance.uniform(1.0, 2.0))
             training.resume()
         process.wait(120)
     return claims(directory)
@@ -369,9 +376,10 @@ def measure(count: int = 200, quiet: int = 50, only: str | None = None, seed: in
             result = json.loads(line)
             known[result["kind"], result["cause"], result["seed"]] = result
     with tempfile.TemporaryDirectory() as place:
-        for case in chosen:
-            if case in known and not known[case]["disturbed"]:
-                continue
+        left = [case for case in chosen if case not in known or known[case]["disturbed"]]
+        for number, case in enumerate(left):
+            if number % 10 == 0:
+                print(f"{number} of {len(left)}", file=sys.stderr, flush=True)
             known[case] = result = one(*case, Path(place))
             if {str(result["cause"])} - {QUIET} != set(result["found"]):  # type: ignore[call-overload]
                 print(json.dumps(result), file=sys.stderr, flush=True)

@@ -233,6 +233,8 @@ class Outcome:
     low_s: float
     claimed_s: float
     high_s: float
+    analysis: Analysis
+    """Of the cut log."""
 
     @property
     def error(self) -> float:
@@ -336,10 +338,11 @@ def forecast(case: Case, share: float) -> Outcome | None:
     found = _asked(data, case.suffix, case.settings)
     if found is not None and found.forecast.total_s is None:
         found = _asked(data, case.suffix, {"max_iters": case.last_iteration})
-    total = found.forecast.total_s if found is not None and not found.forecast.done else None
-    if total is None:
+    if found is None or found.forecast.done or (total := found.forecast.total_s) is None:
         return None
-    return Outcome(case=case, share=share, low_s=total.low, claimed_s=total.mid, high_s=total.high)
+    return Outcome(
+        case=case, share=share, low_s=total.low, claimed_s=total.mid, high_s=total.high, analysis=found
+    )  # fmt: skip
 
 
 # --- the figures --------------------------------------------------------------------------------------------------
@@ -444,9 +447,9 @@ def table(result: Result) -> str:
     out += [
         "",
         f"The truth of {own} of the {runs} runs is the log's own clock or the sum of its printed times, found here by "
-        "patterns that share nothing with stepwatch; of the others it is what stepwatch says of the whole log. All "
-        "figures here are in sample: what the forecasts allow for (schedules, drifts, evaluations that are to come) "
-        "was set with these logs in view, and with those of nanoGPT above.",
+        "patterns that share nothing with stepwatch; of the others it is what stepwatch says of the whole log. These "
+        "figures are in sample: what the forecasts allow for was set with these logs in view, and with those of "
+        "nanoGPT above. The next section leaves each trainer out in turn.",
         "",
         f"Not covered: {misses or 'none'}.",
         "",

@@ -593,7 +593,8 @@ def _renumbered(reader: Reader) -> Written:
     reader.finish(example.count("\n") + 1, records)
     rows = records.iterations()
     lines = example.split("\n")
-    shapes = [shape for row in range(len(rows)) if (shape := _shape(lines[rows.line[row]], int(rows.number[row])))]
+    numbered = zip(rows.line.tolist(), rows.number.tolist(), strict=True)
+    shapes = [shape for line, number in numbered if (shape := around_number(lines[line], number))]
     if not shapes:
         raise NotGenerated("its example has no line with a number to count on")
     yield "\n".join(line for number, line in enumerate(lines) if number not in set(rows.line.tolist())), 0
@@ -701,7 +702,7 @@ _WRITERS: dict[str, Callable[[Reader], Written]] = {
 }  # fmt: skip
 
 
-def _shape(line: str, number: int) -> tuple[str, int, str] | None:
+def around_number(line: str, number: int) -> tuple[str, int, str] | None:
     found = re.search(rf"(?<![\d.:-])(0*){number}(?![\d.:]\d)", _CLOCK.sub(lambda clock: "x" * len(clock[0]), line))
     if found is None:
         return None
@@ -732,13 +733,13 @@ def _of_lines(reader: Reader) -> Rate:
 
 def _measured(reader: Reader, source: Source, wanted: int) -> tuple[float, int]:
     """The best rate, and the iterations that were read."""
-    best, rows = max(_rate(source, reader.name) for _ in range(REPEATS))
+    best, rows = max(speed_of(source, reader.name) for _ in range(REPEATS))
     if rows < _LEAST_READ * wanted:
         raise NotGenerated(f"of the {wanted:,} iterations that were written, {rows:,} are read")
     return best, rows
 
 
-def _rate(source: Source, name: str) -> tuple[float, int]:
+def speed_of(source: Source, name: str) -> tuple[float, int]:
     begin = time.process_time()  # of the processor: others may use the machine
     runs = read(source, name)
     seconds = time.process_time() - begin
@@ -769,7 +770,7 @@ def _rate_of_state() -> Rate:
 def _counted_rate(name: str, data: bytes, wanted: int, counted: int, wanted_per_s: float | None = None) -> Rate:
     """Of a file that is no log of lines: its entries by the time."""
     source = Source(name, data)
-    best, rows = max(_rate(source, name) for _ in range(REPEATS))
+    best, rows = max(speed_of(source, name) for _ in range(REPEATS))
     if rows < _LEAST_READ * wanted:
         raise NotGenerated(f"of the {wanted:,} iterations that were written, {rows:,} are read")
     return Rate(

@@ -40,6 +40,8 @@ class Plan:
     pcie_kb: float = 120_000.0
     wait: float = 0.02
     """The share of a step in which the card has nothing to do."""
+    far: bool = False
+    """Whether its processors are on another node than the first processor, where the training is."""
     others: Mapping[int, float] = field(default_factory=dict)
     works: bool = True
 
@@ -166,6 +168,9 @@ class Scene:
         own = {self._training(): handle.plan.total_bytes * handle.plan.filled} if handle.plan.works else {}
         both = {**own, **handle.plan.others}
         return [SimpleNamespace(pid=pid, usedGpuMemory=int(size)) for pid, size in both.items()]
+
+    def nvmlDeviceGetCpuAffinity(self, handle: _Card, words: int, /) -> list[int]:
+        return [0xFFFFFFFF00000000 if handle.plan.far else 0xFFFFFFFF][:words]  # of two nodes with 32 each
 
     def __getattr__(self, name: str) -> Any:
         """A function that this driver does not have is an error of its own, as NVML's are."""

@@ -1,17 +1,20 @@
 """What the sampler costs: its share of one processor, its memory, and what it adds to the time of a training.
 
-    python -m benchmarks.sampler [--seconds 60] [--pairs 20]
+    python -m benchmarks.sampler [--seconds 60] [--pairs 100]
 
-The sampler runs as the recorder starts it, once a second, beside a training with some workers. Then the same work is
-done again and again with and without it, in turn; what is compared is processor time of the training itself, which
-other programs change far less than its wall time.
+The sampler runs as the recorder starts it, once a second, beside a training with some workers. Then a training that
+keeps every processor busy does the same piece of work again and again; beside every other piece the sampler is stopped
+by a signal, in the order with, without, without, with. What is compared is wall time. Other programs must be quiet
+meanwhile: how much of the processors they used is said. With 100 pairs it takes about five minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
-import resource
+import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,7 +24,6 @@ from pathlib import Path
 
 import psutil
 
-WORK = "sum(i * i for i in range(12_000_000))"  # about a second
 WORKERS = """
 import subprocess, sys, time
 for _ in range(4): subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -48,46 +50,59 @@ def cost(seconds: float, place: Path) -> tuple[float, float]:
     return (end.user + end.system - begin.user - begin.system) / took_s, highest / 1e6
 
 
-def once() -> float:
-    """Processor seconds of the work."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", WORK], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def piece(turns: int) -> None:
+    sum(number * number for number in range(turns))
 
 
-def added(pairs: int, place: Path) -> tuple[float, float]:
-    """The median over pairs of what the work takes longer beside a sampler, and half the width of its 90 % interval."""
-    once()
-    ratios = []
-    for number in range(pairs):
-        took = {}
-        for sampled in (number % 2 == 0, number % 2 == 1):
-            beside = sampler(place / "beside.csv", os.getpid()) if sampled else None
-            if beside is not None:
-                time.sleep(1.0)  # its start is not the training's time
-            took[sampled] = once()
-            if beside is not None:
-                beside.terminate()
-                # Not waited for by rusage of the next: it is reaped here, between two measurements.
-                beside.wait()
-        ratios.append(took[True] / took[False] - 1)
-    spread = statistics.stdev(ratios) if len(ratios) > 1 else float("nan")
-    return statistics.median(ratios), 1.645 * 1.253 * spread / len(ratios) ** 0.5  # 1.253: of a median
+def others_s() -> float:
+    """Processor time of all other programs: of the whole machine, without ours that are running."""
+    times = psutil.cpu_times()
+    family = (psutil.Process(), *psutil.Process().children(recursive=True))
+    own = sum(sum(process.cpu_times()[:2]) for process in family)
+    return sum(times[:8]) - times.idle - times.iowait - own
 
 
-def measure(seconds: float = 60.0, pairs: int = 20) -> str:
+def added(pairs: int, place: Path) -> tuple[float, float, float, float]:
+    """What the work takes longer beside a sampler, median over pairs and its 90 % interval; the share of others."""
+    count = os.cpu_count() or 1
+    with multiprocessing.Pool(count) as training, sampler(place / "beside.csv", os.getpid()) as beside:
+
+        def timed(turns: int) -> float:
+            began = time.perf_counter()
+            training.map(piece, [turns] * count, chunksize=1)
+            return time.perf_counter() - began
+
+        timed(1_000_000)
+        turns = int(1_000_000 / min(timed(1_000_000) for _ in range(5)))  # about a second
+        began, foreign = time.monotonic(), others_s()
+        ratios = []
+        for number in range(pairs):
+            took = {}
+            for sampled in (number % 2 == 0, number % 2 == 1):
+                beside.send_signal(signal.SIGCONT if sampled else signal.SIGSTOP)
+                took[sampled] = timed(turns)
+            ratios.append(took[True] / took[False] - 1)
+        share = (others_s() - foreign) / (time.monotonic() - began) / count
+        beside.kill()
+    chance = random.Random(1)
+    medians = sorted(statistics.median(chance.choices(ratios, k=pairs)) for _ in range(2000))
+    return statistics.median(ratios), medians[100], medians[1899], share
+
+
+def measure(seconds: float = 60.0, pairs: int = 100) -> str:
     with tempfile.TemporaryDirectory() as place:
         share, megabytes = cost(seconds, Path(place))
-        longer, doubt = added(pairs, Path(place))
+        longer, low, high, others = added(pairs, Path(place))
     return (
-        f"| of one processor | memory | added to the processor time of a training, {pairs} pairs |\n|---|---|---|\n"
-        f"| {share:.2%} (wanted: ≤ 1 %) | {megabytes:.0f} MB (≤ 30 MB) | {longer:+.2%} ± {doubt:.2%} (< 0.5 %) |\n"
+        f"| of one processor | memory | added to the wall time of a training, {pairs} pairs |\n|---|---|---|\n"
+        f"| {share:.2%} (wanted: ≤ 1 %) | {megabytes:.0f} MB (≤ 30 MB) "
+        f"| {longer:+.2%}, 90 %: {low:+.2%} to {high:+.2%} (< 0.5 %) |\n\n"
+        f"Other programs used {others:.1%} of the processors meanwhile.\n"
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=100)
     print(measure(**vars(parser.parse_args())), end="")

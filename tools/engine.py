@@ -1,6 +1,6 @@
 """Writes the script that draws the charts of a page: `python -m tools.engine` after an update of vl-convert.
 
-Vega, Vega-Lite and Vega-Embed are of the University of Washington Interactive Data Lab, under the BSD 3-Clause License.
+Vega and what it is built on are the work of others; their notices, vega-licences.txt, stand at the head of the script.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 PLACE = Path(__file__).parents[1] / "src/stepwatch/presenters/page/vega.js"
-NOTICE = """\
-/* Vega, Vega-Lite and Vega-Embed: https://github.com/vega, BSD 3-Clause License. Written by tools/engine.py. */
-"""
+NOTICES = PLACE.with_name("vega-licences.txt")
 
 
 def engine() -> str:
     """All three in one script, as vl-convert carries them; it cannot close the element that it stands in."""
     import vl_convert
 
-    return NOTICE + vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    return f"/*\n{NOTICES.read_text(encoding='utf-8')}*/\n{script}"
 
 
 if __name__ == "__main__":

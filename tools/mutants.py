@@ -12,6 +12,7 @@ import argparse
 import ast
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib.util
 import json
@@ -47,7 +48,7 @@ FACTOR = 1.25
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 1.0  # a test that takes longer is not one of the fast ones
+SLOW_TEST_S = 0.2  # while its calls are noted; slower ones notice little that quick ones do not, and cost half of all
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
@@ -333,6 +334,26 @@ class Failure:
             self.name = report.nodeid
 
 
+def warm_up(files: list[str]) -> None:
+    """Runs the tests once in this process, so that every child finds their logs read: no reader is moved."""
+    from stepwatch import gpus, readers  # noqa: F401
+    from stepwatch.readers import reading
+
+    reading._read_text = functools.cache(reading._read_text)
+    inner = {name.split(".")[1] for name in sys.modules if name.startswith("stepwatch.")}
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        run_tests(files, plugins=[FewExamples()])
+    for name in list(sys.modules):
+        package, *rest = name.split(".")
+        if package == "tests" or (package == "stepwatch" and rest and rest[0] not in inner):
+            del sys.modules[name]
+            parent = sys.modules.get(name.rpartition(".")[0])
+            if hasattr(parent, rest[-1] if rest else ""):
+                delattr(parent, rest[-1])
+    gc.collect()
+    gc.freeze()
+
+
 def try_move(move: Move, files: list[list[str]], target: Path) -> None:
     """In a child: the tests, file by file, until one fails; its name is the result."""
     sys.meta_path.insert(0, Finder(move))  # type: ignore[arg-type]
@@ -550,6 +571,9 @@ def main() -> int:
     sys.pycache_prefix = tempfile.mkdtemp(prefix="mutants-pyc-")
     children = Children(options.jobs, lambda: options.cache.write_text(json.dumps(kept), encoding="utf-8"))
     tests = find_calls(test_files(options.tests), kept, children)
+    rooms = {Path(path).parts[2] for path in paths}
+    if rooms <= set(ROOMS):
+        warm_up(test_files(place for place in options.tests if Path(place).name in rooms))
     found = run(moves, tests, kept, children)
     for move in moves:
         if not found[move.key]:

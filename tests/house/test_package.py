@@ -59,7 +59,7 @@ def test_the_wheel_holds_every_file_but_the_sources_of_the_catalogues(wheel: Pat
     files = (path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in files if path.suffix != ".po"}
     assert held == wanted
-    assert [os.path.basename(name) for name in licences] == ["LICENSE"]
+    assert [os.path.basename(name) for name in licences] == ["LICENSE", "vega-licences.txt"]
 
 
 def test_what_was_installed_from_the_archive_answers_in_every_language(wheel: Path, tmp_path: Path) -> None:

@@ -105,8 +105,6 @@ class CompileTimes(NamedTuple):
     per_layer_s: float = 0.8
     warm: float = 0.15  # times the middle, as is cold
     cold: float = 2.5
-    warm_measured: float = 0.25  # where `stepwatch calibrate` has compiled on the machine
-    cold_measured: float = 1.6
 
 
 COMPILE = CompileTimes()

@@ -288,7 +288,6 @@ def _compilation(workload: Workload, known: Calibration | None) -> Interval:
         from stepwatch.gpus.calibration import COMPILED_LAYERS
 
         mid *= timed.value / (COMPILE.base_s + COMPILE.per_layer_s * COMPILED_LAYERS)
-        return Interval(mid * COMPILE.warm_measured, mid, mid * COMPILE.cold_measured)
     return Interval(mid * COMPILE.warm, mid, mid * COMPILE.cold)
 
 

@@ -332,10 +332,10 @@ _REASONS = {
         "The step time has changed during the run and may change back: the range covers the levels so far."
     ),
     Reason.SLOWER: Message(
-        "Steps are becoming slower. The forecast is for the present speed; the upper end lets this go on for as long again."
+        "Steps are becoming slower. The forecast is for the present speed; the range reaches from the speed at the beginning to the one if this goes on for as long again."
     ),
     Reason.FASTER: Message(
-        "Steps are becoming faster. The forecast is for the present speed; the lower end lets this go on for as long again."
+        "Steps are becoming faster. The forecast is for the present speed; the range reaches from the speed at the beginning to the one if this goes on for as long again."
     ),
     Reason.PATIENCE: Message(
         "The trainer stops early when the model no longer becomes better (patience): the lower end allows for it."

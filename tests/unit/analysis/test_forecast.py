@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.unit.analysis.test_costs import a_run, begun, plain
 
@@ -27,13 +30,13 @@ def steps(*times_ms: float, interval: int = 1, max_iters: int = 50_000) -> Analy
 def test_a_machine_that_was_steady_may_become_slower_more_than_faster() -> None:
     remaining = steps(*[100.0] * 300).forecast.remaining_s
     assert remaining is not None
-    assert remaining.low / remaining.mid == pytest.approx(1 - 0.025, abs=0.001)
-    assert remaining.high / remaining.mid == pytest.approx(1 + 0.035, abs=0.001)
+    assert remaining.low / remaining.mid == pytest.approx(1 - 0.06, abs=0.001)
+    assert remaining.high / remaining.mid == pytest.approx(1 + 0.08, abs=0.001)
 
 
 @pytest.mark.parametrize(("rows", "wanders"), [(15, False), (16, True)])
 def test_a_level_wanders_from_two_parts_of_eight_rows_on(rows: int, wanders: bool) -> None:
-    times = [*[100.0] * 8, *[104.0] * 8]
+    times = [*[100.0] * 8, *[108.0] * 8]
     one_after_the_other, mixed = (steps(*order[:rows]).forecast.remaining_s for order in (times, times[::8] * 8))
     assert one_after_the_other is not None
     assert mixed is not None
@@ -47,24 +50,24 @@ def test_twenty_normal_iterations_outweigh_the_estimate(rows: int, basis: str) -
     assert a.forecast.basis == basis
 
 
-def test_later_evaluations_may_differ_by_a_fiftieth() -> None:
+def test_later_evaluations_may_differ_as_later_steps_may() -> None:
     costs = Costs(step_s=STEP, mean_ratio=1.0, eval_s=Interval.exactly(5.0), how={"eval_s": MEASURED})
-    assert _prices_ahead(costs, STEP).eval_s == Interval(4.9, 5.0, 5.1)
+    assert _prices_ahead(costs, STEP).eval_s == Interval(4.7, 5.0, 5.4)
 
 
-@pytest.mark.parametrize(("how", "least"), [(MEASURED, 1.0), (MODELLED, 5.0)])
-def test_an_evaluation_that_was_not_measured_is_at_least_half_of_it_and_its_save(how: str, least: float) -> None:
+@pytest.mark.parametrize(("how", "least"), [(MEASURED, 1.0), (MODELLED, 20 / 3)])
+def test_an_evaluation_that_was_not_measured_is_two_thirds_of_it_and_its_save_at_least(how: str, least: float) -> None:
     costs = Costs(
         step_s=STEP,
         mean_ratio=1.0,
-        eval_s=Interval(1.0, 6.0, 8.0),
-        checkpoint_s=Interval(2.0, 4.0, 9.0),
+        eval_s=Interval(1.0, 7.0, 8.0),
+        checkpoint_s=Interval(2.0, 3.0, 9.0),
         pair_s=Interval.exactly(10.0),
         how={"eval_s": how},
     )
     alone = _prices_ahead(costs, STEP).eval_s
     assert alone is not None
-    assert alone.low == pytest.approx(least - 0.02 * 6.0)
+    assert alone.low == pytest.approx(least - 0.06 * 7.0)
 
 
 def saving(*saves: bool, **settings: Value) -> Interval:
@@ -162,17 +165,18 @@ def test_a_slowdown_that_has_begun_is_in_the_forecast() -> None:
     assert found.reasons == (Reason.SLOWER,)
     assert left(found).mid == pytest.approx(1.2 * left(steady).mid, rel=0.01)
     assert left(found).high == pytest.approx(1.2**1.5 * left(steady).high, rel=0.02)
-    assert left(found).low > 1.15 * left(steady).low
+    assert left(found).low == pytest.approx(1.02 * left(steady).low, rel=0.03)  # back to the first fifth
 
 
 def test_a_warm_up_that_is_not_over_is_in_the_forecast() -> None:
-    found, steady = forecast(*drifting(-0.1)), forecast(*STEADY)
+    found, steady = forecast(*drifting(-0.05)), forecast(*STEADY)
     assert found.reasons == (Reason.FASTER,)
-    assert left(found).mid == pytest.approx(0.9 * left(steady).mid, rel=0.01)
-    assert left(found).low == pytest.approx(0.9**1.5 * left(steady).low, rel=0.01)
+    assert left(found).mid == pytest.approx(0.95 * left(steady).mid, rel=0.01)
+    assert left(found).low == pytest.approx(0.95**1.5 * left(steady).low, rel=0.01)
+    assert left(found).high == pytest.approx(0.995 * left(steady).high, rel=0.01)  # back to the first fifth
 
 
-@pytest.mark.parametrize(("rows", "change", "drifts"), [(16, 0.1, True), (15, 0.1, False), (100, 0.015, False)])
+@pytest.mark.parametrize(("rows", "change", "drifts"), [(16, 0.1, True), (15, 0.1, False), (100, 0.023, False), (100, 0.028, True)])
 def test_a_short_or_small_drift_is_none(rows: int, change: float, drifts: bool) -> None:
     assert bool(forecast(*drifting(change, rows)).reasons) == drifts
 
@@ -189,20 +193,55 @@ def test_a_drift_that_dies_away_is_taken_at_its_end() -> None:
     assert left(found).high < 1.03 * left(steady).high  # 1.06 at the mean pace
 
 
-def test_what_has_changed_may_change_back() -> None:
-    found, steady = forecast(*[200.0] * 60, *STEADY), forecast(*[100.0] * 160)
+def wandering(rng: np.random.Generator) -> list[float]:
+    """A level that wanders by 4 % of itself and forgets it in 300 iterations."""
+    shocks, level, times = rng.normal(0, 0.04 * (1 - 0.9967**2) ** 0.5, 1000), 0.0, []
+    for shock in shocks:
+        level = 0.9967 * level + shock
+        times.append(100 * math.exp(level))
+    return times
+
+
+def alternating(rng: np.random.Generator) -> list[float]:
+    """Two speeds, a stranger's job on the card or not, for 40 to 400 iterations each; the first 100 show both."""
+    times, slow = [], float(rng.uniform(1.2, 2.0))
+    for count in (50, 50, *rng.integers(40, 400, 25)):
+        times += [100.0 * (slow if len(times) and times[-1] == 100.0 else 1.0)] * int(count)
+    return times[:1000]
+
+
+@pytest.mark.parametrize("make", [wandering, alternating])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_nine_of_ten_planted_runs_are_covered(make: Callable[[np.random.Generator], list[float]], share: float) -> None:
+    covered = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        times = [time * math.exp(rng.normal(0, 0.02)) for time in make(rng)]
+        seen = round(share * len(times))
+        covered += left(forecast(*times[:seen], max_iters=1010)).holds(sum(times[seen:]) / 1000)
+    assert covered >= 0.9 * 60
+
+
+@pytest.mark.parametrize("level_ms", [200.0, 50.0])
+@pytest.mark.parametrize("rows", [30, 100])
+def test_what_has_changed_may_change_back_however_short_it_was(level_ms: float, rows: int) -> None:
+    found, steady = forecast(*[level_ms] * rows, *[100.0] * 170), forecast(*[100.0] * (170 + rows))
     assert found.reasons == (Reason.LEVELS,)
-    assert left(found).high == pytest.approx(2 * left(steady).mid, rel=0.02)
-
-
-@pytest.mark.parametrize("level_ms", [900.0, 20.0])
-def test_a_level_that_was_short_comes_back_for_its_share_and_a_faster_one_for_half(level_ms: float) -> None:
-    found, steady = forecast(*[level_ms] * 30, *[100.0] * 170), forecast(*[100.0] * 200)
-    share, doubt = (30 / 200, 0.0) if level_ms > 100 else (0.5, 0.025)
-    back = left(steady).mid * (1 + share * (level_ms / 100 - 1)) * (1 - doubt)
-    edge = left(found).high if level_ms > 100 else left(found).low
-    assert edge == pytest.approx(back, rel=0.05)
     assert left(found).mid == pytest.approx(left(steady).mid, rel=0.01)
+    end, usual = ends(left(found)), ends(left(steady))
+    side = 2 if level_ms > 100 else 0
+    assert end[side] == pytest.approx(level_ms / 100 * usual[side], rel=0.08)
+
+
+def test_a_first_row_has_the_start_in_it() -> None:
+    """The mean of the first twenty iterations, 100 ms: those after it take a quarter of that at least."""
+    line = "[{stamp} d2.utils.events]:  eta: 0:10:00  iter: {at}  total_loss: 1.0  time: 0.1000  lr: 0.1  max_mem: 1M\n"
+    rows = [line.format(stamp=f"01/01 10:00:{2 * place:02d}", at=20 * place - 1) for place in (1, 2)]
+    (alone,), (followed,) = (read(from_text("".join(rows[:count]))) for count in (1, 2))
+    settings = Settings.of(Origin.USER, {"max_iters": 1000})
+    found, later = (left(analyse(replace(run, settings=settings)).forecast) for run in (alone, followed))
+    assert ends(found)[0] == pytest.approx(0.25 * 98.0, rel=0.02)
+    assert later.low > 0.6 * 96.0
 
 
 def test_steps_of_a_schedule_may_become_half_as_long_again() -> None:
@@ -218,6 +257,23 @@ def test_evaluations_that_no_line_shows_yet_may_take_a_fifth_of_the_rest() -> No
     found, steady = forecast(*STEADY, traits=Traits(may_evaluate=True)), forecast(*STEADY, traits=Traits())
     assert found.reasons == (Reason.EVALUATIONS,)
     assert left(found).high - left(steady).high == pytest.approx(0.2 * left(steady).mid, rel=0.001)
+
+
+def evaluating(max_iters: int) -> Analysis:
+    """Every 50th of 110 iterations evaluates."""
+    text = plain(*[100.0] * 50, first=1, interval=1)
+    for at in (50, 100):
+        text += f"step {at}: train loss 3.0, val loss 3.0\niter {at}: loss 3.0, time 5100.00ms\n"
+        text += plain(*[100.0] * (49 if at == 50 else 10), first=at + 1, interval=1)
+    return analyse(a_run(text, max_iters=max_iters, eval_interval=50))
+
+
+def test_a_trainer_may_evaluate_after_its_last_step_too() -> None:
+    at_the_end, between = evaluating(500), evaluating(501)
+    assert between.costs.eval_s is not None
+    assert left(between.forecast).mid - left(at_the_end.forecast).mid == pytest.approx(0.1, abs=0.01)
+    more = left(between.forecast).high - left(at_the_end.forecast).high
+    assert more == pytest.approx(between.costs.eval_s.mid, abs=0.2)
 
 
 def in_mid_run(*, evaluated: bool) -> Analysis:

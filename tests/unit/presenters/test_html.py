@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.engine import NOTICES
 
 from stepwatch.advice import advice_on_log, advice_on_plan
 from stepwatch.analysis import analyse
@@ -390,4 +391,5 @@ def test_the_style_knows_dark_and_paper_and_swaps_every_colour_of_a_drawing() ->
 def test_the_engine_brings_an_interpreter_and_cannot_close_its_script() -> None:
     assert "</script" not in page.engine().lower()
     assert "window.vegaEmbed" in page.engine()
+    assert page.engine().startswith(f"/*\n{NOTICES.read_text(encoding='utf-8')}*/\n")
     assert "ast: true" in page.drawing()

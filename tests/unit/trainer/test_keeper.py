@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from benchmarks import checkpoints as benchmark
-from tests.checkpoints import SHAPE, a_checkpoint
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch")
+
+from tests.checkpoints import SHAPE, a_checkpoint  # noqa: E402
 
 from stepwatch.trainer import keeper as module  # noqa: E402
 from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402

@@ -22,7 +22,7 @@ from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.formats.trainer_rows import cards_of
 from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import BOTH
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Timing, Traits
@@ -40,8 +40,10 @@ _ENDED = Pattern(
     rb"'train_runtime': (?P<runtime>\d{1,9}(?:\.\d{1,9})?)"
     rb"|^(?P<used>\d{1,9}\.\d{1,9}) seconds used for training\."  # unsloth's notebooks
 )
-
-
+_BEHIND = Pattern(  # what stands below a training that has returned: a word of it, or the bar of an evaluation
+    rb"(?mi)^[^\n\w]{0,8}(?:(?:model )?training (?:is |has )?(?:been )?(?:complete|finish|done|over)|early stopp)"
+    rb"|^ *\[ *\d{1,9}/\d{1,9} \d{1,3}(?::\d\d){1,2}\]"
+)
 _RESULT = Pattern(rb"""['"](?:train_runtime|eval_runtime|eval_loss)['"]: """)  # what train() and evaluate() return
 _FIRST_SHOWN = 2  # the number on the bar when its clock starts
 _HALF_A_DIGIT = 0.005  # of the rate
@@ -84,6 +86,9 @@ class NotebookFormat(LineFormat):
             line = first_line + text.count(b"\n", 0, end.start())
             records.keep_row("ended", line, _number(end["runtime"] or end["used"]), _number(end["step"]))
 
+        for end in _BEHIND.finditer(text):
+            records.keep_row("behind", first_line + text.count(b"\n", 0, end.start()))
+
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)
         names = ("number", "last", "elapsed", "epochs", "per_s", "left_s")
@@ -92,6 +97,7 @@ class NotebookFormat(LineFormat):
     def finish(self, first_line: int, records: Records) -> None:
         labels = records.take_table("label", 7)
         table, ended = records.take_table("table", 6), records.take_table("ended", 3)
+        behind = records.take_table("behind", 1)[:, 0]
         settings = [event for event in records.events if isinstance(event, Fact)]
         faults = [event for event in records.events if isinstance(event, Fault)]
         records.events = [event for event in records.events if not isinstance(event, Fault)]
@@ -107,7 +113,10 @@ class NotebookFormat(LineFormat):
             per_epoch = float(label[2] / label[4])
             number = np.where(own[:, 2] > 0, np.round(own[:, 1] * per_epoch), own[:, 1]).astype(np.int64)
             training = _training(label, totals[place], number)
-            # An evaluation may be shown before its step is counted.
+            over = behind[(behind > label[0]) & (behind < end)]
+            if len(over) and not training.ended:  # stopped early: its cell went on
+                training = training._replace(ended=True)
+                records.events += [Fact(int(over[0]), OVER, True)]
             number = np.minimum(number, training.done)
             for row, at in zip(own[own[:, 4] > 0], number[own[:, 4] > 0].tolist(), strict=True):
                 val_loss = None if math.isnan(row[5]) else float(row[5])
@@ -154,6 +163,8 @@ def _training(label: Floats, ended: Floats, rows: Ints) -> _Training:
     line, number, last, elapsed, _, per_s, left_s = (float(value) for value in label)
     running = number < last
     done = int(number - 1 if running else min(number, last))
+    if len(rows) and rows[-1] == number:  # evaluated before the bar was drawn again
+        done = int(number)
     begin = _resumed_at(number, elapsed, per_s, rows)
     for _, runtime, step in ended.tolist():
         if runtime >= elapsed - 1:  # else it is that of another training; this one includes the first step

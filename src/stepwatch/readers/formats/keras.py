@@ -22,7 +22,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -46,6 +46,7 @@ _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )", holds=(b" [=", b" \xe2\x94\x81", b" - "))
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
+_FULL = "full"
 _NEARLY_ALL = 0.95  # of an epoch: its mean is known by then
 _WARM = 1.1  # a first epoch that is slower than this is warming up as a whole
 
@@ -96,6 +97,7 @@ class _Keras(LineFormat):
             left = block.without(left, lines)
         for _, lines, found in alike(block, left, (_DRAWN_BAR,)):
             going = found["n"] != found["total"]
+            records.keep(_FULL, numbers[lines[~going]])
             lines, n, total = lines[going], found["n"][going], found["total"][going]
             # Of each bar the first two drawings; where a block begins may be more of a bar.
             first = np.flatnonzero(np.diff(n, prepend=np.inf) <= 0)
@@ -143,6 +145,8 @@ class _Keras(LineFormat):
         if len(finals.line):
             late = np.concatenate((late, np.array(finals).T[np.isnan(finals.val_loss)][:, [0, 1, 3, 4]]))
             rows, epoch = _one_of_each(finals, epochs)
+            full = np.union1d(finals.line, records.table(_FULL, 1)[:, 0])
+            records.events += _ends_of_fits(finals.line[rows], full, epochs)
             finals = _Finals(*(column[rows] for column in finals))
             took_s = _validations(finals, late[np.argsort(late[:, 0], kind="stable")], records.table(_SAVES, 2)[:, 0])
             known = ~np.isnan(took_s)
@@ -170,7 +174,7 @@ class _Keras(LineFormat):
                 whole = epoch[row] == 1
                 name, value = ("mean_of_run", 1) if whole else ("log_interval", int(finals.total[row]))
                 records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
-        for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3)):
+        for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3), (_FULL, 1)):
             records.take_table(name, width)
 
 
@@ -208,6 +212,18 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     begin = int(epochs.epoch[0]) - len(bare) if len(epochs.line) and epochs.epoch[0] > len(bare) else 1
     numbers = np.concatenate((begin + np.arange(len(bare)), epochs.epoch[above[headed]]))
     return np.concatenate((bare, headed)), numbers.astype(np.int64)
+
+
+def _ends_of_fits(own: Floats, full: Floats, epochs: _Epochs) -> list[Fact]:
+    """Where a full bar of evaluate or predict stands behind the last epoch of a fit, that fit has returned."""
+    begins = epochs.line[epochs.epoch == 1]
+    ends = []
+    for begin, end in zip(begins, np.append(begins[1:], np.inf), strict=False):
+        last = own[(own > begin) & (own < end)][-1:]
+        behind = full[(full > last) & (full < end)] if len(last) else last
+        if len(behind) and epochs.line[epochs.line < end][-1] < last[0]:  # no other epoch has begun
+            ends += [Fact(int(behind[0]), name, True) for name in ("ended", OVER)]
+    return ends
 
 
 def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats:

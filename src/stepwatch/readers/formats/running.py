@@ -76,9 +76,9 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
     if not len(clock.number):
         return np.zeros(0), [pause.took_s for pause in pauses]
     rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
-    times = _from_rate(clock)
-    if times is None:  # differences over spans that are long enough; rows with a pause are not mixed with others
-        fixed = {row + i for row in rows.tolist() for i in (-1, 0)}
+    fixed = {row + i for row in rows.tolist() for i in (-1, 0)}  # rows with a pause are not mixed with others
+    times = _from_rate(clock, fixed)
+    if times is None:  # differences over spans that are long enough
         times = _differences(clock.number, clock.elapsed_s, clock.error_s, fixed)
         times[0] = _first(clock, times)
     return _without_pauses(clock, times, pauses, rows.tolist())
@@ -136,7 +136,7 @@ def _without_pauses(
     return np.maximum(spent / covers, 0.0), took
 
 
-def _from_rate(clock: Clock) -> Floats | None:
+def _from_rate(clock: Clock, fixed: set[int]) -> Floats | None:
     """tqdm's average taken apart; None where the log lacks terms of it, as the clock shows."""
     stands = len(clock.number) == 2 and clock.elapsed_s[0] == clock.elapsed_s[1]  # then only the rate can tell
     if np.isnan(clock.rate_s).any() or (len(clock.number) < 3 and not stands):
@@ -165,7 +165,7 @@ def _from_rate(clock: Clock) -> Floats | None:
     by_rate = repeated(~parted, np.diff(np.append(starts, len(spent))))
     by_rate[0] = True
     if parted.any():  # steps that were skipped after a resume are in the average for a while: there the clock counts
-        by_clock = _differences(clock.number, clock.elapsed_s, clock.error_s, set(starts.tolist()))
+        by_clock = _differences(clock.number, clock.elapsed_s, clock.error_s, fixed.union(starts.tolist()))
         spent = np.where(by_rate, spent, by_clock * clock.covers)
         span -= float(spent[~by_rate].sum())
     by_rate[0] = False

@@ -315,8 +315,10 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
 
 def _divided(bars: Bars, places: Floats) -> list[Bars]:
     """The bars of each run: another begins where the number of the epoch falls."""
-    epochs = _numbered(bars.laps, places[np.isfinite(places[:, 1])])
     ends = np.array([lap[-1].number for lap in bars.laps])
+    epochs = _numbered(bars.laps, places[np.isfinite(places[:, 1])])
+    if len(ends) > 1 and bars.title.epoch is None and ends.max() < _SURELY * bars.last:
+        epochs = np.zeros(len(ends), np.int64)  # what lines beside them count is nothing that these bars went through
     values, counts = np.unique(ends, return_counts=True)
     usual = values[np.argmax(counts)] if 2 * counts.max() > len(ends) else bars.last
     # An epoch that was not ended, unlike others, is followed by no other: the training was begun again.

@@ -69,7 +69,9 @@ class TrainerRows:
         self.rates = records.table("rate", 3)
         facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
         self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
-        self.bars = self._training_bars(records.table("bar", 5))
+        bars = records.table("bar", 5)
+        self.bars = self._training_bars(bars)
+        self.evaluations = self.evaluations if len(self.evaluations) else self._evaluation_bars(bars)
         self.marks = self._marks()
         self.saves = self._saves(*self.marks[:2])
 
@@ -224,6 +226,24 @@ class TrainerRows:
             if others[-1, 0] < begin or others[0, 0] > end:
                 chosen = np.concatenate((chosen, others))
         return np.asarray(chosen[np.argsort(chosen[:, 0], kind="stable")])
+
+    def _evaluation_bars(self, bars: np.ndarray) -> np.ndarray:
+        """Evaluations whose dictionaries went elsewhere: bars of another length, while that of the training goes on."""
+        if not len(self.bars):
+            return self.evaluations
+        others = bars[~np.isin(bars[:, 2], self.bars[:, 2])]
+        anew = (np.diff(others[:, 1], prepend=np.inf) < 0) | (np.diff(others[:, 2], prepend=-1) != 0)
+        begins, ends = others[anew], others[np.append(anew[1:], True)] if len(others) else others
+        after = np.searchsorted(self.bars[:, 0], begins[:, 0])
+        before = np.clip(after - 1, 0, None)
+        within = (after > 0) & (after < len(self.bars))
+        after = np.minimum(after, len(self.bars) - 1)
+        goes_on = (self.bars[before, 1] > 0) & (self.bars[after, 1] >= self.bars[before, 1])
+        whole = 2 * ends[:, 1] > ends[:, 2]
+        begins = begins[within & goes_on & whole]
+        found = np.full((len(begins), self.evaluations.shape[1]), np.nan)
+        found[:, 0] = begins[:, 0]  # how long the training stood is seen by its own clock
+        return found
 
     def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
         """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""

@@ -184,3 +184,24 @@ def test_a_bar_that_is_shown_again_further_on_is_one_training() -> None:
     other = (("10", "3.1"), ("20", "3.0"), ("30", "2.9"))
     whole = "[40/40 00:39, Epoch 1/1]"
     assert len(runs_of(shown(html(whole, rows=other)), shown(html(whole, rows=rows)))) == 2
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [printed("Training completed!\n")],
+        [printed("Early stopping at step 500\n")],
+        [printed("Evaluating\n"), shown("<div>\n <progress value='9' max='9'></progress>\n [9/9 00:02]\n </div>")],
+    ],
+)
+def test_what_stands_below_a_bar_that_did_not_reach_its_end_shows_that_it_was_stopped(
+    behind: list[dict[str, object]],
+) -> None:
+    header = ("Step", "Training Loss", "Validation Loss")
+    rows = (("250", "2.5", "2.4"), ("500", "2.1", "2.2"))
+    bar = shown(html("[ 500/2000 16:38 < 50:00, 0.50 it/s, Epoch 1/4]", header, rows))
+    (running,) = runs_of(bar, printed("UserWarning: a value is missing\n"))
+    assert (analyse(running).forecast.done, running.settings.count("max_iters")) == (False, 2000)
+    (run,) = runs_of(bar, *behind)
+    assert analyse(run).forecast.done
+    assert (run.iterations.number.tolist(), [event.at for event in run.evaluations]) == ([250, 500], [250, 500])

@@ -855,3 +855,18 @@ def test_a_rate_that_was_not_renewed_does_not_make_steps_fast() -> None:
     assert run.iterations.time_s[1:].min() > 0.9 * 4.5
     took_s = run.iterations.time_s[1:] * np.diff(run.iterations.number)
     assert float(took_s.sum()) == pytest.approx(4.5 * 1373, rel=0.01)
+
+
+def test_bars_of_evaluations_tell_of_them_where_their_results_went_elsewhere() -> None:
+    log = TrainerLog(eval_every=50)
+    bars = [line for line in log.lines() if not line.startswith("{")]
+    run = the_run("\n".join(["***** Running training *****", "  Total optimization steps = 400", *bars]) + "\n")
+    assert [event.at for event in run.evaluations][:7] == list(range(50, 351, 50))
+    assert [event.took_s for event in run.evaluations][:7] == pytest.approx([12.5] * 7, rel=0.15)
+    analysis = analyse(run)
+    assert analysis.goodput.wall_s == pytest.approx(sum(log.times.values()) + 7 * 12.5, rel=0.01)
+    assert analysis.goodput.parts_s["stall"] == 0
+    other = [line for line in TrainerLog(eval_every=50, seed=2).lines() if not line.startswith("{")]
+    between = [drawing("", i, 38, i, "1.00s/it") for i in (2, 38)]  # before the second training has begun
+    both = read(from_text("\n".join(["***** Running training *****", *bars, *between, *other])))
+    assert [len(part.evaluations) for part in both] == [7, 7]

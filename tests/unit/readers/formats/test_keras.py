@@ -340,3 +340,17 @@ def test_where_every_epoch_saves_its_time_is_still_that_of_its_steps() -> None:
 def test_two_epochs_are_means_of_all_their_steps_and_no_lines_far_apart() -> None:
     a = analyse(the_run(fitted((90, 64), saves=())))
     assert "few_iterations" not in [finding.code for finding in a.findings]
+
+
+@pytest.mark.parametrize("bar", ["29/29 {} 0s 4ms/step - accuracy: 0.9 - loss: 0.2", "157/157 {} 1s 2ms/step"])
+def test_a_bar_of_evaluate_or_predict_behind_the_last_epoch_shows_that_the_fit_has_returned(bar: str) -> None:
+    crash = "Traceback (most recent call last):\n  File a.py\nIndexError: list index out of range\n"
+    epochs = fitted((8, 6, 6, 6), saves=()).replace("/4\n", "/50\n")
+    crashed = the_run(epochs + crash)
+    assert crashed.faults
+    assert not analyse(crashed).forecast.done
+    run = the_run(epochs + bar.format(BAR) + "\n" + crash)
+    assert run.faults == ()
+    assert analyse(run).forecast.done
+    begun = the_run(epochs + "Epoch 5/50\n" + crash)
+    assert begun.faults

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.analysis.test_machine import a_log, explained, samples
 
 from stepwatch.analysis.bill import Prices, bill_findings, find_bill
-from tests.unit.analysis.test_machine import a_log, explained, samples
 
 
 def test_an_hour_of_a_kilowatt_costs_what_a_kilowatt_hour_costs() -> None:

@@ -176,7 +176,9 @@ def test_a_warm_up_that_is_not_over_is_in_the_forecast() -> None:
     assert left(found).high == pytest.approx(0.995 * left(steady).high, rel=0.01)  # back to the first fifth
 
 
-@pytest.mark.parametrize(("rows", "change", "drifts"), [(16, 0.1, True), (15, 0.1, False), (100, 0.023, False), (100, 0.028, True)])
+@pytest.mark.parametrize(
+    ("rows", "change", "drifts"), [(16, 0.1, True), (15, 0.1, False), (100, 0.023, False), (100, 0.028, True)]
+)
 def test_a_short_or_small_drift_is_none(rows: int, change: float, drifts: bool) -> None:
     assert bool(forecast(*drifting(change, rows)).reasons) == drifts
 

@@ -369,7 +369,7 @@ def test_a_bar_that_goes_on_while_lines_name_one_epoch_after_the_other_is_one_of
 
 
 def test_epochs_that_lines_count_beside_bars_that_never_reached_their_end_are_not_laps_of_these() -> None:
-    lines = [bar("Training: ", 1, 10000, 2.4), "Epoch: 1", "Epoch: 2", "Training:   0%|          | 0/10000 [00:00<?, ?it/s]"]
+    lines = [bar("Training: ", 1, 10000, 2.4), "Epoch: 1", "Epoch: 2", "Training:   0%|          | 0/10000 [00:00<?, ?it/s]"]  # noqa: E501
     lines += [bar("Training: ", 5, 10000, 1.4), "loss: 0.5", "Epoch: 13", bar("Training: ", 12, 10000, 1.4)]
     *_, run = read(from_text("\n".join(lines)))
     assert run.iterations.number[-1] == 12

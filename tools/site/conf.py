@@ -12,6 +12,7 @@ myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]  # JSON with an ellipsis
 html_theme = "furo"
 html_title = "stepwatch"
+html_favicon = "favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False

@@ -12,17 +12,25 @@ from pathlib import Path
 from tools import ROOT
 
 BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
+_LINK = re.compile(r"\]\(([^)#:\s]+)")
 _ROW = re.compile(r"^\| \[[\w-]+\]\(([\w-]+)\.md\)", re.MULTILINE)
 
 
 def write(place: Path) -> None:
     """Where each page has the address of its file in the repository, with .html."""
     with tempfile.TemporaryDirectory() as temporary:
-        source = Path(temporary)
+        source = Path(temporary).resolve()
         for name in ("docs", "examples"):
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in BESIDE:
             shutil.copy(ROOT / name, source / name)
+        for page in [*source.rglob("*.md")]:
+            for link in _LINK.findall(page.read_text(encoding="utf-8")):
+                linked = (page.parent / link).resolve()
+                file = ROOT / linked.relative_to(source) if linked.is_relative_to(source) else ROOT
+                if file.is_file() and not linked.exists():
+                    linked.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file, linked)
         index = source / "docs" / "index.md"
         text = index.read_text(encoding="utf-8")
         others = {path.stem for path in (source / "docs").glob("*.md")} - {"index", *_ROW.findall(text)}

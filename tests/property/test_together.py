@@ -21,7 +21,7 @@ from stepwatch.run import COLUMNS, Fact
 
 MONTH_FIRST = ("01/02/2026 03:04:{n:02d} - INFO - a.b -   ", "[01/02 03:04:{n:02d} a.b]: ")
 PREFIXES = ("", "", "[rank{n}]:", "{n}: ", "2026-01-02 03:04:{n:02d},678 - INFO - ", *MONTH_FIRST)
-SAMPLES = {"rate", "drawn", "samples"}  # of lines that are read together some are kept
+SAMPLES = {"rate", "drawn", "full", "samples"}  # kept of lines that are read together only
 ODD_NUMBERS = ("0", "1", "100", "12345678901", "1234567890123456789", "7.5", "nan", "-3", "1e-05", "007", "")
 
 

@@ -28,8 +28,9 @@ def runs(pid: int) -> bool:
 def processor_of(pid: int) -> int | None:
     """On which it ran last; None where the system does not say."""
     try:
-        return int(psutil.Process(pid).cpu_num())
-    except (psutil.Error, AttributeError, OSError):
+        asked = getattr(psutil.Process(pid), "cpu_num", None)  # not on Windows and macOS
+        return None if asked is None else int(asked())
+    except (psutil.Error, OSError):
         return None
 
 

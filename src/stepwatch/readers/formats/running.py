@@ -75,13 +75,35 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
     """The mean time of an iteration in each row, pauses taken out, and what each pause took."""
     if not len(clock.number):
         return np.zeros(0), [pause.took_s for pause in pauses]
-    rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
+    rows = _rows_with(clock, pauses)
     fixed = {row + i for row in rows.tolist() for i in (-1, 0)}  # rows with a pause are not mixed with others
     times = _from_rate(clock, fixed)
     if times is None:  # differences over spans that are long enough
         times = _differences(clock.number, clock.elapsed_s, clock.error_s, fixed)
         times[0] = _first(clock, times)
     return _without_pauses(clock, times, pauses, rows.tolist())
+
+
+def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
+    """The row whose time each pause is in: the next one, or that of the bar above it where that was drawn afterwards.
+
+    A notebook shows what a pause printed below the bar that followed it. The clock tells: most of the rows above are
+    then longer by their pause than usual, and those below cannot hold it.
+    """
+    rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
+    costs = np.array([pause.took_s for pause in pauses], np.float64)
+    told = np.flatnonzero((costs > 0) & (rows > 1))
+    above, half = rows[told] - 1, costs[told] / 2
+    inside = rows[told] < len(clock.number)
+    if not inside.any():
+        return rows
+    spent, covers = np.diff(clock.elapsed_s), clock.covers[1:]
+    np.subtract.at(spent, rows[told][inside] - 1, costs[told][inside])
+    excess = np.append(spent - median(spent / covers) * covers, -np.inf)  # nothing is below the last one
+    behind = (excess[above - 1] > half) & (excess[above] < -half)
+    if 2 * np.count_nonzero(behind[inside]) > np.count_nonzero(inside):
+        rows[told[behind]] -= 1
+    return np.asarray(rows)
 
 
 def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:

@@ -69,6 +69,29 @@ def test_evaluations_and_saves_are_taken_out_of_the_next_step() -> None:
     assert answer.goodput.wall_s == pytest.approx(log.elapsed, rel=0.01)  # with what follows the last step
 
 
+@pytest.mark.parametrize("drawn_behind", [False, True])
+@pytest.mark.parametrize("eval_s", [8, 40])
+def test_an_evaluation_below_the_bar_that_was_drawn_behind_it_is_in_that_bar(eval_s: int, drawn_behind: bool) -> None:
+    """As a notebook keeps it: few drawings, and the dictionary below the one that followed the evaluation."""
+    epochs, per_epoch, step_s, lines = 6, 780, 0.125, []
+    steps = epochs * per_epoch
+    for number in sorted({*range(500, steps, 500), *range(per_epoch, steps + 1, per_epoch)}):
+        epoch, in_epoch = divmod(number, per_epoch)
+        here = not in_epoch
+        elapsed = number * step_s + (epoch - (here and not drawn_behind)) * eval_s
+        shown = min(number + (here and drawn_behind), steps)
+        lines.append(drawing("", shown, steps, elapsed, f"{1 / step_s:.2f}it/s"))
+        if here:
+            lines.append(f"{{'eval_loss': 0.25, 'eval_runtime': {eval_s}.0, 'epoch': {epoch}.0}}")
+    whole = steps * step_s + epochs * eval_s
+    lines.append(f"{{'train_runtime': {whole}, 'train_steps_per_second': {steps / whole:.3f}, 'epoch': {epochs}.0}}")
+    run = the_run("\n".join(lines))
+    answer = analyse(run)
+    assert answer.costs.step_s.mid == pytest.approx(step_s, rel=0.02)
+    assert answer.goodput.wall_s == pytest.approx(whole, rel=0.005)
+    assert [round(e.at / per_epoch) for e in run.evaluations] == list(range(1, epochs + 1))
+
+
 DEEPSPEED = (
     "[2025-02-16 16:41:53,347] [INFO] [logging.py:96:log_dist] [Rank 0] Saving model checkpoint: out/checkpoint-"
 )

@@ -68,7 +68,8 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             records.add_row(number=iteration + 1, time_s=time, loss=loss, line=line)
             records.keep_row(INSIDE, line, min(numbers.get("data_time", math.nan), time), math.nan)
             records.keep_row(_LEFT, line, numbers.get("eta_seconds", math.nan))
-        if any(result in letters for result in _RESULTS) or not (timed or "total_loss" in numbers):
+        # Results of other evaluators stand alone; a row of a process that was interrupted has lost only its time.
+        if any(result in letters for result in _RESULTS) or numbers.keys() == {"iteration"}:
             records.unplaced.append(Evaluation(line=line, at=int(iteration) + timed))
     records.flush_rows()
 

@@ -66,6 +66,13 @@ def test_results_are_evaluations() -> None:
     assert len(run.iterations) == 20
 
 
+@pytest.mark.parametrize("left", ["eta_seconds", "data_time", "total_loss"])
+def test_the_last_row_of_an_interrupted_process_is_no_evaluation(left: str) -> None:
+    assert not the_run(log(100) + json.dumps({left: 0.5, "iteration": 107, "loss_cls": 1.2}) + "\n").evaluations
+    results = the_run(log(100) + json.dumps({"iteration": 107, "validation_loss": 1.2}) + "\n")
+    assert len(results.evaluations) == 1
+
+
 def test_a_process_that_goes_on_is_a_run_of_its_own() -> None:
     first, second = read(from_text(log(200) + log(300, start=100, time=0.7)))
     assert (first.iterations.number[-1], second.iterations.number[0]) == (200, 120)

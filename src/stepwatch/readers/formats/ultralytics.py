@@ -37,8 +37,9 @@ _COMPLETED = Line("{any}{epochs:int} epochs completed in {hours:decimal} hours")
 _BEGUN = Line("{any}Starting training for {epochs:int} epochs...", header=True, opening=True)
 _BEGUN_FOR = Line("{any}Starting training for {limit_s:decimal} hours...", header=True, opening=True, scale=HOUR_S)
 _CLOSING = Line("{any}Closing dataloader mosaic")  # the last epochs load less for each image
-_CUT = Pattern(rb"(?m)^ *\d{1,5}/\d{1,5} +[\d.]{1,8}[GM] [^\n%]{1,200}: *\d{1,3}%\|[^|\n]{0,400}\|? *$")
-_BARS, _PASSES, _LENGTHS, _ENDS = "bar", "val", "lengths", "completed"
+_CUT = Pattern(rb"(?m)^ *\d{1,5}/\d{1,5} +[\d.]{1,8}[GM] [^\n%]{1,200}: *\d{1,3}(?:%(?:\|[^|\n]{0,400}\|?)?)? *$")
+_WITHOUT_BAR = Line(_EPOCH)
+_BARS, _PASSES, _LENGTHS, _ENDS, _CUTS = "bar", "val", "lengths", "completed", "cut"
 
 
 class _Ultralytics(LineFormat):
@@ -67,6 +68,10 @@ class _Ultralytics(LineFormat):
             records.keep_row(_ENDS, number, values["epochs"], values["hours"] * HOUR_S)
             records.events.append(Fact(number, OVER, True))
             return True
+        cut = _WITHOUT_BAR.find(rest)
+        if cut is not None:
+            records.keep_row(_CUTS, number, cut.values()["epoch"])
+            return True
         found = next((found for line in _VALIDATIONS if (found := line.find(rest)) is not None), None)
         if found is not None:
             _keep_pass(records, np.array([number]), {name: np.array([v]) for name, v in found.values().items()})
@@ -78,7 +83,10 @@ class _Ultralytics(LineFormat):
         known = np.isfinite(bars[:, :5]).all(axis=1) & (bars[:, 3] > 0)
         bars, ends = bars[known], ends[known]
         passes = records.take_table(_PASSES, 6)
+        cuts = records.take_table(_CUTS, 2)
         if not len(bars):
+            if len(totals) or len(np.unique(cuts[:, 1])) > 1:  # it has trained: a header would say that it has not yet
+                records.events = [event for event in records.events if not (isinstance(event, Fact) and event.header)]
             return
         # Epochs from 0 have the last number of a length that is one more.
         told = np.append(np.nan, lengths[:, 1])[np.searchsorted(lengths[:, 0], bars[:, 0])]
@@ -161,7 +169,7 @@ Starting training for 50 epochs...
        2/50      5.87G      1.256     0.8025     0.9696         10        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.1s""",
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
     settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
-    own=(*_VALIDATIONS, _COMPLETED, _CLOSING),
+    own=(*_VALIDATIONS, _COMPLETED, _CLOSING, _WITHOUT_BAR),
     untimed=(
         Untimed(
             _CUT,

@@ -198,3 +198,17 @@ def test_a_limit_of_hours_is_the_end() -> None:
     text = log(3).replace("Starting training for 30 epochs...", "Starting training for 0.5 hours...")
     assert the_run(text).limit_s == 1800
     assert the_run(log(3)).limit_s is None
+
+
+@pytest.mark.parametrize("shown", [": 1", ": 100", ": 100%", ": 100%|███"])
+@pytest.mark.parametrize(("epochs", "end"), [(1, "1 epochs completed in 0.120 hours.\n"), (3, "")])
+def test_bars_cut_at_the_width_are_no_training_that_is_yet_to_begin(shown: str, epochs: int, end: str) -> None:
+    lines = [line.split(": 100%")[0] + shown if ": 100%" in line else line for line in log(epochs).splitlines()]
+    with pytest.raises(NoIterations, match="have no time: “1/30") as refused:
+        read(from_text("\n".join(lines) + "\n" + end))
+    assert refused.value.remedy is not None
+    assert "cut at the width" in refused.value.remedy.in_english()
+
+
+def test_an_epoch_that_has_just_begun_is_waited_for() -> None:
+    assert not len(the_run(log(0)).iterations)

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, Phase
-from stepwatch.analysis.statistics import median, quantile
+from stepwatch.analysis.statistics import median, quantile, weighted_median
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
@@ -307,7 +307,7 @@ def uneven_steps(a: Analysis) -> Iterator[Finding]:
     around = times / np.maximum([regime.step_s for regime in regimes], 1e-9)[stretch]
     ratio = min(high / max(low, 1e-9), quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9))
     if low > 0 and ratio > SPREAD_RATIO:
-        facts = {"low": low, "mid": median(times), "high": high, "ratio": ratio}
+        facts = {"low": low, "mid": weighted_median(times, a.phases.covers[rows]), "high": high, "ratio": ratio}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
             facts,

@@ -26,6 +26,9 @@ from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _VALIDATED = Line(r"<Epoch;Iter>(val)  [\[{epoch:int}\]]\[{pad}[{int}/]{batches:int}\]", "time: {average_s:decimal}")
+_EVALUATED = Line(  # mmcv before 1.1: a line of training with results instead of a time
+    r"<Epoch;Iter>  [\[{epoch:int}\]]\[{int}/{int}\]  lr: {decimal}, {word}: {decimal}"
+)
 _SAVED = Line("Saving checkpoint at {count:int} <epochs;iterations>")
 _BEGUN = (
     Line("workflow: {any}, max: {last_epoch:int} epochs", header=True),
@@ -36,6 +39,7 @@ _STARTS = (  # what stands behind it is of this start
     Line("System environment:", sets={OVER: "*"}), Line("Environment info:", sets={OVER: "*"}),
 )  # fmt: skip
 _LENGTHS = (Line("{any}max_epochs<=; = >{last_epoch:int}"), Line("{any}total_epochs<=; = >{last_epoch:int}"))
+_TRAINED = ("time: ", "loss: ")
 _ROWS, _BEGINS, _ENDS, _EVENTS = "rows", "begins", "ends", "events"
 
 
@@ -86,9 +90,11 @@ class _Mmengine(LineFormat):
         if length is not None:
             records.keep_row(_ENDS, number, length.values()["last_epoch"])
         validated, saved = _VALIDATED.find(rest), _SAVED.find(rest)
+        if validated is None and not any(key in rest for key in _TRAINED):
+            validated = _EVALUATED.find(rest)
         if validated is not None:
             values = validated.values()
-            took = values.get("average_s", np.nan) * values["batches"]
+            took = values.get("average_s", np.nan) * values.get("batches", np.nan)
             records.keep_row(_EVENTS, number, 0.0, values.get("epoch", np.nan), took, clock)
         elif saved is not None:
             by_epoch = "epochs" in rest
@@ -189,7 +195,7 @@ FORMAT = _Mmengine(
     name="mmengine",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    traits=Traits(may_evaluate=True, shows_events=True, levers=MMENGINE),
+    traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, levers=MMENGINE),
     about=Message(
         "mmengine and mmcv, the trainers of OpenMMLab: one iteration with the loading of its data, the mean since the "
         "previous line (mmcv) or of the last few iterations (mmengine). Validation, checkpoints and the start of an "
@@ -215,6 +221,6 @@ data_time: 0.0049  memory: 2928  loss: 2.7713""",
         ),
     ),
     settings=(*_BEGUN, *_STARTS),
-    own=(_VALIDATED, _SAVED, *_LENGTHS),
+    own=(_VALIDATED, _EVALUATED, _SAVED, *_LENGTHS),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

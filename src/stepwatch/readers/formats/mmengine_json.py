@@ -116,7 +116,7 @@ READER = Reader(
     name="mmengine-json",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    traits=Traits(levers=MMENGINE),
+    traits=Traits(prints_means=True, levers=MMENGINE),
     about=Message(
         "The .json log of mmengine and mmcv: one iteration with the loading of its data, as a mean of several. "
         "Validation and checkpoints are outside, and nothing in the file shows how long they took."

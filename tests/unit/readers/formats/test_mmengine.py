@@ -98,6 +98,33 @@ def test_iterations(mmcv: bool, name: str) -> None:
     assert [save.at for save in run.checkpoints] == [200, 400]
 
 
+def test_results_in_a_line_without_a_time_are_an_evaluation() -> None:
+    """As mmcv printed them before it had a line of its own for them."""
+    text = Log(mmcv=True).epochs(3).text
+    for epoch in (1, 2, 3):
+        text = text.replace(f"Epoch(val) [{epoch}][500]\t", f"Epoch [{epoch}][110/110]\tlr: 2.500e-05, ")
+    run = the_run(text)
+    assert run.iterations.number.tolist() == [50, 100, 160, 210, 270, 320, 330]
+    assert [(event.at, event.took_s) for event in run.evaluations] == [(n, pytest.approx(22)) for n in (110, 220, 330)]
+    assert analyse(run).goodput.wall_s == pytest.approx(330 * 0.5 + 3 * 22, abs=1)
+
+
+def test_a_mean_says_nothing_of_the_end_of_the_epoch_before() -> None:
+    """Each epoch begins slowly; the line after its start is not about the iterations behind the last line."""
+    log = Log(mmcv=True)
+    log.say("workflow: [('train', 1)], max: 9 epochs")
+    for epoch in range(1, 14):
+        for done, time in ((10, 0.55 + epoch / 500), (20, 0.33 + epoch / 500)):
+            log.now += 10 * time
+            log.train(f"Epoch [{epoch}][{done}/26]", time)
+        log.now += 6 * 0.33
+    log.say("Saving checkpoint at 13 epochs")
+    analysis = analyse(the_run(log.text))
+    assert analysis.phases.covers.tolist() == [*[10] * 26, 6]
+    texts = {finding.code: finding.message.params for finding in analysis.findings}
+    assert texts["uneven_steps"]["mid"] == analysis.costs.step_s.mid
+
+
 def test_the_clock_shows_a_slow_start() -> None:
     log = Log()
     log.say("Checkpoints will be saved to /out.")

@@ -44,9 +44,13 @@ _TOTAL = Pattern(
     r"(?:(?P<m>\d{1,5}(?:\.\d{1,9})?) ?m(?:in(?:ute)?s?)?\b[ ,]{0,2})?"
     r"(?:(?P<s>\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?\b)?)"
 )
+_BELOW = Pattern(r"(?m)^[ -]{0,4}(?P<seconds>\d{1,9})s - (?P<results>(?:loss|\w{1,40}_loss): .*)")
+"""What Keras before TensorFlow 2 printed with verbose=2, below the number of the epoch."""
+
 _STEP = Pattern(  # of a line that is of a batch
     r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d"
 )
+_RESULTS = ("below",)
 _WORD = Pattern(r"[A-Za-z]+")
 _LEAST_EPOCHS = 3
 _LONGEST_LINE = 1000
@@ -82,6 +86,9 @@ _Kept = _Line | _Learnt | _Total
 
 
 def sniff(head: bytes) -> float:
+    below = head.count(b"s - loss: ") >= _LEAST_EPOCHS and _BELOW.finditer(head.decode("utf-8", "replace"))
+    if below and len(list(islice(below, _LEAST_EPOCHS))) == _LEAST_EPOCHS:
+        return _WEAKEST  # their numbers may stand in the piece before
     if head.count(b"poch") + head.count(b"POCH") < _LEAST_EPOCHS:
         return 0.0
     records = Records()
@@ -103,7 +110,17 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         learnt = _LEARNT.search(bare)
         if found is None or _STEP.search(found["rest"]):
             total_s = _total_in(bare)
-            if total_s > 0:
+            below = _BELOW.match(prefix + bare)  # its time looks like a prefix
+            # The save of the epoch may stand between the two.
+            own = [each for each in records.kept[-2:] if isinstance(each, _Line)] if below is not None else []
+            above = next((each for each in reversed(own) if each.starts or each.kind == _RESULTS), None)
+            if below is not None and above is not None and above.starts:
+                loss = _LOSS.search(below["results"])
+                took, lost = float(below["seconds"]), value_of(loss["loss"], "decimal") if loss else math.nan
+                records.kept.append(
+                    above._replace(line=first_line + row, kind=_RESULTS, starts=False, took_s=took, loss=lost)
+                )
+            elif total_s > 0:
                 records.kept.append(_Total(first_line + row, total_s))
             elif math.isnan(total_s):
                 others[kind] = learnt is not None

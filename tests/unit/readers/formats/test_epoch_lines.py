@@ -176,3 +176,30 @@ def test_one_slow_epoch_is_no_evaluation() -> None:
     (run,) = runs_of(*lines)
     a = analyse(run)
     assert (a.evaluations_done, a.costs.eval_s) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("result", "saved"),
+    [(" - {s}s - loss: 0.5 - val_loss: 0.7", "\nEpoch 0000{n}: val_acc improved, saving model to best.h5"),
+     ("{s}s - loss: 0.5 - val_loss: 0.7", "")],
+)  # fmt: skip
+@pytest.mark.parametrize("save_first", [False, True])
+@pytest.mark.parametrize("before", ["", "Epoch 1/9\n" + "conv2d (Conv2D)  (None, 28, 28, 256)\n" * 8000])
+def test_results_below_the_number_of_the_epoch(result: str, saved: str, save_first: bool, before: str) -> None:
+    """As Keras printed them with verbose=2; also where the first piece of the log has none of them."""
+    lines = [before]
+    for begin in (30, 50):
+        for n in range(1, 6):
+            parts = [result.format(s=begin + n), saved.format(n=n)]
+            lines += [f"Epoch {n}/9", *(part for part in (reversed(parts) if save_first else parts) if part)]
+    first, second = runs_of(*lines)
+    for run, begin in ((first, 30), (second, 50)):
+        assert (run.format, run.settings.count("max_iters")) == ("epoch-lines", 9)
+        assert run.iterations.number.tolist() == [1, 2, 3, 4, 5]
+        assert run.iterations.time_s.tolist() == [begin + n for n in range(1, 6)]
+        assert run.iterations.loss.tolist() == [0.5] * 5
+
+
+def test_results_without_the_number_of_an_epoch_are_none() -> None:
+    with pytest.raises(NoIterations):
+        runs_of(*[" - 30s - loss: 0.5 - val_loss: 0.7"] * 5)

@@ -228,7 +228,9 @@ def stalls(a: Analysis) -> Iterator[Finding]:
 def shows_events(run: Run) -> bool:
     """Whether the log would show an evaluation or a checkpoint in a time, so that without such a line there is none."""
     apart = run.timing in (Timing.SPANS_STEP, Timing.CUMULATIVE) and not run.holds
-    return apart or run.traits.shows_events or bool(run.evaluations and run.checkpoints)
+    # A mean over an epoch may hold the evaluation that stands behind it: no row is then known to be without one.
+    in_means = run.timing in AVERAGES and "eval" in run.holds and 2 * len(run.evaluations) > len(run.iterations)
+    return apart or run.traits.shows_events or (bool(run.evaluations and run.checkpoints) and not in_means)
 
 
 def stall_message(run: Run, at: list[int], ratio: float, lost_s: float) -> Message:

@@ -77,7 +77,7 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
         return np.zeros(0), [pause.took_s for pause in pauses]
     rows = _rows_with(clock, pauses)
     fixed = {row + i for row in rows.tolist() for i in (-1, 0)}  # rows with a pause are not mixed with others
-    times = _from_rate(clock, fixed)
+    times = _from_updates(clock, fixed, np.unique(rows) - 1)
     if times is None:  # differences over spans that are long enough
         times = _differences(clock.number, clock.elapsed_s, clock.error_s, fixed)
         times[0] = _first(clock, times)
@@ -156,6 +156,29 @@ def _without_pauses(
             took[i] = max(float(spent[row] - usual * covers[row]), 0.0)
             spent[row] -= took[i] or 0.0
     return np.maximum(spent / covers, 0.0), took
+
+
+def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
+    """From the rate, without bars that were only drawn again for what a pause prints: these are no term of it."""
+    last = len(clock.number) - 1
+    before = paused[(paused > 0) & (paused < last)]
+    same = clock.rate_s[before] == clock.rate_s[before - 1]
+    goes_on = clock.rate_s[before] != clock.rate_s[before + 1]
+    drawn = before[same & goes_on]
+    drawn = drawn[np.diff(drawn, prepend=-1) > 1]
+    ended = before[~goes_on & (before == last - 1)] + 1  # the last one, which no step follows
+    kept = np.setdiff1d(np.arange(last + 1), np.append(drawn, ended))
+    if len(kept) == last + 1:
+        return _from_rate(clock, fixed)
+    updates = Clock(clock.number[kept], clock.elapsed_s[kept], clock.error_s[kept], clock.rate_s[kept], clock.done)
+    times = _from_rate(updates, set((np.searchsorted(kept, sorted(fixed), side="right") - 1).tolist()))
+    if times is None:
+        return None
+    spent = clock.rate_s * clock.covers  # of those drawn again, up to the pause
+    spent[kept] = times * updates.covers
+    spent[drawn + 1] -= spent[drawn]
+    spent[ended] = clock.elapsed_s[ended] - clock.elapsed_s[ended - 1]
+    return np.asarray(spent / clock.covers)
 
 
 def _from_rate(clock: Clock, fixed: set[int]) -> Floats | None:

@@ -69,6 +69,32 @@ def test_evaluations_and_saves_are_taken_out_of_the_next_step() -> None:
     assert answer.goodput.wall_s == pytest.approx(log.elapsed, rel=0.01)  # with what follows the last step
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_bar_that_is_drawn_again_for_a_save_is_no_term_of_its_rate(ended: bool) -> None:
+    """As tqdm draws: each tenth of a second with a smoothed rate, and for other lines once more with the same one."""
+    steps, step_s, save_s, every = 1403, 0.05, 1.8, 200
+    now, drawn_n, drawn_s, mean_n, mean_s, rate = 0.0, 0, 0.0, 0.0, 0.0, "?it/s"
+    lines = ["***** Running training *****"]
+    for number in range(1, steps + 1):
+        now += step_s
+        if now - drawn_s >= 0.099:
+            mean_n, mean_s = (0.3 * new + 0.7 * old for new, old in ((number - drawn_n, mean_n), (now - drawn_s, mean_s)))
+            drawn_n, drawn_s, rate = number, now, f"{mean_n / mean_s:.2f}it/s"
+            lines.append(drawing("", number, steps, now, rate))
+        if number % every == 101:  # between two drawings
+            lines.append(drawing("", number, steps, now, rate))
+            lines.append(f"Saving model checkpoint to out/checkpoint-{number}")
+            now += save_s
+    if ended:
+        lines.append("{'eval_loss': 0.25, 'eval_runtime': 4.0, 'epoch': 1.0}")
+        lines.append(drawing("", steps, steps, now + 4, rate))
+    run = the_run("\n".join(lines))
+    saves = [save.took_s for save in run.checkpoints if save.took_s is not None]
+    assert saves == pytest.approx([save_s] * len(saves), abs=0.15)
+    assert len(saves) > 5
+    assert run.iterations.time_s[1:] == pytest.approx(step_s, rel=0.15)
+
+
 @pytest.mark.parametrize("drawn_behind", [False, True])
 @pytest.mark.parametrize("eval_s", [8, 40])
 def test_an_evaluation_below_the_bar_that_was_drawn_behind_it_is_in_that_bar(eval_s: int, drawn_behind: bool) -> None:

@@ -212,7 +212,8 @@ def test_slow_means_that_each_hold_an_evaluation_are_not_said_to_be_without(eval
     for n in range(1, 81):
         slow, validated = n in (20, 33, 57), evaluated or n % 4 == 0
         text += f"Epoch {n}/80\n66/66 ━━━━━━━━━━ {4 if slow else 2}s {60 if slow else 30}ms/step - loss: 5.1"
-        text += " - val_loss: 4.4" * validated + "\n" + f"Epoch {n}: val_loss improved, saving model to a.h5\n" * (n < 9)
+        text += " - val_loss: 4.4" * validated + "\n"
+        text += f"Epoch {n}: val_loss improved, saving model to a.h5\n" * (n < 9)
     analysis = analyse(read(from_text(text))[0])
     sentence = next(say(f.message, "en") for f in analysis.findings if f.code == "stall")
     assert ("without evaluation" in sentence) is not evaluated

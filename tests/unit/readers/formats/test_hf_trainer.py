@@ -78,7 +78,8 @@ def test_a_bar_that_is_drawn_again_for_a_save_is_no_term_of_its_rate(ended: bool
     for number in range(1, steps + 1):
         now += step_s
         if now - drawn_s >= 0.099:
-            mean_n, mean_s = (0.3 * new + 0.7 * old for new, old in ((number - drawn_n, mean_n), (now - drawn_s, mean_s)))
+            mean_n = 0.3 * (number - drawn_n) + 0.7 * mean_n
+            mean_s = 0.3 * (now - drawn_s) + 0.7 * mean_s
             drawn_n, drawn_s, rate = number, now, f"{mean_n / mean_s:.2f}it/s"
             lines.append(drawing("", number, steps, now, rate))
         if number % every == 101:  # between two drawings

@@ -115,11 +115,10 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             own = [each for each in records.kept[-2:] if isinstance(each, _Line)] if below is not None else []
             above = next((each for each in reversed(own) if each.starts or each.kind == _RESULTS), None)
             if below is not None and above is not None and above.starts:
-                loss = _LOSS.search(below["results"])
-                took, lost = float(below["seconds"]), value_of(loss["loss"], "decimal") if loss else math.nan
-                records.kept.append(
-                    above._replace(line=first_line + row, kind=_RESULTS, starts=False, took_s=took, loss=lost)
-                )
+                first = _LOSS.search(below["results"])
+                lost = value_of(first["loss"], "decimal") if first else math.nan
+                ended = above._replace(line=first_line + row, kind=_RESULTS, starts=False, loss=lost)
+                records.kept.append(ended._replace(took_s=float(below["seconds"])))
             elif total_s > 0:
                 records.kept.append(_Total(first_line + row, total_s))
             elif math.isnan(total_s):

@@ -166,6 +166,7 @@ def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
     goes_on = clock.rate_s[before] != clock.rate_s[before + 1]
     drawn = before[same & goes_on]
     drawn = drawn[np.diff(drawn, prepend=-1) > 1]
+    drawn = drawn[clock.covers[drawn] < median(clock.covers.astype(np.float64))]  # others have the same rate by its few digits
     ended = before[~goes_on & (before == last - 1)] + 1  # the last one, which no step follows
     kept = np.setdiff1d(np.arange(last + 1), np.append(drawn, ended))
     if len(kept) == last + 1:
@@ -173,7 +174,7 @@ def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
     updates = Clock(clock.number[kept], clock.elapsed_s[kept], clock.error_s[kept], clock.rate_s[kept], clock.done)
     times = _from_rate(updates, set((np.searchsorted(kept, sorted(fixed), side="right") - 1).tolist()))
     if times is None:
-        return None
+        return _from_rate(clock, fixed)
     spent = clock.rate_s * clock.covers  # of those drawn again, up to the pause
     spent[kept] = times * updates.covers
     spent[drawn + 1] -= spent[drawn]

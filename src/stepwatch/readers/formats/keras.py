@@ -345,12 +345,14 @@ def _add_broken(finals: _Finals, epochs: _Epochs, records: Records) -> None:
     """A row for the steps of an epoch that an error or an interrupt ended, as its last drawing shows them."""
     drawn = records.table(_BROKEN, 4)
     faults = np.array([event.line for event in records.events if isinstance(event, Fault)], np.float64)
-    for header in np.unique(np.searchsorted(epochs.line, faults) - 1).tolist():
-        begin, fault = epochs.line[header], faults[faults > epochs.line[header]].min()
+    headers = np.unique(np.searchsorted(epochs.line, faults) - 1)
+    for header in headers[headers >= 0].tolist():
+        begin = epochs.line[header]
+        fault = faults[faults >= begin].min()
         own = drawn[(drawn[:, 0] > begin) & (drawn[:, 0] < fault)]
         before = np.searchsorted(finals.line, begin) - 1
         # Behind two whole epochs of the fit: the first steps may be slow, and their mean says little.
-        goes_on = header >= 0 and epochs.epoch[header] > 2 and before >= 0 and len(own) > 0
+        goes_on = epochs.epoch[header] > 2 and before >= 0 and len(own) > 0
         if goes_on and own[-1, 2] == finals.total[before] and not ((finals.line > begin) & (finals.line < fault)).any():
             line, n, total, time = own[-1].tolist()
             records.add_row(line=line, number=(epochs.epoch[header] - 1) * total + n, time_s=time)

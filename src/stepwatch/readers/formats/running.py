@@ -166,7 +166,8 @@ def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
     goes_on = clock.rate_s[before] != clock.rate_s[before + 1]
     drawn = before[same & goes_on]
     drawn = drawn[np.diff(drawn, prepend=-1) > 1]
-    drawn = drawn[clock.covers[drawn] < median(clock.covers.astype(np.float64))]  # others have the same rate by its few digits
+    # Of fewer steps than an update; others have the same rate by its few digits.
+    drawn = drawn[clock.covers[drawn] < median(clock.covers.astype(np.float64))]
     ended = before[~goes_on & (before == last - 1)] + 1  # the last one, which no step follows
     kept = np.setdiff1d(np.arange(last + 1), np.append(drawn, ended))
     if len(kept) == last + 1:

@@ -53,6 +53,8 @@ def test_an_epoch_that_was_broken_off_counts_as_far_as_it_came(fault: str, behin
     assert first.time_s[5:].tolist() == [0.11] * bool(fault)
     once = read(from_text(fit(epochs=1, first_s=50) + begun.replace("6/9", "2/9") + fault + behind))[0].iterations
     assert once.number.tolist() == [500]  # nothing shows yet what is usual
+    earlier = read(from_text(fault + fit(first_s=50)))[0].iterations  # of something else
+    assert earlier.number.tolist() == [500, 1000, 1500, 2000, 2500]
 
 
 @pytest.mark.parametrize("shape", [QUIET, LATE])

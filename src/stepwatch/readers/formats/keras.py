@@ -28,7 +28,7 @@ from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Levers, Run, Timing, Traits, repeated
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits, repeated
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6}
 _FINAL = Line(
@@ -46,7 +46,7 @@ _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
 _FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )", holds=(b" [=", b" \xe2\x94\x81", b" - "))
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
-_FULL, _BROKEN = "full", "broken"
+_FULL = "full"
 _NEARLY_ALL = 0.95  # of an epoch: its mean is known by then
 _WARM = 1.1  # a first epoch that is slower than this is warming up as a whole
 
@@ -104,10 +104,6 @@ class _Keras(LineFormat):
             if len(first):
                 some = np.union1d(first, np.minimum(first + 1, len(n) - 1))
                 records.keep(_DRAWN, numbers[lines[some]], n[some], total[some])
-            latest = (np.diff(n, append=-1) <= 0) | (np.diff(total, append=-1) != 0)  # drawing of each bar
-            for _, own, last in alike(block, lines[latest], (_FINAL,)):
-                if any(name.startswith("mean_") for name in last):
-                    records.keep(_BROKEN, numbers[own], last["n"], last["total"], _means(last)[0])
             left = block.without(left, lines[n < _NEARLY_ALL * total])
         super().read_block(block, left, numbers, records)
 
@@ -178,8 +174,7 @@ class _Keras(LineFormat):
                 whole = epoch[row] == 1
                 name, value = ("mean_of_run", 1) if whole else ("log_interval", int(finals.total[row]))
                 records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
-            _add_broken(finals, epochs, records)
-        for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3), (_FULL, 1), (_BROKEN, 4)):
+        for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3), (_FULL, 1)):
             records.take_table(name, width)
 
 
@@ -339,23 +334,6 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
         del named["stamp_s"]
     records.add_rows(**named)
     return slow
-
-
-def _add_broken(finals: _Finals, epochs: _Epochs, records: Records) -> None:
-    """A row for the steps of an epoch that an error or an interrupt ended, as its last drawing shows them."""
-    drawn = records.table(_BROKEN, 4)
-    faults = np.array([event.line for event in records.events if isinstance(event, Fault)], np.float64)
-    headers = np.unique(np.searchsorted(epochs.line, faults) - 1)
-    for header in headers[headers >= 0].tolist():
-        begin = epochs.line[header]
-        fault = faults[faults >= begin].min()
-        own = drawn[(drawn[:, 0] > begin) & (drawn[:, 0] < fault)]
-        before = np.searchsorted(finals.line, begin) - 1
-        # Behind two whole epochs of the fit: the first steps may be slow, and their mean says little.
-        goes_on = epochs.epoch[header] > 2 and before >= 0 and len(own) > 0
-        if goes_on and own[-1, 2] == finals.total[before] and not ((finals.line > begin) & (finals.line < fault)).any():
-            line, n, total, time = own[-1].tolist()
-            records.add_row(line=line, number=(epochs.epoch[header] - 1) * total + n, time_s=time)
 
 
 FORMAT = _Keras(

@@ -44,19 +44,6 @@ def test_a_bar_leaves_the_first_step_out_and_elapsed_time_has_it(shape: str) -> 
     assert run.settings.count("max_iters") == 2500
 
 
-@pytest.mark.parametrize("fault", ["KeyboardInterrupt: \n", "ValueError: no more data\n", ""])
-@pytest.mark.parametrize("behind", ["", fit(NEW.replace("500", "900"), 3)])
-def test_an_epoch_that_was_broken_off_counts_as_far_as_it_came(fault: str, behind: str) -> None:
-    begun = f"Epoch 6/9\n 10/500 {BAR} 49s 120ms/step - loss: 4.1\n310/500 {BAR} 20s 110ms/step - loss: 4.0\n"
-    first = read(from_text(fit(first_s=50) + begun + fault + behind))[0].iterations
-    assert first.number.tolist() == [500, 1000, 1500, 2000, 2500] + [2810] * bool(fault)
-    assert first.time_s[5:].tolist() == [0.11] * bool(fault)
-    once = read(from_text(fit(epochs=1, first_s=50) + begun.replace("6/9", "2/9") + fault + behind))[0].iterations
-    assert once.number.tolist() == [500]  # nothing shows yet what is usual
-    earlier = read(from_text(fault + fit(first_s=50)))[0].iterations  # of something else
-    assert earlier.number.tolist() == [500, 1000, 1500, 2000, 2500]
-
-
 @pytest.mark.parametrize("shape", [QUIET, LATE])
 def test_verbose_2_is_read(shape: str) -> None:
     run = the_run(fit(shape, first_s=50))

@@ -261,8 +261,8 @@ def _is_spoken_along(bars: Bars, spoken: _Spoken, places: Floats) -> bool:
     rows = np.searchsorted([draw.line for draw in lap], spoken.line, side="right")
     result = spoken.about & ~spoken.heads & (rows > 0) & (rows < len(lap))
     learnt, checked = (np.unique(rows[result & kind]) - 1 for kind in (~spoken.checks, spoken.checks))
-    number = np.array([draw.number for draw in lap])
-    return len(learnt) >= _LEAST_LOSSES or (len(checked) >= _LEAST_LOSSES and bool((np.diff(number[checked]) > 1).all()))
+    apart = bool((np.diff([lap[row].number for row in checked.tolist()]) > 1).all())
+    return max(len(learnt), len(checked) * apart) >= _LEAST_LOSSES
 
 
 def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:

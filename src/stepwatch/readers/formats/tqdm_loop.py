@@ -2,9 +2,9 @@
 
 A bar may be of anything: loading, tokenising, validation, inference. Bars of one length that follow each other are the
 epochs of a run; a shorter one that comes back between them is its validation. One bar alone is a training only where
-its title or a loss behind it says so. Where the epochs are counted from the beginning again, another run begins. The
-seconds on a bar are those of its epoch; the rate is smoothed. Where only a bar of the epochs is left, evaluations
-inside are known from lines with a clock, as those of Hugging Face's examples.
+its title says so, or a loss behind it or along it. Where the epochs are counted from the beginning again, another run
+begins. The seconds on a bar are those of its epoch; the rate is smoothed. Where only a bar of the epochs is left,
+evaluations inside are known from lines with a clock, as those of Hugging Face's examples.
 """
 
 from __future__ import annotations

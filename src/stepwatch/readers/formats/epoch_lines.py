@@ -292,7 +292,8 @@ def _next_starts(lines: list[_Line], kept: list[_Kept]) -> list[_Line]:
         if after is None or after.epoch <= before.epoch:
             behind = kept[bisect_right(at, before.line) : bisect_left(at, after.line) if after else None]
             results = [each for each in behind if isinstance(each, _Line) and each.epoch == before.epoch]
-            end = next(iter([*results[-1:], *(each for each in behind if isinstance(each, _Done))]), None)
+            done = next((each for each in behind if isinstance(each, _Done)), None)
+            end = results[-1] if results else done
         if end is not None and end.clock_s > before.clock_s:
             ends.append(before._replace(line=end.line, clock_s=end.clock_s))
     return ends

@@ -223,9 +223,9 @@ def _spans_epochs(training: Bars, places: Floats) -> bool:
     known = places[np.isfinite(places[:, 1])]
     if len(training.laps) == 1:
         draws = training.laps[0]
-        rows = np.searchsorted([draw.line for draw in draws], known[:, 0], side="right") - 1
-        at = np.array([draw.number for draw in draws])[rows]
-        inside = (rows >= 0) & (at > 0) & (at < training.last) & np.isfinite(known[:, 2])
+        above = np.searchsorted([draw.line for draw in draws], known[:, 0], side="right") - 1
+        at = np.array([draw.number for draw in draws])[above]
+        inside = (above >= 0) & (at > 0) & (at < training.last) & np.isfinite(known[:, 2])
         _, epoch, epochs = known[inside].T
         if inside.any() and bool((np.abs(at[inside] * epochs - training.last * epoch) < epochs).all()):
             return True

@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import json
 import os
+import platform
 import pty
 import resource
 import shutil
@@ -19,9 +20,11 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stepwatch import explain
+from stepwatch.cli.run import versions_of
 
 TRAINING = """
 import sys, time
@@ -47,6 +50,15 @@ def test_output_and_exit_code_are_those_of_the_command(tmp_path: Path) -> None:
     assert (passed.stdout, passed.stderr, passed.returncode) == (bare.stdout, bare.stderr, 7)
     kept = (tmp_path / "kept" / "train.log").read_bytes()
     assert kept == bare.stdout + bare.stderr
+
+
+def test_the_versions_are_those_of_the_python_behind_the_command(tmp_path: Path) -> None:
+    script = tmp_path / "torchrun"
+    script.write_text(f"#!{sys.executable}\nprint('it trains')\n")
+    script.chmod(0o755)
+    assert versions_of(str(script)) == versions_of(sys.executable)
+    assert versions_of(sys.executable)["numpy"] == np.__version__
+    assert versions_of("sh") == versions_of("no such program") == {}
 
 
 def test_the_command_has_the_environment_that_it_would_have(tmp_path: Path) -> None:
@@ -77,6 +89,8 @@ def test_the_directory_of_a_run_is_explained_with_its_samples(tmp_path: Path) ->
     assert again.analysis.machine.causes == explained.analysis.machine.causes
     environment = json.loads((tmp_path / "kept" / "environment.json").read_text())
     assert environment["command"] == [sys.executable, "train.py", "--api_key=***"]
+    assert environment["versions"]["python"] == platform.python_version()
+    assert environment["versions"]["numpy"] == np.__version__
     assert "hidden" not in (tmp_path / "kept" / "environment.json").read_text()
 
 

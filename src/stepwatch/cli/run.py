@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +31,19 @@ from stepwatch.watch import Live, open_log
 FOLLOW_S = 1.0  # how late a message may be
 ENVIRONMENT_FILE = "environment.json"
 _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
+# Asked of the training's own Python, in a process beside it; names as on PyPI.
+_VERSIONS = """
+import json, platform
+from importlib import metadata
+names = "torch triton numpy transformers accelerate lightning deepspeed datasets flash-attn bitsandbytes jax tensorflow"
+found = {"python": platform.python_version()}
+for name in names.split():
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
 
 
 @click.command(name="run", context_settings={"allow_interspersed_args": False})
@@ -192,7 +206,7 @@ def _write_environment(directory: str, words: Sequence[str]) -> None:
         "command": without_secrets(words),
         "started_s": round(time.time(), 3),
         "stepwatch": version("stepwatch"),
-        "python": platform.python_version(),
+        "versions": versions_of(words[0]),
         "system": platform.platform(),
         "processors": os.cpu_count(),
         "card": card,
@@ -201,6 +215,21 @@ def _write_environment(directory: str, words: Sequence[str]) -> None:
     with open(os.path.join(directory, ENVIRONMENT_FILE), "w", encoding="utf-8") as file:
         json.dump(facts, file, indent=2, ensure_ascii=False)
         file.write("\n")
+
+
+def versions_of(program: str) -> dict[str, str]:
+    """Of Python and of what trains, as the program that is started has them; empty where it is no Python's."""
+    path = shutil.which(program)
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        if path is not None and not os.path.basename(path).startswith("python"):
+            with open(path, "rb") as script:  # torchrun and its like name their Python in the first line
+                first = script.readline(500)
+            words = shlex.split(first[2:].decode()) if first.startswith(b"#!") else []
+            path = next((word for word in words if os.path.basename(word).startswith("python")), None)
+        if path is not None:
+            asked = subprocess.run([path, "-c", _VERSIONS], capture_output=True, text=True, timeout=10, check=True)
+            return dict(json.loads(asked.stdout))
+    return {}
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:

@@ -17,9 +17,9 @@ from stepwatch.run import Ints
 _BAR = Pattern(  # the second form has no total: tqdm around a generator
     rb"(?:(?<!\d)\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
     rb"\[(?P<elapsed>\d{1,6}(?::\d\d){1,2})<[^,\]\n]{1,24}"
-    rb"|(?<![\w.])(?P<count>\d{1,12})(?:it|batch|step) \[(?P<since>\d{1,6}(?::\d\d){1,2})), *"
-    rb"(?:(?P<per_s>[\d.]{1,12}|\?) ?(?:it|iter|batch|batches|step|steps)/s"
-    rb"|(?P<s_per>[\d.]{1,12}) ?s/(?:it|iter|batch|step))"
+    rb"|(?<![\w.])(?P<count>\d{1,12})(?i:it|batch|step) \[(?P<since>\d{1,6}(?::\d\d){1,2})), *"
+    rb"(?:(?P<per_s>[\d.]{1,12}|\?) ?(?i:it|iter|batch|batches|step|steps)/s"
+    rb"|(?P<s_per>[\d.]{1,12}) ?s/(?i:it|iter|batch|batches|step|steps))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
 )
 _CLOCK = Pattern(rb"\[\d{1,6}:\d\d")  # of every bar: the lines without one need not be searched for bars

@@ -26,7 +26,7 @@ from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 
 _EPOCH = Pattern(
-    r"(?i)[^\w{\[(]{0,8}(?P<starts>start(?:ing|ed)? |begin(?:ning)? )?(?:train(?:ing)? )?epoch[\s:#\[]{0,4}"
+    r"(?i)[^\w{\[(]{0,8}(?P<starts>start(?:ing|ed)? |begin(?:ning)? )?(?:train(?:ing)? )?epoch[\s:=#\[]{0,4}"
     r"(?P<epoch>\d{1,6})(?![\d.%])(?: ?(?:/|of) ?(?P<last>\d{1,6}))?(?![\d.%])(?P<rest>.*)"
 )
 _LEARNT = Pattern(r"(?i)(?:loss|acc(?:uracy)?|perplexity|ppl)(?![a-z])")
@@ -35,7 +35,10 @@ _TOOK = Pattern(
     r"(?i)(?:\b(?:time(?: taken| cost)?|took|cost time|duration)[ :=]{1,3}"
     r"|(?<![^ ])[\[(](?=[\d.]{1,12} ?s\w{0,6}[\])]))"
     r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)|(?P<seconds>\d{1,9}(?:\.\d{1,9})?) ?(?:s|sec|secs|seconds)\b)"
+    # Without a unit only what was not rounded, as Python's clock gives it: minutes would have been.
+    r"|\bepoch[ _]time[ :=]{1,3}(?P<bare>\d{1,9}\.\d{3,9})(?![\d:]| ?[a-z])"
 )
+_DONE = Pattern(r"(?i)\W{0,8}training (?:of \w{1,40} )?(?:is |was )?(?:done|finished|completed?|over)\b")
 _TOTAL = Pattern(
     r"(?i)\W{0,8}(?:total (?:training |elapsed )?time\b|(?:finished|completed) training\b"
     r"|(?:model )?training (?:is )?(?:completed?|finished|done|took|time)\b)[^\d\n]{0,24}"
@@ -82,7 +85,14 @@ class _Total(NamedTuple):
     took_s: float
 
 
-_Kept = _Line | _Learnt | _Total
+class _Done(NamedTuple):
+    """A line with a clock that says that the training is over."""
+
+    line: int
+    clock_s: float
+
+
+_Kept = _Line | _Learnt | _Total | _Done
 
 
 def sniff(head: bytes) -> float:
@@ -110,6 +120,9 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         learnt = _LEARNT.search(bare)
         if found is None or _STEP.search(found["rest"]):
             total_s = _total_in(bare)
+            done_s = stamp_of(prefix) if _DONE.match(bare) else None
+            if done_s is not None:
+                records.kept.append(_Done(first_line + row, done_s))
             below = _BELOW.match(prefix + bare)  # its time looks like a prefix
             # The save of the epoch may stand between the two.
             own = [each for each in records.kept[-2:] if isinstance(each, _Line)] if below is not None else []
@@ -121,7 +134,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
                 records.kept.append(ended._replace(took_s=float(below["seconds"])))
             elif total_s > 0:
                 records.kept.append(_Total(first_line + row, total_s))
-            elif math.isnan(total_s):
+            elif math.isnan(total_s) and done_s is None:
                 others[kind] = learnt is not None
                 records.kept += [_Learnt(first_line + row)] * others[kind]
             continue
@@ -129,7 +142,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         starts = found["starts"] is not None or learnt is None
         words = (bare[: found.start("epoch")].lower(), *(word[0] for word in islice(_WORD.finditer(rest), 2)))
         took, loss, clock = _TOOK.search(rest), _LOSS.search(rest), stamp_of(prefix)
-        seconds = math.nan if took is None else value_of(took["clock"] or took["seconds"], "clock")
+        seconds = math.nan if took is None else value_of(took["clock"] or took["seconds"] or took["bare"], "clock")
         records.kept.append(
             _Line(
                 first_line + row, words, starts, int(found["epoch"]), int(found["last"] or 0),
@@ -156,30 +169,32 @@ def finish(first_line: int, records: Records) -> None:
         return
     numbers = 1 - min(ends[0].epoch, 1)  # some count from 0
     runs = _divided(ends)
+    totals = _with_totals(runs, kept)
+    starts = _starts(runs, kept)
+    printed = all(each.took_s > 0 for each in ends)
+    if not printed:  # one epoch alone whose beginning is not in the log has no time
+        runs = [run for run in runs if len(run) > 1 or run[0].line in starts]
+        totals = [(run, total) for run, total in totals if len(run) > 1 or run[0].line in starts]
     planned = [each for each in kept if isinstance(each, _Line) and each.last]
     for run in runs:
         lasts = [each.last for each in planned if each.line <= run[-1].line]
         if lasts:
             records.events.append(Fact(run[0].line, "max_iters", max(lasts[-1], run[-1].epoch + numbers)))
-    for run, total in _with_totals(runs, kept):
+    for run, total in totals:
         records.events.append(Fact(run[-1].line, "told_s", total.took_s))
         records.events += [Fact(total.line, name, True) for name in ("ended", OVER)]
-    if all(each.took_s > 0 for each in ends):
+    if printed:
         for each in ends:
             records.add_row(
                 line=each.line, number=each.epoch + numbers, time_s=each.took_s, loss=each.loss, stamp_s=each.clock_s
             )
         records.events += [Fact(run[0].line, "process", run[0].line, header=True) for run in runs[1:]]
         return
-    for each in ends:
-        records.keep_row(ROWS, each.line, each.epoch + numbers, each.clock_s, each.loss)
-    lines = [each for each in kept if isinstance(each, _Line) and each.starts and math.isfinite(each.clock_s)]
-    above = -1
     for run in runs:
-        own = [each for each in lines if above <= each.line < run[0].line and each.epoch == run[0].epoch]
-        above = run[-1].line
-        if own:  # a process that ended in its first epoch may have printed the same line before
-            start = [each for each in own if each.kind == own[0].kind][-1]
+        for each in run:
+            records.keep_row(ROWS, each.line, each.epoch + numbers, each.clock_s, each.loss)
+        start = starts.get(run[0].line)
+        if start is not None:
             records.keep_row(STARTS, start.line, start.clock_s)
     exact = any(each.clock_s % 1 for each in ends)
     tell_clocked(records, 0.0005 if exact else WHOLE_SECONDS)
@@ -199,6 +214,18 @@ def _divided(lines: list[_Line]) -> list[list[_Line]]:
     """The epochs of each run: another begins where they are counted from the beginning again."""
     begins = [row for row, (before, after) in enumerate(pairwise(lines), 1) if after.epoch <= before.epoch]
     return [lines[begin:end] for begin, end in pairwise([0, *begins, len(lines)])]
+
+
+def _starts(runs: list[list[_Line]], kept: list[_Kept]) -> dict[int, _Line]:
+    """With which line each run starts, by its first line; without those that have none."""
+    lines = [each for each in kept if isinstance(each, _Line) and each.starts and math.isfinite(each.clock_s)]
+    starts, above = {}, -1
+    for run in runs:
+        own = [each for each in lines if above <= each.line < run[0].line and each.epoch == run[0].epoch]
+        above = run[-1].line
+        if own:  # a process that ended in its first epoch may have printed the same line before
+            starts[run[0].line] = [each for each in own if each.kind == own[0].kind][-1]
+    return starts
 
 
 def _with_totals(runs: list[list[_Line]], kept: list[_Kept]) -> list[tuple[list[_Line], _Total]]:
@@ -270,15 +297,21 @@ def _is_running(took_s: list[float]) -> bool:
 
 
 def _next_starts(lines: list[_Line], kept: list[_Kept]) -> list[_Line]:
-    """Each epoch at the line with which the next one starts; the last at the last that has its number."""
-    ends = [
-        before._replace(line=after.line, clock_s=after.clock_s)
-        for before, after in pairwise(lines) if after.epoch > before.epoch
-    ]  # fmt: skip
-    last = lines[-1]
-    results = [each for each in kept if isinstance(each, _Line) and each.epoch == last.epoch and each.line > last.line]
-    if results and results[-1].clock_s > last.clock_s:
-        ends.append(last._replace(line=results[-1].line, clock_s=results[-1].clock_s))
+    """Each epoch at the line with which the next one starts; the last of a run at the last that has its number.
+
+    Where no line has it, where the training is said to be over.
+    """
+    ends = []
+    at = [each.line for each in kept]
+    for before, after in zip(lines, [*lines[1:], None], strict=True):
+        end: _Line | _Done | None = after
+        if after is None or after.epoch <= before.epoch:
+            behind = kept[bisect_right(at, before.line) : bisect_left(at, after.line) if after else None]
+            results = [each for each in behind if isinstance(each, _Line) and each.epoch == before.epoch]
+            done = next((each for each in behind if isinstance(each, _Done)), None)
+            end = results[-1] if results else done
+        if end is not None and end.clock_s > before.clock_s:
+            ends.append(before._replace(line=end.line, clock_s=end.clock_s))
     return ends
 
 

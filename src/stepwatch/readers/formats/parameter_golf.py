@@ -22,8 +22,9 @@ from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import MINUTE_S
 
 _STOPPED = Line("stopping_early: {any}train_time:{pad}{time_ms}ms step:{pad}{at}/")
+_FINAL = Line("final_{word} val_loss:")  # of the model that was trained
 _OWN = (b"val_bpb", b"wallclock")
-_STOPS, _CAP = "stops", "cap_s"
+_STOPS, _FINALS, _CAP = "stops", "finals", "cap_s"
 _ROWS_OF_PACE = 3  # one of them may be where the steps become longer
 
 
@@ -40,6 +41,9 @@ class _Golf(Modded):
     def add_event(
         self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
     ) -> bool:
+        if statement is _FINAL:
+            records.keep_row(_FINALS, number)
+            return True
         if statement is not _STOPPED:
             return super().add_event(statement, values, stamp, number, records)
         if values["at"] <= LARGEST_KEPT and values["time_ms"] / 1e3 <= LONGEST_TIME_S:
@@ -58,15 +62,20 @@ class _Golf(Modded):
                 exact = rows.number * tokens / per_s
             fits = np.abs(exact - rows.time_s) <= MINUTE_S / 10  # the last digit of its clock
             records.replace_rows(replace(rows, time_s=np.where(fits, exact, rows.time_s)))
-        stops = records.table(_STOPS, 2)
+        stops, finals = records.table(_STOPS, 2), records.take_table(_FINALS, 1)
         super().finish(first_line, records)
         rows = records.iterations()
-        above = np.searchsorted(rows.line, stops[:, 0], side="right") - 1
-        for row, at in zip(above.tolist(), stops[:, 1].tolist(), strict=True):
+        # Without a line that says so, a limit of time has ended the training where the model is evaluated at the end.
+        ended = np.unique(np.searchsorted(rows.line, finals[:, 0]) - 1)
+        known = np.searchsorted(rows.line, stops[:, 0], side="right") - 1
+        for row in np.setdiff1d(ended[ended >= 0], known).tolist():
+            told = {"max_iters": int(rows.number[row]), "ended": "by plan"}
+            records.events += [Fact(line=int(rows.line[row]), name=name, value=value) for name, value in told.items()]
+        for row, at in zip(known.tolist(), stops[:, 1].tolist(), strict=True):
             if row >= 0:
                 records.events.append(Fact(line=int(rows.line[row]), name="max_iters", value=int(at)))
         caps = [event for event in records.events if isinstance(event, Fact) and event.name == _CAP]
-        stopped = len(stops) > 0 and stops[-1, 0] >= rows.line.max(initial=0)
+        stopped = max(stops[:, 0].max(initial=-1), finals[:, 0].max(initial=-1)) >= rows.line.max(initial=0)
         if not caps or not len(rows) or stopped or caps[-1].value <= 0:
             return
         # As many iterations as the rest of the time allows, at the pace of the last lines.
@@ -76,8 +85,8 @@ class _Golf(Modded):
         last = int(rows.number[-1]) + max(round((caps[-1].value - spent) / pace), 0)
         planned = [event.value for event in records.events if isinstance(event, Fact) and event.name == "max_iters"]
         if not planned or last < planned[-1]:
-            told = {"max_iters": last, "limit_s": float(caps[-1].value)}
-            records.events += [Fact(line=int(rows.line[-1]), name=name, value=value) for name, value in told.items()]
+            limits = {"max_iters": last, "limit_s": float(caps[-1].value)}
+            records.events += [Fact(line=int(rows.line[-1]), name=name, value=value) for name, value in limits.items()]
 
 
 FORMAT = _Golf(
@@ -110,7 +119,7 @@ stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
         Line("{any}model_params:{pad}{n_params:int}"),
         Line("{pad}val_loss_every:{pad}{eval_interval:int}"),
     ),
-    own=(VALIDATION, _STOPPED),
+    own=(VALIDATION, _STOPPED, _FINAL),
     traits=Traits(
         schedules=True,
         shows_events=True,

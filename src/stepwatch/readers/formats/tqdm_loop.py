@@ -2,9 +2,9 @@
 
 A bar may be of anything: loading, tokenising, validation, inference. Bars of one length that follow each other are the
 epochs of a run; a shorter one that comes back between them is its validation. One bar alone is a training only where
-its title or a loss behind it says so. Where the epochs are counted from the beginning again, another run begins. The
-seconds on a bar are those of its epoch; the rate is smoothed. Where only a bar of the epochs is left, evaluations
-inside are known from lines with a clock, as those of Hugging Face's examples.
+its title says so, or a loss behind it or along it. Where the epochs are counted from the beginning again, another run
+begins. The seconds on a bar are those of its epoch; the rate is smoothed. Where only a bar of the epochs is left,
+evaluations inside are known from lines with a clock, as those of Hugging Face's examples.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
 _LONGEST_SPOKEN = 500
 _STRONGEST = 0.9  # of its claims: below one line of any other format
 _MOST_HIDDEN = 2.0  # of the time of all bars: where a training takes longer, they are not its own
+_LEAST_LOSSES = 3  # along a bar: two may be those of its beginning and its end
 _SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
 
 
@@ -213,12 +214,25 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def _spans_epochs(training: Bars, places: Floats) -> bool:
-    """Whether one bar goes on from epoch to epoch: lines that name several of them stand along most bars."""
+    """Whether one bar goes on from epoch to epoch: lines that name several of them stand along most bars.
+
+    Or each that is named ends where a bar of all epochs has its share of them: the first of 5 at a fifth.
+    """
+    if training.title.epoch is not None:
+        return False
     known = places[np.isfinite(places[:, 1])]
+    if len(training.laps) == 1:
+        draws = training.laps[0]
+        above = np.searchsorted([draw.line for draw in draws], known[:, 0], side="right") - 1
+        at = np.array([draw.number for draw in draws])[above]
+        inside = (above >= 0) & (at > 0) & (at < training.last) & np.isfinite(known[:, 2])
+        _, epoch, epochs = known[inside].T
+        if inside.any() and bool((np.abs(at[inside] * epochs - training.last * epoch) < epochs).all()):
+            return True
     begins, ends = (np.array([lap[row].line for lap in training.laps]) for row in (0, -1))
     rows = zip(np.searchsorted(known[:, 0], begins), np.searchsorted(known[:, 0], ends, side="right"), strict=True)
     several = sum(len(np.unique(known[begin:end, 1])) > 1 for begin, end in rows)
-    return training.title.epoch is None and 2 * several > len(training.laps)
+    return 2 * several > len(training.laps)
 
 
 def _planned(places: Floats) -> list[int]:
@@ -233,6 +247,22 @@ def _is_spoken_of(bars: Bars, spoken: _Spoken) -> bool:
     places = np.unique(np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[spoken.about])).tolist()
     count = len(bars.laps)
     return count > 1 and max(sum(place < count for place in places), sum(place > 0 for place in places)) > count / 2
+
+
+def _is_spoken_along(bars: Bars, spoken: _Spoken, places: Floats) -> bool:
+    """Whether losses of one epoch are printed while one bar alone goes on.
+
+    Those of a validation only where there are steps between them: a bar may go through models that are evaluated.
+    """
+    lap = bars.laps[0]
+    along = (places[:, 0] >= bars.begin) & (places[:, 0] <= bars.end) & np.isfinite(places[:, 1])
+    if len(bars.laps) > 1 or len(np.unique(places[along, 1])) > 1:
+        return False
+    rows = np.searchsorted([draw.line for draw in lap], spoken.line, side="right")
+    result = spoken.about & ~spoken.heads & (rows > 0) & (rows < len(lap))
+    learnt, checked = (np.unique(rows[result & kind]) - 1 for kind in (~spoken.checks, spoken.checks))
+    apart = bool((np.diff([lap[row].number for row in checked.tolist()]) > 1).all())
+    return max(len(learnt), len(checked) * apart) >= _LEAST_LOSSES
 
 
 def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
@@ -279,12 +309,17 @@ def _has_figures(bars: Bars) -> bool:
 def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Floats) -> list[Bars]:
     """The bars of each training, in order; none where nothing shows that any of them is one."""
     every = sorted(draw.line for each in bars for lap in each.laps for draw in lap)
+    named = any(_is_titled(each) or _has_loss(each) or _has_figures(each) for each in bars)
+    alone = max(bars, key=lambda each: each.spent_s, default=None) if not named else None
     likely = []
     for each in bars:
         words = each.title.words
         if _VALIDATION.search(words) or (_OTHER.search(words) and not _has_loss(each)):
             continue
-        untitled = not words and not each.names and _is_spoken_of(each, spoken) and not _is_checked(each, every, spoken)
+        untitled = not words and not each.names and (
+            (_is_spoken_of(each, spoken) and not _is_checked(each, every, spoken))
+            or (each is alone and _is_spoken_along(each, spoken, places))
+        )
         if untitled:
             told_s = took[took[:, 0] > each.begin, 1].sum()
             hidden = told_s >= _MOST_HIDDEN * sum(other.spent_s for other in bars)

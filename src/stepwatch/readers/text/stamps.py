@@ -53,8 +53,9 @@ _PIECES = Pattern(
     |[\w.]{1,40}\s(?:INFO|DEBUG|WARNING|ERROR):\s+                   # detectron2's file: logger name and level
     |(?<=\s)[\w-]{1,40}\.py\s+                                       # a logger's file behind its clock
     |[A-Za-z][\w.-]{0,60}\s+\|\s                                     # docker compose
-    |[\w.@-]{1,60}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sp|Overriding|Initializing|\[?\d{4}-\d\d-
-        |iteration\s+\d+/|steps:\s\d|validation\s|successfully\s|using\s|>\s|\w+\s\.{3,}|[\w-]+\s\.{3,}:)  # pdsh
+    |[\w.@-]{1,100}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sp|Overriding|Initializing|\[?\d{4}-\d\d-
+        |step:\s*\d+/|stopping_early:|final_\w+\s|iteration\s+\d+/|steps:\s\d|validation\s|successfully\s|using\s|>\s
+        |\w+\s\.{3,}|[\w-]+\s\.{3,}:)                              # pdsh, or the name of a run
     |[|:\-–]\s+
     )""",
     re.VERBOSE,

@@ -203,3 +203,47 @@ def test_results_below_the_number_of_the_epoch(result: str, saved: str, save_fir
 def test_results_without_the_number_of_an_epoch_are_none() -> None:
     with pytest.raises(NoIterations):
         runs_of(*[" - 30s - loss: 0.5 - val_loss: 0.7"] * 5)
+
+
+@pytest.mark.parametrize("name", ["epoch time=", "epoch_time: "])
+def test_a_time_that_was_not_rounded_is_in_seconds(name: str) -> None:
+    form = "epoch={n}/12,total_loss=0.5, 1 {name}{took}, left time=0.2"
+    (run,) = runs_of(*(form.format(n=n, name=name, took=f"{45 + n / 100:.3f}") for n in range(12)))
+    assert run.iterations.number.tolist() == list(range(1, 13))
+    assert run.iterations.time_s.tolist() == pytest.approx([45 + n / 100 for n in range(12)])
+    assert run.settings.count("max_iters") == 12
+    for took in ("45.25", "45", "45.250 min", "45.250m"):  # may be minutes
+        with pytest.raises(NoIterations):
+            runs_of(*(form.format(n=n, name=name, took=took) for n in range(12)))
+
+
+def test_one_epoch_of_a_start_is_not_that_of_the_next() -> None:
+    form = "Epoch [{n}/40], Train Loss: {loss}"
+    first, alone = dated(form, 6), dated("Epoch [{n}/80], Train Loss: {loss}", 1, begin_s=1000.0)
+    runs = runs_of(*first, *alone, *dated(form, 9, begin_s=9000.0, every_s=45.0))
+    assert [run.iterations.number.tolist() for run in runs] == [list(range(1, 7)), list(range(1, 10))]
+    assert [run.settings.count("max_iters") for run in runs] == [40, 40]
+    assert analyse(runs[1]).goodput.wall_s == pytest.approx(9 * 45.0)
+
+
+def test_one_epoch_whose_beginning_is_known_is_a_run() -> None:
+    lines = []
+    for epochs, begin_s, every_s in ((6, 0.0, 60.0), (1, 1000.0, 50.0), (9, 9000.0, 45.0)):
+        lines += dated("Starting epoch {n}/9", 1, begin_s=begin_s - every_s, every_s=every_s)
+        lines += dated("Epoch {n}: loss {loss}", epochs, begin_s=begin_s, every_s=every_s)
+    runs = runs_of(*lines)
+    assert [len(run.iterations) for run in runs] == [6, 1, 9]
+    assert [float(run.iterations.time_s.sum()) for run in runs] == pytest.approx([360.0, 50.0, 405.0])
+
+
+def test_the_last_epoch_that_starts_ends_with_the_training() -> None:
+    """As YOLOX prints it; every start of the program has such a line."""
+    lines = []
+    more = "iter: 10/47, total_loss: {loss}"
+    for epochs, begin_s, every_s in ((5, 0.0, 60.0), (8, 5000.0, 45.0)):
+        lines += dated("---> start train epoch{n}", epochs, begin_s=begin_s, every_s=every_s, more=more)
+        end_s = begin_s + every_s * epochs
+        lines += dated("Training of experiment is done and the best AP is 0.5", 1, begin_s=end_s, every_s=every_s)
+    runs = runs_of(*lines)
+    assert [run.iterations.number.tolist() for run in runs] == [list(range(1, 6)), list(range(1, 9))]
+    assert [float(run.iterations.time_s.sum()) for run in runs] == pytest.approx([300.0, 360.0])

@@ -101,3 +101,19 @@ def test_a_log_of_modded_nanogpt_stays_one() -> None:
     text = "".join(f"step:{step}/1390 train_time:{33 * step}ms step_avg:33.00ms\n" for step in range(1, 50))
     (run,) = read(from_text(text))
     assert run.format == "modded-nanogpt"
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_lines_behind_the_name_of_their_run(said: bool) -> None:
+    """The model is evaluated behind the last step also where no line says that the limit of time ended the training."""
+    runs = []
+    for name, step_s, last in (("wide_d704.r2-" + "x" * 60, 0.078, 7692), ("narrow", 0.044, 5000)):
+        lines = _older(step_s, last, stop=True).splitlines()[2:]
+        runs += [f"{name}: {line}" for line in lines if said or "stopping" not in line]
+    wide, narrow = read(from_text("\n".join([*runs, "train narrow rc=0"])))
+    assert (wide.format, narrow.format) == ("parameter-golf", "parameter-golf")
+    assert [int(run.iterations.number[-1]) for run in (wide, narrow)] == [7692, 5000]
+    assert [run.settings.count("max_iters") for run in (wide, narrow)] == [7692, 5000]
+    assert wide.ended_by_plan
+    assert narrow.ended_by_plan
+    assert [_whole(run) for run in (wide, narrow)] == pytest.approx([600.0, 220.0], rel=1e-3)

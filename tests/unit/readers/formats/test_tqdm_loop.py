@@ -384,3 +384,52 @@ def test_an_epoch_far_beyond_all_others_is_not_filled_up_to() -> None:
         lines += [f"Epoch {epoch}/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.4]"]
         lines += ["Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]"]
     assert len(read(from_text("\n".join(lines)))[0].evaluations) <= 4
+
+
+@pytest.mark.parametrize("unit", ["Batch", "batches", "Iter", "STEP"])
+def test_the_unit_of_a_bar_may_be_written_in_another_way(unit: str) -> None:
+    lines = [
+        f"Epoch {epoch}: Training: 100%|██████████| 390/390 [00:33<00:00, 11.57{unit}/s, train_loss=0.2, val_loss=0.25]"
+        for epoch in (1, 2, 3)
+    ]
+    run = the_run(*lines, bar("Epoch 4: Training: ", 30, 390, 2.0).replace("s/it", f"s/{unit}"))
+    assert run.iterations.number[-1] == 3 * 390 + 30
+    assert run.iterations.time_s[0] == pytest.approx(1 / 11.57, rel=0.001)
+    with pytest.raises(NoIterations):
+        the_run(*(line.replace(f"{unit}/s", "MB/s") for line in lines))
+
+
+@pytest.mark.parametrize(
+    "glued",
+    ["Validation loss: 5.8{n}", "loss: 0.1{n}", "2026-05-01 20:24:13,368 - INFO - train:535 - Batch {n}, Loss: 3.3"],
+)
+def test_losses_along_one_bar_without_a_title_are_those_of_a_training(glued: str) -> None:
+    lines = [bar("", n, 900, 1.5) + glued.format(n=n) for n in range(100, 1000, 100)]
+    shards = "Loading checkpoint shards: 100%|██████████| 4/4 [00:02<00:00,  2.13it/s]"
+    run = the_run(shards, bar("", 1, 900, 1.5), *lines)
+    assert (run.iterations.number[-1], analyse(run).goodput.iterations) == (900, 900)
+    assert analyse(run).goodput.wall_s == pytest.approx(1350, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [bar("", n, 9, 60.0) + f"Validation loss: 5.8{n}" for n in range(1, 9)],  # of one model after the other
+        [bar("", n, 900, 1.5) + f"Epoch {n // 100}, loss: 5.8{n}" for n in range(100, 1000, 100)],  # not one epoch
+        [bar("", n, 900, 1.5) for n in range(100, 1000, 100)] + ["loss: 0.5"] * 9,
+        [bar("", n, 900, 1.5) + "loss: 0.5" * (n < 300) for n in range(100, 1000, 100)],
+    ],
+)
+def test_other_losses_beside_one_bar_show_no_training(lines: list[str]) -> None:
+    with pytest.raises(NoIterations):
+        the_run(*lines)
+
+
+def test_a_bar_of_all_epochs_is_known_by_where_its_first_epoch_ends() -> None:
+    def lines(every: int, end: int) -> list[str]:
+        shown = ((step, bar("Training: ", step, 1000, 1.5)) for step in range(1, end))
+        return [f"{each}Epoch 1/5 - Train Loss: 0.5" * (step % every == 0) or each for step, each in shown]
+
+    assert the_run(*lines(200, 300)).settings.count("max_iters") == 1000
+    assert the_run(*lines(50, 300)).settings.count("max_iters") == 5000  # losses within the first of 5 epochs
+    assert the_run("Epoch 0/5 - Train Loss: 0.5", *lines(150, 200)).settings.count("max_iters") == 5000

@@ -289,6 +289,7 @@ def test_samples_are_nanogpts(train: Train, place: Path, capsys: pytest.CaptureF
         captured = capsys.readouterr()
         assert left.value.code
         assert said in captured.err
+        assert "init_from" not in captured.err
         assert not captured.out
     meta.write_bytes(pickle.dumps({"vocab_size": 61}))
     with pytest.raises(SystemExit):

@@ -15,6 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.settings import GPT2_TOKENS
 from stepwatch.trainer.data import read_meta
 from stepwatch.trainer.hardware import Device
+from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.model import GPT
 from stepwatch.trainer.resuming import NAME, load, newest
 from stepwatch.trainer.setup import data_directory, model_of
@@ -33,9 +34,12 @@ def load_model(place: Path, seed: int, device: Device) -> tuple[GPT, dict[str, A
     """The model of a checkpoint, ready to write, and the checkpoint. `place` is the file or its directory."""
     if place.is_dir():
         place = place / NAME if (place / NAME).exists() else newest(place)
-    saved = load(place)
-    torch.manual_seed(seed)  # nanoGPT draws the weights that it then replaces: what follows depends on it
-    model = model_of(saved, dropout=0.0)
+    try:
+        saved = load(place)
+        torch.manual_seed(seed)  # nanoGPT draws the weights that it then replaces: what follows depends on it
+        model = model_of(saved, dropout=0.0)
+    except InputError as error:  # what it advises is for a training
+        raise CheckpointError(error.what, Message("choose another --out_dir")) from error
     model.eval()
     model.to(device.device)
     return model, saved

@@ -1,0 +1,119 @@
+"""A process that reads logs, one after the other: one that takes too long, or too much memory, costs itself alone.
+
+Whoever holds the process kills it when a log takes too long. It is the same on this machine and in a worker of Dask,
+whose own processes must outlive any log.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from stepwatch.fleet.rows import Asked, Rows, failed, rows_of
+from stepwatch.messages import Message
+from stepwatch.platforms import limit_memory
+
+ATTEMPTS = 3
+"""A process may die for reasons that are not its log's: Dask tries as often."""
+_LENGTH = struct.Struct(">Q")
+
+
+class Reader:
+    """Holds one process, which is started when it is first needed."""
+
+    def __init__(self, *, time_s: float, memory_bytes: int) -> None:
+        self._time_s, self._memory_bytes = time_s, memory_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def rows_of(self, asked: Asked) -> Rows:
+        for _ in range(ATTEMPTS):
+            process = self._started()
+            late = threading.Event()
+            timer = threading.Timer(self._time_s, lambda late=late, process=process: (late.set(), process.kill()))
+            timer.start()
+            try:
+                _send(process.stdin, asked)
+                return _received(process.stdout)  # type: ignore[no-any-return]
+            except (OSError, EOFError, pickle.UnpicklingError):
+                self.close()
+                if late.is_set():
+                    text = Message("reading it takes longer than {time:time}", {"time": self._time_s})
+                    return failed(asked.name, "time", text)
+            finally:
+                timer.cancel()
+        text = Message("the process that reads it has died {count:n} times", {"count": ATTEMPTS})
+        return failed(asked.name, "died", text)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stepwatch.fleet.reader", str(self._memory_bytes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self._process
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    with _ignoring_lost_pipes():
+                        stream.close()
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def _ignoring_lost_pipes() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        pass
+
+
+def _send(stream: BinaryIO | None, value: object) -> None:
+    assert stream is not None
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def _received(stream: BinaryIO | None) -> object:
+    assert stream is not None
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    data = stream.read(_LENGTH.unpack(head)[0])
+    return pickle.loads(data)  # of our own process
+
+
+def main() -> None:
+    limit_memory(int(sys.argv[1]))
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
+    gc.freeze()  # what is loaded stays
+    while True:
+        try:
+            asked = _received(sys.stdin.buffer)
+        except (EOFError, KeyboardInterrupt):
+            return
+        assert isinstance(asked, Asked)
+        rows = rows_of(asked)
+        _send(replies, rows)
+        if any(row["cause"] == "memory" for row in rows.get("failures", ())):
+            return  # what is left of the memory is in pieces: the next log deserves a new process
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ from stepwatch.fleet.reader import Reader
 from stepwatch.fleet.rows import Asked, Rows, failed
 from stepwatch.fleet.store import Store, bucket_of
 from stepwatch.messages import Message
+from stepwatch.platforms import allowed_processors
 
 MOST_PENDING = 5_000
 """Logs whose rows wait for their bucket to be complete: a bucket of millions is written in pieces."""
@@ -177,7 +178,7 @@ def _stamped(rows: Rows) -> Rows:
 
 def _by_processes(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[Log, Rows]]:
     """As many as there are processors; each is fed and watched by a thread."""
-    count = min(request.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(logs))
+    count = min(request.workers or allowed_processors(), len(logs))
     waiting: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
     ready: queue.SimpleQueue[tuple[Log, Rows] | BaseException] = queue.SimpleQueue()
     for log in logs:

@@ -15,7 +15,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.sources.contents import head_of
 from stepwatch.sources.directories import RECORD
 
-HEAD_BYTES = 1 << 16
+HEAD_BYTES = 1 << 15  # headers are shorter
 _VERSION = r"(\d+\.\d+(?:[\w.+-]*\w)?)"
 # What a line says, behind the words of which one must be in the text: looking for these is quicker.
 _SAID = {

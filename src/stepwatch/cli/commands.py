@@ -23,6 +23,7 @@ from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
     from stepwatch.answers import Answer
+    from stepwatch.fleet_report import FleetReport
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -171,7 +172,7 @@ def check_output(form: str, output: str | None, chart: str | None = None) -> Non
         )
 
 
-def deliver(answer: Answer, language: str, form: str, output: str | None, **shown: Any) -> None:
+def deliver(answer: Answer | FleetReport, language: str, form: str, output: str | None, **shown: Any) -> None:
     """The answer in its form, after what should be said beside it."""
     complain(answer.notices, language)
     view = View(colour=None if output is None else False, **shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import socket
 import threading
 import time
 from collections import Counter
@@ -227,11 +228,15 @@ def _by_cluster(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[
     """A worker that dies costs nothing: its batch is read by another, and again log by log where that fails too."""
     from distributed import Client, as_completed
 
+    address = str(request.scheduler)
+    host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
-        client = Client(request.scheduler, timeout="20s", set_as_default=False)
+        if address.startswith("tcp://"):  # Dask would try for a while
+            socket.create_connection((host, int(port)), timeout=10).close()
+        client = Client(address, timeout="20s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(
-            Message("the scheduler “{name:word}” cannot be reached", {"name": str(request.scheduler)}),
+            Message("the scheduler “{name:word}” cannot be reached", {"name": address}),
             Message("start one with: dask scheduler"),
         ) from error
     with client:
@@ -240,7 +245,7 @@ def _by_cluster(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[
             client.submit(read_batch, batch, request, pure=False, priority=-number, retries=2): batch
             for number, batch in enumerate(batches)
         }
-        done = as_completed(futures)
+        done = as_completed(futures, loop=client.loop)
         for future in done:
             batch = futures.pop(future)
             if future.status == "finished":

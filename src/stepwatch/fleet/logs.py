@@ -104,7 +104,7 @@ def _below(top: str) -> Iterator[File]:
         try:
             if entry.is_file():
                 told = entry.stat()
-                yield File(entry.path, told.st_size, str(told.st_mtime_ns), told.st_mtime)
+                yield File(entry.path, told.st_size, str(told.st_mtime), told.st_mtime)
         except OSError:  # a link that leads nowhere
             continue
 

@@ -13,8 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import BinaryIO
 
 from stepwatch.fleet.rows import Asked, Rows, failed, rows_of
@@ -23,6 +22,7 @@ from stepwatch.platforms import limit_memory
 
 ATTEMPTS = 3
 """A process may die for reasons that are not its log's: Dask tries as often."""
+_STARTS = 20
 _LENGTH = struct.Struct(">Q")
 
 
@@ -35,7 +35,7 @@ class Reader:
 
     def rows_of(self, asked: Asked) -> Rows:
         for _ in range(ATTEMPTS):
-            process = self._started()
+            process = self._ready()
             late = threading.Event()
             timer = threading.Timer(self._time_s, lambda late=late, process=process: (late.set(), process.kill()))
             timer.start()
@@ -52,8 +52,11 @@ class Reader:
         text = Message("the process that reads it has died {count:n} times", {"count": ATTEMPTS})
         return failed(asked.name, "died", text)
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+    def _ready(self) -> subprocess.Popen[bytes]:
+        """A process that has loaded all it needs: one that dies before does not count against the log."""
+        for _ in range(_STARTS):
+            if self._process is not None and self._process.poll() is None:
+                return self._process
             self.close()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "stepwatch.fleet.reader", str(self._memory_bytes)],
@@ -61,25 +64,21 @@ class Reader:
                 stdout=subprocess.PIPE,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
-        return self._process
+            with suppress(EOFError):
+                _received(self._process.stdout)
+                return self._process
+            self._process.wait()
+        raise RuntimeError("processes that read logs cannot be started")
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
             for stream in (self._process.stdin, self._process.stdout):
                 if stream is not None:
-                    with _ignoring_lost_pipes():
+                    with suppress(OSError):  # what was not sent is lost with the process
                         stream.close()
             self._process.wait()
             self._process = None
-
-
-@contextmanager
-def _ignoring_lost_pipes() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        pass
 
 
 def _send(stream: BinaryIO | None, value: object) -> None:
@@ -103,6 +102,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
     gc.freeze()  # what is loaded stays
+    _send(replies, "ready")
     while True:
         try:
             asked = _received(sys.stdin.buffer)

@@ -157,10 +157,17 @@ def _rows_of_run(
             "rule": advice.rule,
             "change": json.dumps(change),
             "text": say(advice.what, "en"),
+            "said": _sayable(advice.what),
             **_ends("saves_s", advice.saves_s),
         }
     if asked.iterations:
         yield from (("iterations", row) for row in _iterations(a))
+
+
+def _sayable(message: Message) -> str | None:
+    """None where something in it is no plain value."""
+    plain = all(isinstance(value, (int, float, str)) for value in message.params.values())
+    return json.dumps({**message._asdict(), "params": dict(message.params)}) if plain else None
 
 
 def _run_row(run: RunReport) -> dict[str, Any]:

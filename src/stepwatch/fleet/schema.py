@@ -117,6 +117,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("rule", TEXT, "", "rule that proposes the change, as in docs/advice.md"),
         Column("change", TEXT, "JSON", "settings with their old and new value"),
         Column("text", TEXT, "", "the change as a sentence, in English"),
+        Column("said", TEXT, "JSON", "the same sentence, to be said in other languages"),
         *_interval("saves_s", "s", "what it saves of the run"),
     ),
     "restarts": (

@@ -1,6 +1,6 @@
 """The tables of a store, as Parquet files that can be read at any moment, by two writers at work too.
 
-    STORE/<table>/bucket=<00…3f>/part.parquet
+    STORE/<table>/bucket=<00…0f>/part.parquet
 
 All rows of a log are in the bucket that the hash of its name gives, one file for each table. To replace them, the file is
 read, changed and put in place of the old one at once: a rename on disks, a put in buckets. So a reader sees each row once,
@@ -32,10 +32,10 @@ from stepwatch.fleet.schema import COUNT, FLAG, NUMBER, SCHEMA, TABLES, TEXT, TI
 from stepwatch.messages import Message
 from stepwatch.platforms import claim, put_in_place
 
-BUCKETS = 64
-"""So that ten logs make few files, and a file of ten million still fits into memory. A part of the schema."""
+BUCKETS = 16
+"""So that ten logs make few files, and a sixteenth of ten million still fits into memory. A part of the schema."""
 PART = "part.parquet"
-_LEFT_OUT_UNLESS_ASKED = "iterations"
+_UNLESS_ASKED = "iterations"
 _TYPES = {
     TEXT: pa.string(),
     COUNT: pa.int64(),
@@ -63,27 +63,33 @@ class Store:
         self.place = place
         try:
             self._fs, self._root = url_to_fs(place)
-        except (ImportError, ValueError) as error:
-            facts = {"name": place, "reason": str(error)}
+            there = retried(lambda: self._files(""))
+        except (ImportError, ValueError, OSError) as error:
+            facts = {"name": place, "reason": str(error) or type(error).__name__}
             raise InputError(Message("“{name:word}” cannot be opened: {reason:word}", facts)) from error
         self._local = isinstance(self._fs, LocalFileSystem)
         if create:
+            tables = {path.split("/")[0] for path in there}
             for table in TABLES:
-                if table != _LEFT_OUT_UNLESS_ASKED:
-                    self._replace(table, "00", {}, (), create=True)
-        elif not retried(lambda: self._there("runs")):
+                if table not in tables and table != _UNLESS_ASKED:
+                    self._replace(table, "00", {}, (), {}, create=True)
+        elif not any(path.startswith("runs/") for path in there):
             raise InputError(
                 Message("“{name:word}” is no store of stepwatch", {"name": place}),
                 Message("make one: {command:list}", {"command": "stepwatch collect LOGS --into STORE"}),
             )
 
-    def _there(self, table: str) -> bool:
+    def _files(self, bucket: str) -> dict[str, str | None]:
+        """The files of all tables, or of one bucket, below the store, each with its tag: one request for all of them."""
         self._fs.invalidate_cache()
-        return bool(self._fs.exists(f"{self._root}/{table}"))
+        found = self._fs.find(self._root, detail=True)
+        inside = {path.removeprefix(self._root).strip("/"): info for path, info in found.items()}
+        ending = f"bucket={bucket}/{PART}" if bucket else PART
+        return {path: info.get("ETag") for path, info in inside.items() if path.endswith(ending)}
 
     def dataset(self, table: str) -> ds.Dataset | None:
         """None where the store has no such table."""
-        if not retried(lambda: self._there(table)):
+        if not any(path.startswith(f"{table}/") for path in retried(lambda: self._files(""))):
             return None
         partitions = ds.partitioning(pa.schema([("bucket", pa.string())]), flavor="hive")
         schema = arrow_schema(table).append(pa.field("bucket", pa.string()))
@@ -106,16 +112,24 @@ class Store:
         logs = set(logs)
         (bucket,) = {bucket_of(log) for log in logs}
         with self._alone():
+            there = retried(lambda: self._files(bucket))
             # `sources` comes last: a log whose rows were not all written is read again.
             for table in [name for name in TABLES if name != "sources"] + ["sources"]:
-                self._replace(table, bucket, logs, rows.get(table, ()))
+                self._replace(table, bucket, logs, rows.get(table, ()), there)
 
     def _replace(
-        self, table: str, bucket: str, logs: Iterable[str], rows: Sequence[Row], *, create: bool = False
+        self,
+        table: str,
+        bucket: str,
+        logs: Iterable[str],
+        rows: Sequence[Row],
+        there: Mapping[str, str | None],
+        *,
+        create: bool = False,
     ) -> None:
-        path = f"{self._root}/{table}/bucket={bucket}/{PART}"
+        path = f"{table}/bucket={bucket}/{PART}"
         while True:
-            tag, old = retried(lambda: self._read(path, table))
+            old = retried(lambda there=there: self._read(path, table)) if path in there else None
             if (old is None and not rows and not create) or (create and old is not None):
                 return
             new = _as_table(table, rows)
@@ -127,27 +141,25 @@ class Store:
                 new = pa.concat_tables([kept, new])
             order = [(name, "ascending") for name in ("log", "source", "run_index", "part", "code", "rule", "iter")]
             new = new.sort_by([key for key in order if key[0] in new.column_names])
-            if self._written(path, new, tag):
+            if self._written(path, new, there.get(path)):
                 return
+            there = retried(lambda: self._files(bucket))  # another writer was quicker
 
-    def _read(self, path: str, table: str) -> tuple[str | None, pa.Table | None]:
-        """The rows, and by what to know that nobody has changed them since."""
-        self._fs.invalidate_cache()
+    def _read(self, path: str, table: str) -> pa.Table | None:
         try:
-            tag = None if self._local else str(self._fs.info(path).get("ETag") or "")
-            data = self._fs.cat_file(path)
+            data = self._fs.cat_file(f"{self._root}/{path}")
         except FileNotFoundError:
-            return None, None
+            return None
         columns = arrow_schema(table)
         found = pq.read_table(io.BytesIO(data))
         for name in columns.names:  # a store of an older version lacks some
             if name not in found.column_names:
                 found = found.append_column(name, pa.nulls(found.num_rows, columns.field(name).type))
-        return tag, found.select(columns.names).cast(columns)
+        return found.select(columns.names).cast(columns)
 
     def _written(self, path: str, table: pa.Table, tag: str | None) -> bool:
         """False where another writer was quicker."""
-        data = io.BytesIO()
+        path, data = f"{self._root}/{path}", io.BytesIO()
         pq.write_table(table, data, compression="zstd")
         if self._local:
             os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -10,8 +10,10 @@ import os
 from contextlib import suppress
 from typing import Any
 
+from stepwatch.errors import StepwatchError
 from stepwatch.fleet.logs import ENVIRONMENT_FILE
 from stepwatch.patterns import Pattern
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.sources.contents import head_of
 from stepwatch.sources.directories import RECORD
 
@@ -50,7 +52,7 @@ def identity_of(paths: list[str], name: str) -> dict[str, str | None]:
     found: dict[str, str | None] = dict.fromkeys(("project", *_SAID))
     for path in paths:
         said: dict[str, Any] = {}
-        with suppress(OSError, ValueError, TypeError, AttributeError):
+        with suppress(OSError, ValueError, TypeError, AttributeError, StepwatchError):
             base = os.path.basename(path)
             if base in (ENVIRONMENT_FILE, "wandb-metadata.json"):
                 said = _of_object(json.loads(head_of(path, 1 << 20)))
@@ -70,6 +72,14 @@ def identity_of(paths: list[str], name: str) -> dict[str, str | None]:
     if found["node"] is None:
         found["node"] = next((part for part in reversed(parts[:-1]) if _NODE_IN_PATH.fullmatch(part)), None)
     return found
+
+
+def first_stamp_s(path: str) -> float | None:
+    """The clock in front of the first line of a text, where there is one."""
+    with suppress(OSError, StepwatchError):
+        line = head_of(path, 1 << 10).partition(b"\n")[0].decode("utf-8", "replace")
+        return stamp_of(strip_prefix(line)[1])
+    return None
 
 
 def _of_text(head: bytes) -> dict[str, str]:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
 MAD_TO_SIGMA = 1.4826
 MEDIAN_ERROR = 1.2533  # of a median, over that of a mean
 MOST_RUNS_NAMED = 10
+_ROUNDS = 3
 _TOLD = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
 _CANDIDATES = tuple(name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version"))
 COLUMNS = (*_TOLD, *_CANDIDATES)
@@ -34,33 +35,58 @@ COLUMNS = (*_TOLD, *_CANDIDATES)
 
 
 def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
-    """Cards and nodes first, then what began on a day, then single runs: each without those that are explained already."""
+    """Cards, nodes, what began on a day, and single runs: each without those that are explained already."""
     like = _with_like(runs)
-    found: list[Suspect] = []
-    slow = _slow_places(like)
-    found += slow
-    bad = {suspect.name for suspect in slow}
-    like = [pair for pair in like if not {_node(pair[0]), _card(pair[0])} & bad]
-    regression = _regression(like)
-    if regression is not None:
-        found.append(regression)
-    else:
-        found += _slow_runs(like)
-    return sorted(found, key=lambda suspect: -suspect.hours)
+    change = _change(like)  # else each node would be as slow as it was busy before and after
+    places = _slow_places(_levelled(like, change))
+    bad = {suspect.name for suspect in places}
+    like = _with_like([run for run, _ in like if not {_node(run), _card(run)} & bad])
+    change = _change(like)
+    if change is None:
+        return sorted([*places, *_slow_runs(like)], key=lambda suspect: -suspect.hours)
+    after = [run for run, _ in like if change.is_after(run)]
+    before = [run for run, _ in like if not change.is_after(run)]
+    day = datetime.fromtimestamp(change.at_s, UTC).date().isoformat()
+    found = [*places, _suspect("day", day, math.exp(change.shift) - 1, after, before)]
+    return sorted([*found, *_slow_runs(_levelled(like, change))], key=lambda suspect: -suspect.hours)
 
 
-def _with_like(runs: Sequence[Run]) -> list[tuple[Run, float]]:
-    """Runs with how far their step is from that of their like, as a logarithm."""
+Pairs = Sequence[tuple[Run, float]]
+"""Runs with how far their step is from that of their like, as a logarithm."""
+
+
+def _with_like(runs: Sequence[Run]) -> Pairs:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if run["step_s_mid"] and run["work"]:
             groups.setdefault(run["work"], []).append(run)
-    found = []
-    for group in groups.values():
-        if len(group) >= LEAST_LIKE:
-            steps = np.log([run["step_s_mid"] for run in group])
-            found += list(zip(group, (steps - np.median(steps)).tolist(), strict=True))
-    return found
+    return _centred_by_work([(run, math.log(run["step_s_mid"])) for group in groups.values() if len(group) >= LEAST_LIKE for run in group])
+
+
+def _centred_by_work(pairs: Pairs) -> Pairs:
+    groups: dict[str, list[float]] = {}
+    for run, value in pairs:
+        groups.setdefault(run["work"], []).append(value)
+    middle = {work: float(np.median(values)) for work, values in groups.items()}
+    return [(run, value - middle[run["work"]]) for run, value in pairs]
+
+
+class _Change(NamedTuple):
+    """The moment from which on steps are slower."""
+
+    at_s: float
+    shift: float
+    """As a logarithm."""
+
+    def is_after(self, run: Run) -> bool:
+        return run["started_at"] is not None and run["started_at"] >= self.at_s
+
+
+def _levelled(like: Pairs, change: _Change | None) -> Pairs:
+    """As if there had been no change."""
+    if change is None:
+        return like
+    return _centred_by_work([(run, residual - change.shift * change.is_after(run)) for run, residual in like])
 
 
 def _sigma(values: Floats) -> float:
@@ -80,7 +106,7 @@ def _card(run: Run) -> str | None:
     return f"{run['node'] or ''}:{index}" if index is not None and "," not in index else None
 
 
-def _slow_places(like: Sequence[tuple[Run, float]]) -> list[Suspect]:
+def _slow_places(like: Pairs) -> list[Suspect]:
     cards = list(_outliers(like, _card, "card"))
     slow = {suspect.name for suspect in cards}
     on: dict[str | None, set[str]] = {}
@@ -93,7 +119,7 @@ def _slow_places(like: Sequence[tuple[Run, float]]) -> list[Suspect]:
     return [*cards, *_outliers([pair for pair in like if _card(pair[0]) not in named], _node, "node")]
 
 
-def _outliers(like: Sequence[tuple[Run, float]], place_of: Any, kind: str) -> Iterator[Suspect]:
+def _outliers(like: Pairs, place_of: Any, kind: str) -> Iterator[Suspect]:
     """Places whose runs are slow, whoever's they are, against those of the other places."""
     places: dict[str, list[tuple[Run, float]]] = {}
     for run, residual in like:
@@ -123,39 +149,45 @@ def _centred(values: Sequence[float]) -> Floats:
 # --- from a day on ----------------------------------------------------------------------------------------------
 
 
-def _regression(like: Sequence[tuple[Run, float]]) -> Suspect | None:
-    """The day from which on steps are slower, by Pettitt's test for a change at an unknown time."""
-    dated = sorted(((run, residual) for run, residual in like if run["started_at"] is not None), key=lambda pair: pair[0]["started_at"])
+def _change(like: Pairs) -> _Change | None:
+    """By Pettitt's test for a change at an unknown time; then where two levels fit best."""
+    dated = sorted((pair for pair in like if pair[0]["started_at"] is not None), key=lambda pair: pair[0]["started_at"])
     count = len(dated)
     if count < 2 * LEAST_LIKE:
         return None
-    residuals = np.array([residual for _, residual in dated])
-    ranks = residuals.argsort().argsort() + 1.0
-    seen = np.arange(1, count + 1)
+    found: _Change | None = None
+    for _ in range(_ROUNDS):
+        # The middle of each kind of work may lie before the change or after it: the others are put beside it.
+        level = dict.fromkeys(range(count), 0.0) if found is None else {
+            place: found.shift * found.is_after(run) for place, (run, _) in enumerate(dated)
+        }
+        even = _centred_by_work([(run, residual - level[place]) for place, (run, residual) in enumerate(dated)])
+        residuals = np.array([residual + level[place] for place, (_, residual) in enumerate(even)])
+        split, chance = _split(residuals)
+        shift = float(np.median(residuals[split:]) - np.median(residuals[:split]))
+        if chance > CHANGE_CHANCE or math.exp(shift) - 1 < LEAST_SLOWER:
+            return None
+        found = _Change(dated[split][0]["started_at"], shift)
+    return found
+
+
+def _split(residuals: Floats) -> tuple[int, float]:
+    """Where the second level begins, and how probable it is without a change."""
+    count = len(residuals)
+    ranks, seen = residuals.argsort().argsort() + 1.0, np.arange(1, count + 1)
     sums = 2 * np.cumsum(ranks) - seen * (count + 1)
     chance = 2 * math.exp(-6 * float(np.abs(sums).max()) ** 2 / (count**3 + count**2))
-    if chance > CHANGE_CHANCE:
-        return None
-    # Where the two levels fit best; single runs far off do not decide.
-    sigma = _sigma(residuals)
-    clipped = np.clip(residuals, *(np.median(residuals) + np.array([-FAR, FAR]) * sigma))
-    total, sums = clipped.sum(), np.cumsum(clipped)[:-1]
-    left = seen[:-1]
+    clipped = np.clip(residuals, *(np.median(residuals) + np.array([-FAR, FAR]) * _sigma(residuals)))  # single runs do not decide
+    total, sums, left = clipped.sum(), np.cumsum(clipped)[:-1], seen[:-1]
     gain = sums**2 / left + (total - sums) ** 2 / (count - left)
     gain[: LEAST_RUNS - 1] = gain[count - LEAST_RUNS :] = -np.inf
-    split = int(np.argmax(gain)) + 1
-    shift = float(np.median(residuals[split:]) - np.median(residuals[:split]))
-    if math.exp(shift) - 1 < LEAST_SLOWER:
-        return None
-    before, after = [run for run, _ in dated[:split]], [run for run, _ in dated[split:]]
-    day = datetime.fromtimestamp(after[0]["started_at"], UTC).date().isoformat()
-    return _suspect("day", day, math.exp(shift) - 1, after, before)
+    return int(np.argmax(gain)) + 1, chance
 
 
 # --- single runs ------------------------------------------------------------------------------------------------
 
 
-def _slow_runs(like: Sequence[tuple[Run, float]]) -> Iterator[Suspect]:
+def _slow_runs(like: Pairs) -> Iterator[Suspect]:
     groups: dict[str, list[tuple[Run, float]]] = {}
     for run, residual in like:
         groups.setdefault(run["work"], []).append((run, residual))

@@ -184,13 +184,13 @@ def _scaling(database: duckdb.DuckDBPyConnection) -> list[Scale]:
     """Of the same model on the same card, with one number of cards and another."""
     query = """
         with alike as (
-            select concat_ws('/', format, n_layer, n_head, n_embd, block_size, n_params, peak_flops, gpu) as work, gpu,
+            select concat_ws('/', format, n_layer, n_head, n_embd, block_size, cast(n_params as bigint)) as work, gpu,
                 coalesce(world_size, 1) as cards, tokens_per_s / coalesce(world_size, 1) as rate from runs
-            where tokens_per_s is not null and (n_params is not null or n_layer is not null)),
+            where tokens_per_s is not null and gpu is not null and (n_params is not null or n_layer is not null)),
         sizes as (select work, gpu, cards, count(*) as runs, median(rate) as rate from alike group by all),
-        least as (select work, arg_min(rate, cards) as alone, count(*) as kinds from sizes group by work)
-        select work, gpu, cards, runs, rate, rate / alone from sizes join least using (work) where kinds > 1
-        order by work, cards"""
+        least as (select work, gpu, arg_min(rate, cards) as alone, count(*) as kinds from sizes group by work, gpu)
+        select work, gpu, cards, runs, rate, rate / alone from sizes join least using (work, gpu) where kinds > 1
+        order by work, gpu, cards"""
     return [Scale(*row) for row in database.sql(query).fetchall()]
 
 

@@ -21,7 +21,7 @@ from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.bounds import YEAR_S
 from stepwatch.errors import NoIterations, StepwatchError, TooLarge
-from stepwatch.fleet.identity import identity_of
+from stepwatch.fleet.identity import first_stamp_s, identity_of
 from stepwatch.fleet.schema import SETTINGS
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -34,7 +34,7 @@ from stepwatch.run import Run
 from stepwatch.settings import KINDS
 from stepwatch.sources.contents import head_of
 from stepwatch.sources.directories import RECORD, samples_of_log
-from stepwatch.units import Interval
+from stepwatch.units import DAY_S, Interval
 from stepwatch.verdict import YEARLESS_S
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -128,11 +128,20 @@ def _found(asked: Asked) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             number = counts[source] = counts.get(source, -1) + 1
             key = {"log": asked.name, "source": source, "run_index": number}
             for table, row in _rows_of_run(report, run, known, asked, identity):
+                if table == "runs" and number == 0 and row.get("times_from") == "log" and run.analysis.run.span is None:
+                    row["started_at"] = _first_line_s(paths, run.analysis.run.source, row["started_at"])
                 tables[table].append({**key, **row})
             if before is not None and before[0] == source:
                 tables["restarts"].append({**key, **_restart(before[1].analysis, run.analysis)})
             before = source, run
     yield from tables.items()
+
+
+def _first_line_s(paths: Sequence[str], name: str, started_s: float) -> float:
+    """A process starts with the first line of its log, before its first iteration does."""
+    path = next((path for path in paths if os.path.basename(path) == name), paths[0])
+    first_s = first_stamp_s(path)
+    return first_s if first_s is not None and started_s - DAY_S < first_s < started_s else started_s
 
 
 def _inside(directory: str) -> list[str]:

@@ -133,7 +133,7 @@ def _lost(job: Job) -> Message:
 
 def _statuses(report: FleetReport) -> doc.Table:
     rows = ((BADGES[Status(status)], count(number)) for status, number in report.statuses.items())
-    return doc.Table((Message("Status"), Message("Runs")), "lr", cells(rows), doc.MORE + 1)
+    return doc.Table((Message("Status"), Message("Runs")), "lr", cells(rows), doc.MORE + 1, judged=0)
 
 
 def _causes(report: FleetReport) -> doc.Table:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.commands import stepwatch
 from tests.fleets import a_chain, a_fleet, write_fleet
+from tools import ROOT
 
 from stepwatch.fleet.collect import CollectRequest, collect
 from stepwatch.fleet.questions import FleetRequest, ask
@@ -93,3 +95,18 @@ def test_every_form_in_every_language(form: str, language: str, chains: tuple[Pa
         told = json.loads(text)
         assert (told["schema"], told["language"]) == ("stepwatch.fleet/1", language)
         assert told["verdict"]["text"]
+
+
+def test_the_three_questions_of_the_page_have_one_answer_each(chains: tuple[Path, str]) -> None:
+    page = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+    answers = []
+    for code in re.findall(r"<!-- question:\w+ -->\n```python\n(.*?)```", page, re.DOTALL):
+        names: dict[str, Any] = {"store": chains[1]}
+        exec(code, names)
+        answers.append([names[name] for name in ("hours", "slowest", "failed")])
+    assert len(answers) == 3
+    for answer in answers[1:]:
+        for one, other in zip(answers[0], answer, strict=True):
+            assert [row[0] for row in one] == [row[0] for row in other]
+            assert [row[1] for row in one] == pytest.approx([row[1] for row in other])
+    assert answers[0][2]

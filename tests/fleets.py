@@ -53,7 +53,9 @@ def a_chain(seed: int) -> Chain:
         now += timedelta(seconds=rng.uniform(1, 4) * step_s)
         end = last
         if starts <= crashes:  # behind a checkpoint, or nothing of it would be left
-            end = min(max(begin + interval, begin // save * save + save + interval * rng.randint(1, 30)), last - interval)
+            end = min(
+                max(begin + interval, begin // save * save + save + interval * rng.randint(1, 30)), last - interval
+            )
         for number in range(begin, end + 1):
             took = step_s * rng.gauss(1, 0.01)
             if number >= reached + 1:
@@ -135,9 +137,17 @@ def write_fleet(planted: Planted, top: Path) -> None:
         assert isinstance(started, datetime)
         lines = [stamped(started, f"hostname: {run['node']}"), stamped(started, f"torch version: {run['torch']}")]
         size = int(str(run["work"]).removeprefix("work"))
-        lines += [stamped(started, f"tokens per iteration will be: {16384 * (size + 1):,}"), *(stamped(started, text) for text in HEADER[1:])]
+        lines += [
+            stamped(started, f"tokens per iteration will be: {16384 * (size + 1):,}"),
+            *(stamped(started, text) for text in HEADER[1:]),
+        ]
         for number in range(12):
             took = step_s * (30 if number == 0 else 1)
             started += timedelta(seconds=took)
-            lines.append(stamped(started, f"iter {number}: loss 2.0000, time {took * 1000:.2f}ms, mfu {-100.0 if number < 5 else 9.0:.2f}%"))
+            lines.append(
+                stamped(
+                    started,
+                    f"iter {number}: loss 2.0000, time {took * 1000:.2f}ms, mfu {-100.0 if number < 5 else 9.0:.2f}%",
+                )
+            )
         (top / str(run["source"]).rpartition("/")[2]).write_text("".join(lines))

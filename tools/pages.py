@@ -17,10 +17,13 @@ from stepwatch import cli, samples
 from stepwatch.fleet.schema import TABLES, page_rows
 from tools import ROOT, formats_page, recommended_page
 
-_COMMANDS = "explain estimate advice watch run monitor serve compare collect fleet gpus record train sample prepare calibrate"
+_COMMANDS = (
+    "explain estimate advice watch run monitor serve compare collect fleet gpus record train sample prepare calibrate"
+)
 PAGES = ("README.md", "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
 _BLOCK = re.compile(
-    r"<!-- (?P<kind>help|output|example|columns|store):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
+    r"<!-- (?P<kind>help|output|example|columns|store):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->",
+    re.DOTALL,
 )
 _SHOWN = re.compile(r"^# shown in docs/[\w-]+\.md:\n(?P<code>.*?)^# so far$", re.DOTALL | re.MULTILINE)
 _FOR_LINTERS = re.compile(r"  # (?:noqa|fmt): .*$", re.MULTILINE)

@@ -96,7 +96,7 @@ class Cause(NamedTuple):
     """Why runs ended, or logs could not be read."""
 
     cause: str
-    count: int
+    number: int
     hours: float
     example: str
     of_run: bool

@@ -208,7 +208,8 @@ COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     "advise": ("gpu", "gpus", "link", "settings", "config", "model", "depth", "run", "lang"),
     "compare": ("gpu", "settings", "run", "log_format", "like", "fail_over", "lang"),
     "watch": ("gpu", "lang", "config", "settings"),
-    **dict.fromkeys(("calibrate", "collect", "fleet", "gpus", "monitor", "prepare", "run", "sample", "serve", "train"), ("lang",)),
+    "collect": ("max_size", "lang"),
+    **dict.fromkeys(("calibrate", "fleet", "gpus", "monitor", "prepare", "run", "sample", "serve", "train"), ("lang",)),
 }
 # What the API takes in the query or the JSON, beside the log or config itself and `settings`.
 API: Mapping[str, tuple[str, ...]] = {

@@ -47,7 +47,9 @@ def told(store: str, top: str = "") -> Tables:
     for table in TABLES:
         data = Store(store).dataset(table)
         assert data is not None
-        names = [name for name in data.schema.names if name not in ("collected_at", "processor_s", "bucket", "fingerprint")]
+        names = [
+            name for name in data.schema.names if name not in ("collected_at", "processor_s", "bucket", "fingerprint")
+        ]
         rows = data.to_table(columns=names).to_pylist()
         found[table] = sorted(
             tuple(str(value).replace(top, "") if top else str(value) for value in row.values()) for row in rows
@@ -59,7 +61,9 @@ def test_a_directory_of_all_kinds_becomes_rows(tmp_path: Path) -> None:
     logs = write_logs(tmp_path / "logs", 2)
     text = a_log(SHORT)
     (logs / "packed.log.gz").write_bytes(gzip.compress(text.encode()))
-    (logs / "twice.log").write_text(text + a_log(Truth(first_iter=100, max_iters=160, log_interval=1, eval_interval=50)))
+    (logs / "twice.log").write_text(
+        text + a_log(Truth(first_iter=100, max_iters=160, log_interval=1, eval_interval=50))
+    )
     with zipfile.ZipFile(logs / "runs.zip", "w") as archive:
         archive.writestr("a/x.log", text)
         archive.writestr("b/notes.md", "nothing")
@@ -70,8 +74,13 @@ def test_a_directory_of_all_kinds_becomes_rows(tmp_path: Path) -> None:
     (logs / "broken.zip").write_bytes(b"PK\x03\x04 not really")
     done = stepwatch("collect", logs, "--into", tmp_path / "store", "--iterations", "--forecasts", "--gpu", "4070")
     assert done.returncode == 0, done.stderr
-    asked = duckdb.sql(f"select source, run_index, iterations, step_s_mid from read_parquet('{tmp_path}/store/runs/**/*.parquet')")
-    found = {(os.path.relpath(str(source), logs), index): (count, step_s) for source, index, count, step_s in asked.fetchall()}
+    asked = duckdb.sql(
+        f"select source, run_index, iterations, step_s_mid from read_parquet('{tmp_path}/store/runs/**/*.parquet')"
+    )
+    found = {
+        (os.path.relpath(str(source), logs), index): (count, step_s)
+        for source, index, count, step_s in asked.fetchall()
+    }
     assert set(found) == {
         ("run-000.log", 0), ("run-001.log", 0), ("packed.log.gz", 0), ("twice.log", 0), ("twice.log", 1),
         ("runs.zip/a/x.log", 0), ("more.tar.gz/inner/run.log", 0),
@@ -107,7 +116,9 @@ def test_a_poison_log_costs_that_log_alone(tmp_path: Path) -> None:
     line = b"iter 1: loss 4.2, time 100.00ms, mfu 9.00%\n"
     (logs / "huge.log.gz").write_bytes(gzip.compress(line * 12_000_000, compresslevel=1))  # half a GB
     (logs / "large.log").write_bytes(line * 3000)
-    request = CollectRequest(places=(str(logs),), into=str(tmp_path / "store"), memory_limit=300_000_000, time_limit=120)
+    request = CollectRequest(
+        places=(str(logs),), into=str(tmp_path / "store"), memory_limit=300_000_000, time_limit=120
+    )
     done = collect(request)
     assert done.failures == {"memory": 1}
     assert done.runs >= 3
@@ -127,7 +138,9 @@ def test_bad_places_are_one_line_and_an_exit_code(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert b"Traceback" not in done.stderr
         assert len(done.stderr.splitlines()) <= 2
-    done = stepwatch("collect", write_logs(tmp_path / "logs", 1), "--into", tmp_path / "s", "--scheduler", "tcp://127.0.0.1:1")
+    done = stepwatch(
+        "collect", write_logs(tmp_path / "logs", 1), "--into", tmp_path / "s", "--scheduler", "tcp://127.0.0.1:1"
+    )
     assert done.returncode == 1
     assert b"scheduler" in done.stderr
 
@@ -297,9 +310,7 @@ def test_a_client_that_is_killed_goes_on_where_it_was(calm: tuple[Path, Tables],
     assert told(str(tmp_path / "hit")) == expected
 
 
-def test_killed_workers_of_a_cluster_cost_nothing(
-    cluster: Cluster, calm: tuple[Path, Tables], tmp_path: Path
-) -> None:
+def test_killed_workers_of_a_cluster_cost_nothing(cluster: Cluster, calm: tuple[Path, Tables], tmp_path: Path) -> None:
     """Their nannies start them again."""
     logs, expected = calm
 

@@ -30,8 +30,7 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_restarts_are_chained_into_jobs(chains: tuple[Path, str]) -> None:
-    top, store = chains
-    report = ask(FleetRequest(store=store))
+    report = ask(FleetRequest(store=chains[1]))
     assert report.job_count == 8
     jobs = {Path(job.name).parent.name: job for job in report.jobs}
     for seed in range(8):
@@ -57,7 +56,8 @@ def test_restrictions_and_groups(chains: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [("--where", "nothing = 1"), ("--where", "1 = 1); drop table runs; --"), ("--since", "soon"), ("--by", "moon")]
+    "options",
+    [("--where", "nothing = 1"), ("--where", "1 = 1); drop table runs; --"), ("--since", "soon"), ("--by", "moon")],
 )
 def test_a_wrong_restriction_is_two_lines(options: tuple[str, str], chains: tuple[Path, str]) -> None:
     done = stepwatch("fleet", chains[1], *options)

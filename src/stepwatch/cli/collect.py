@@ -12,7 +12,6 @@ from stepwatch.cli.commands import options_of, speaking
 from stepwatch.errors import UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.sources import LARGEST_EXPANSION_BYTES
 from stepwatch.units import MEGA
 
 
@@ -26,7 +25,6 @@ from stepwatch.units import MEGA
 @click.option("--forecasts", is_flag=True, help="Check, too, how the forecasts at 10 % of each run held.")
 @click.option("--time-limit", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds for one log.")
 @click.option("--memory-limit", type=click.IntRange(200), default=800, show_default=True, help="MB for one log.")
-@click.option("--max-size", type=click.IntRange(1), default=LARGEST_EXPANSION_BYTES, help="Largest log to read, in bytes (default: 2 GB).")
 @options_of("collect")
 def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
     """Read every log below WHERE into STORE.
@@ -68,7 +66,11 @@ def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
         if done.failures:
             causes = ", ".join(f"{cause} {count}" for cause, count in sorted(done.failures.items()))
             lines.append(Message("Failures by cause: {causes:list}", {"causes": causes}))
-        lines.append(Message("Took {elapsed_s:time}. Next: {command:list}", {**facts, "command": f"stepwatch fleet {asked['into']}"}))
+        lines.append(
+            Message(
+                "Took {elapsed_s:time}. Next: {command:list}", {**facts, "command": f"stepwatch fleet {asked['into']}"}
+            )
+        )
         click.echo("\n".join(say(line, language) for line in lines))
     if done.read and not done.runs and done.failures:
         sys.exit(1)
@@ -76,5 +78,6 @@ def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
 
 def without_fleet() -> UsageError:
     return UsageError(
-        Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"), Message('pip install "stepwatch[fleet]"')
+        Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"),
+        Message('pip install "stepwatch[fleet]"'),
     )

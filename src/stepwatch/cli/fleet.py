@@ -17,7 +17,14 @@ from stepwatch.cli.commands import check_output, deliver, format_options, option
 @click.option("--full", is_flag=True, help="Show everything, not only the first screen.")
 @format_options("terminal", "md", "json", "html")
 def command(
-    store: str, where: str | None, since: str | None, by: str, full: bool, lang: str | None, form: str, output: str | None
+    store: str,
+    where: str | None,
+    since: str | None,
+    by: str,
+    full: bool,
+    lang: str | None,
+    form: str,
+    output: str | None,
 ) -> None:
     """Answer for all runs in a STORE that `stepwatch collect` has made.
 

@@ -74,7 +74,9 @@ def collect(request: CollectRequest, tell: Callable[[Progress], None] = lambda p
     logs = find_logs(request.places)
     store = Store(request.into, create=True)
     known = store.fingerprints()
-    todo = sorted((log for log in logs if known.get(log.name) != log.fingerprint), key=lambda log: (bucket_of(log.name), log.name))
+    todo = sorted(
+        (log for log in logs if known.get(log.name) != log.fingerprint), key=lambda log: (bucket_of(log.name), log.name)
+    )
     left = Counter(bucket_of(log.name) for log in todo)
     pending: dict[str, list[tuple[str, Rows]]] = {}
     outcomes: Counter[str] = Counter()
@@ -218,9 +220,9 @@ _own = threading.local()
 
 def read_batch(logs: Sequence[Log], request: CollectRequest) -> list[Rows]:
     """In a worker of Dask, each of whose threads keeps a process that reads."""
-    limits = {"time_s": request.time_limit, "memory_bytes": request.memory_limit}
+    limits = request.time_limit, request.memory_limit
     if getattr(_own, "limits", None) != limits:
-        _own.reader, _own.limits = Reader(**limits), limits
+        _own.reader, _own.limits = Reader(time_s=limits[0], memory_bytes=limits[1]), limits
     return [read_log(log, request, _own.reader) for log in logs]
 
 

@@ -82,6 +82,14 @@ def _unpack(path: str, place: str, limit: int) -> None:
                     pieces.extract(member, place, filter="data")
     except TooLarge:
         raise
-    except (OSError, EOFError, RuntimeError, ValueError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,
+        ValueError,
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+    ) as error:
         name = {"name": os.path.basename(path), "reason": str(error) or type(error).__name__}
         raise UnreadableInput(Message("“{name:word}” cannot be unpacked: {reason:word}", name)) from error

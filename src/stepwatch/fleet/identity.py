@@ -60,10 +60,8 @@ def identity_of(paths: list[str], name: str) -> dict[str, str | None]:
                 continue
             else:
                 head = head_of(path, HEAD_BYTES)
-                if head.startswith(RECORD):
-                    said = _of_object(json.loads(head.partition(b"\n")[0]))
-                else:
-                    said = _of_text(head)
+                is_record = head.startswith(RECORD)
+                said = _of_object(json.loads(head.partition(b"\n")[0])) if is_record else _of_text(head)
         found |= {key: str(value) for key, value in said.items() if value and not found.get(key)}
     parts = name.replace(os.sep, "/").split("/")
     stated = dict(part.split("=", 1) for part in parts if part.count("=") == 1)

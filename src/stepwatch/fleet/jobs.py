@@ -90,10 +90,14 @@ def find_jobs(runs: Iterable[Run]) -> list[Job]:
     for group in groups.values():
         clocked = all(run["times_from"] == "log" for run in group)
         chains: list[_Chain] = []
-        for run in sorted(group, key=lambda run: (run["started_at"] if clocked else 0.0, run["source"], run["run_index"])):
+        for run in sorted(
+            group, key=lambda run: (run["started_at"] if clocked else 0.0, run["source"], run["run_index"])
+        ):
             taken = [chain for chain in chains if chain.takes(run)]
             # The one whose log it is, else the one that came nearest to where it begins.
-            nearest = max(taken, key=lambda chain: (chain.runs[-1]["source"] == run["source"], len(chain.runs)), default=None)
+            nearest = max(
+                taken, key=lambda chain: (chain.runs[-1]["source"] == run["source"], len(chain.runs)), default=None
+            )
             if nearest is None:
                 nearest = _Chain()
                 chains.append(nearest)

@@ -29,7 +29,9 @@ MEDIAN_ERROR = 1.2533  # of a median, over that of a mean
 MOST_RUNS_NAMED = 10
 _ROUNDS = 3
 _TOLD = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
-_CANDIDATES = tuple(name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version"))
+_CANDIDATES = tuple(
+    name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version")
+)
 COLUMNS = (*_TOLD, *_CANDIDATES)
 """What a run must tell."""
 
@@ -60,7 +62,9 @@ def _with_like(runs: Sequence[Run]) -> Pairs:
     for run in runs:
         if run["step_s_mid"] and run["work"]:
             groups.setdefault(run["work"], []).append(run)
-    return _centred_by_work([(run, math.log(run["step_s_mid"])) for group in groups.values() if len(group) >= LEAST_LIKE for run in group])
+    return _centred_by_work(
+        [(run, math.log(run["step_s_mid"])) for group in groups.values() if len(group) >= LEAST_LIKE for run in group]
+    )
 
 
 def _centred_by_work(pairs: Pairs) -> Pairs:
@@ -98,7 +102,8 @@ def _sigma(values: Floats) -> float:
 
 
 def _node(run: Run) -> str | None:
-    return run["node"]
+    node: str | None = run["node"]
+    return node
 
 
 def _card(run: Run) -> str | None:
@@ -158,9 +163,11 @@ def _change(like: Pairs) -> _Change | None:
     found: _Change | None = None
     for _ in range(_ROUNDS):
         # The middle of each kind of work may lie before the change or after it: the others are put beside it.
-        level = dict.fromkeys(range(count), 0.0) if found is None else {
-            place: found.shift * found.is_after(run) for place, (run, _) in enumerate(dated)
-        }
+        level = (
+            dict.fromkeys(range(count), 0.0)
+            if found is None
+            else {place: found.shift * found.is_after(run) for place, (run, _) in enumerate(dated)}
+        )
         even = _centred_by_work([(run, residual - level[place]) for place, (run, residual) in enumerate(dated)])
         residuals = np.array([residual + level[place] for place, (_, residual) in enumerate(even)])
         split, chance = _split(residuals)
@@ -177,7 +184,9 @@ def _split(residuals: Floats) -> tuple[int, float]:
     ranks, seen = residuals.argsort().argsort() + 1.0, np.arange(1, count + 1)
     sums = 2 * np.cumsum(ranks) - seen * (count + 1)
     chance = 2 * math.exp(-6 * float(np.abs(sums).max()) ** 2 / (count**3 + count**2))
-    clipped = np.clip(residuals, *(np.median(residuals) + np.array([-FAR, FAR]) * _sigma(residuals)))  # single runs do not decide
+    clipped = np.clip(
+        residuals, *(np.median(residuals) + np.array([-FAR, FAR]) * _sigma(residuals))
+    )  # single runs do not decide
     total, sums, left = clipped.sum(), np.cumsum(clipped)[:-1], seen[:-1]
     gain = sums**2 / left + (total - sums) ** 2 / (count - left)
     gain[: LEAST_RUNS - 1] = gain[count - LEAST_RUNS :] = -np.inf
@@ -196,7 +205,15 @@ def _slow_runs(like: Pairs) -> Iterator[Suspect]:
         sigma = _sigma(np.array([residual for _, residual in group]))
         for run, residual in group:
             if residual > max(FAR_ALONE * sigma, math.log1p(SINGLE_SLOWER)):
-                found.append(_suspect("run", run["source"], math.exp(residual) - 1, [run], [other for other, _ in group if other is not run]))
+                found.append(
+                    _suspect(
+                        "run",
+                        run["source"],
+                        math.exp(residual) - 1,
+                        [run],
+                        [other for other, _ in group if other is not run],
+                    )
+                )
     yield from sorted(found, key=lambda suspect: -suspect.hours)[:MOST_RUNS_NAMED]
 
 

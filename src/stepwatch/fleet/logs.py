@@ -85,7 +85,9 @@ def files_at(place: str) -> list[File]:
         facts = {"name": place, "reason": str(error) or type(error).__name__}
         raise InputError(
             Message("“{name:word}” cannot be listed: {reason:word}", facts),
-            Message("check the address, the credentials and that the package for it is installed (s3fs, gcsfs, adlfs, …)"),
+            Message(
+                "check the address, the credentials and that the package for it is installed (s3fs, gcsfs, adlfs, …)"
+            ),
         ) from error
 
 
@@ -212,8 +214,10 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
             yield Log(plain[name].path, (plain.pop(name),), "archive")
             continue
         rank = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
-        leader = rank["stem"] + (rank["suffix"] or "") if rank is not None else next(
-            (log for log in _sampled_by(name) if log in plain), ""
+        leader = (
+            rank["stem"] + (rank["suffix"] or "")
+            if rank is not None
+            else next((log for log in _sampled_by(name) if log in plain), "")
         )
         if leader in plain and leader != name:
             with_it.setdefault(leader, []).append(plain.pop(name))

@@ -43,7 +43,8 @@ def ask(request: FleetRequest) -> FleetReport:
     database = opened(Store(request.store))
     _restrict(database, request)
     (runs, logs, hours, first, last), *_ = database.sql(
-        f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)), max(epoch(ended_at)) from runs"
+        f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)),"
+        " max(epoch(ended_at)) from runs"
     ).fetchall()
     if not runs:
         raise InputError(
@@ -107,12 +108,16 @@ def _restrict(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> Non
             reason = {"text": request.where, "reason": str(error).splitlines()[0]}
             raise UsageError(
                 Message("--where “{text:word}” cannot be asked: {reason:word}", reason),
-                Message("it is a condition in SQL on the columns of `runs`: --where \"gpu like '%4090%' and world_size = 8\""),
+                Message(
+                    "it is a condition in SQL on the columns of `runs`: "
+                    "--where \"gpu like '%4090%' and world_size = 8\""
+                ),
             ) from error
     for name in request.by:
         if GROUPS.get(name, name) not in {column.name for column in TABLES["runs"]}:
             raise UsageError(
-                Message("--by “{name:word}” is no column", {"name": name}), Message("for example: --by card,project,node")
+                Message("--by “{name:word}” is no column", {"name": name}),
+                Message("for example: --by card,project,node"),
             )
     database.sql("create table advice as select a.* from all_advice a semi join runs using (source, run_index)")
     database.sql("create view failures as select * from all_failures")
@@ -127,7 +132,8 @@ def _moment(since: str) -> float:
         return datetime.fromisoformat(since).replace(tzinfo=UTC).timestamp()
     except ValueError as error:
         raise UsageError(
-            Message("--since “{text:word}” is no time", {"text": since}), Message("for example: --since 30d, or 2026-11-01")
+            Message("--since “{text:word}” is no time", {"text": since}),
+            Message("for example: --since 30d, or 2026-11-01"),
         ) from error
 
 
@@ -186,7 +192,7 @@ def _scaling(database: duckdb.DuckDBPyConnection) -> list[Scale]:
         with alike as (
             select concat_ws('/', format, n_layer, n_head, n_embd, block_size, cast(n_params as bigint)) as work, gpu,
                 coalesce(world_size, 1) as cards, tokens_per_s / coalesce(world_size, 1) as rate from runs
-            where tokens_per_s is not null and gpu is not null and (n_params is not null or n_layer is not null)),
+            where tokens_per_s is not null and gpu is not null and coalesce(n_params, n_layer) is not null),
         sizes as (select work, gpu, cards, count(*) as runs, median(rate) as rate from alike group by all),
         least as (select work, gpu, arg_min(rate, cards) as alone, count(*) as kinds from sizes group by work, gpu)
         select work, gpu, cards, runs, rate, rate / alone from sizes join least using (work, gpu) where kinds > 1
@@ -207,7 +213,8 @@ def _speeds(database: duckdb.DuckDBPyConnection) -> list[Speed]:
 
 def _causes(database: duckdb.DuckDBPyConnection) -> list[Cause]:
     query = f"""
-        select fault, count(*) as often, sum({_HOURS}), min(source), true from runs where fault is not null group by fault
+        select fault, count(*) as often, sum({_HOURS}), min(source), true from runs
+        where fault is not null group by fault
         union all
         select cause, count(*), 0.0, min(log), false from failures group by cause
         order by 5 desc, often desc, 1"""
@@ -217,9 +224,9 @@ def _causes(database: duckdb.DuckDBPyConnection) -> list[Cause]:
 def _changes(database: duckdb.DuckDBPyConnection) -> list[Change]:
     # A rule says what the whole run would save: here only the part that the log covers is counted.
     covered = f"least(coalesce(wall_s / nullif(total_s_mid, 0), 1), 1) * coalesce(world_size, 1) / {HOUR_S}"
-    hours = [f"sum(a.saves_s_{end} * {covered})" for end in ("low", "mid", "high")]
+    sums = ", ".join(f"sum(a.saves_s_{end} * {covered})" for end in ("low", "mid", "high"))
     query = f"""
-        select rule, arg_max(said, a.saves_s_mid), arg_max(text, a.saves_s_mid), count(*), {', '.join(hours)}
+        select rule, arg_max(said, a.saves_s_mid), arg_max(text, a.saves_s_mid), count(*), {sums}
         from advice a join runs using (source, run_index)
         group by rule order by 6 desc, rule limit {MOST_CHANGES}"""
     found = []
@@ -227,7 +234,7 @@ def _changes(database: duckdb.DuckDBPyConnection) -> list[Change]:
         message = Message("{text:list}", {"text": text})
         if said is not None:
             told = json.loads(said)
-            message = Message(told["key"], told["params"], told["many"], told["n"])
+            message = Message._make(told[name] for name in Message._fields)
         found.append(Change(rule, message, runs, Interval(low, mid, high)))
     return found
 

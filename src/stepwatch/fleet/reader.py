@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from typing import BinaryIO
+from typing import IO, Any
 
 from stepwatch.fleet.rows import Asked, Rows, failed, rows_of
 from stepwatch.messages import Message
@@ -41,7 +41,8 @@ class Reader:
             timer.start()
             try:
                 _send(process.stdin, asked)
-                return _received(process.stdout)  # type: ignore[no-any-return]
+                rows: Rows = _received(process.stdout)
+                return rows
             except (OSError, EOFError, pickle.UnpicklingError):
                 self.close()
                 if late.is_set():
@@ -81,14 +82,14 @@ class Reader:
             self._process = None
 
 
-def _send(stream: BinaryIO | None, value: object) -> None:
+def _send(stream: IO[bytes] | None, value: object) -> None:
     assert stream is not None
     data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()
 
 
-def _received(stream: BinaryIO | None) -> object:
+def _received(stream: IO[bytes] | None) -> Any:
     assert stream is not None
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:

@@ -76,12 +76,20 @@ def rows_of(asked: Asked) -> Rows:
         if not found["runs"]:
             rows["sources"][0]["outcome"] = "no log"
     except StepwatchError as error:
-        cause = "too large" if isinstance(error, TooLarge) else "no iterations" if isinstance(error, NoIterations) else "unreadable"
+        cause = (
+            "too large"
+            if isinstance(error, TooLarge)
+            else "no iterations"
+            if isinstance(error, NoIterations)
+            else "unreadable"
+        )
         rows |= failed(asked.name, cause, error.what)
     except MemoryError:
         rows |= failed(asked.name, "memory", Message("reading it takes more memory than a process may have"))
     except Exception as error:  # a mistake of ours must not cost the other logs
-        what = Message("a mistake in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)})
+        what = Message(
+            "a mistake in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)}
+        )
         rows |= failed(asked.name, "unreadable", what)
     rows["sources"][0]["processor_s"] = time.process_time() - began_s
     now = time.time()
@@ -118,7 +126,9 @@ def _found(asked: Asked) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         sampled = next(filter(None, map(samples_of_log, paths)), None)
         known = Known(gpu=asked.gpu, samples=sampled)
         report = explain_runs(found.runs, known)
-        identity = identity_of([*paths, *asked.beside] if not os.path.isdir(paths[0]) else _inside(paths[0]), asked.name)
+        identity = identity_of(
+            [*paths, *asked.beside] if not os.path.isdir(paths[0]) else _inside(paths[0]), asked.name
+        )
         local = asked.places or asked.paths
         places = {os.path.basename(path): place for path, place in zip(asked.paths, local, strict=True)}
         counts: dict[str, int] = {}
@@ -162,13 +172,16 @@ def _rows_of_run(
         yield "findings", {"code": finding.code, "severity": finding.severity, "text": say(finding.message, "en")}
     for advice in run.advice.advice if run.advice is not None else ():
         change = {name: [old, new] for name, (old, new) in advice.stated.items()}
-        yield "advice", {
-            "rule": advice.rule,
-            "change": json.dumps(change),
-            "text": say(advice.what, "en"),
-            "said": _sayable(advice.what),
-            **_ends("saves_s", advice.saves_s),
-        }
+        yield (
+            "advice",
+            {
+                "rule": advice.rule,
+                "change": json.dumps(change),
+                "text": say(advice.what, "en"),
+                "said": _sayable(advice.what),
+                **_ends("saves_s", advice.saves_s),
+            },
+        )
     if asked.iterations:
         yield from (("iterations", row) for row in _iterations(a))
 
@@ -215,7 +228,14 @@ def _run_row(run: RunReport) -> dict[str, Any]:
         **{f"parts_{part}_s": seconds for part, seconds in a.parts_s.items()},
         **{
             name: getattr(t, name)
-            for name in ("tokens_per_s", "effective_tokens_per_s", "achieved_flops", "peak_flops", "mfu", "reported_mfu")
+            for name in (
+                "tokens_per_s",
+                "effective_tokens_per_s",
+                "achieved_flops",
+                "peak_flops",
+                "mfu",
+                "reported_mfu",
+            )
         },
         "verdict": verdict.status.value,
         "verdict_text": say(verdict.text, "en"),
@@ -250,11 +270,21 @@ def _times(run: Run, wall_s: float) -> dict[str, Any]:
     dated = stamps[np.isfinite(stamps) & (stamps > _DATED_S)]
     if run.span is not None and run.span.started_s > _DATED_S:
         first = float(dated[0]) if len(dated) else None
-        return {"started_at": run.span.started_s, "first_step_at": first, "ended_at": run.span.ended_s, "times_from": "log"}
+        return {
+            "started_at": run.span.started_s,
+            "first_step_at": first,
+            "ended_at": run.span.ended_s,
+            "times_from": "log",
+        }
     if len(dated):
         first_s = float(run.iterations.time_s[0])
         started = float(dated[0]) - (first_s if math.isfinite(first_s) else 0.0)
-        return {"started_at": started, "first_step_at": float(dated[0]), "ended_at": float(dated[-1]), "times_from": "log"}
+        return {
+            "started_at": started,
+            "first_step_at": float(dated[0]),
+            "ended_at": float(dated[-1]),
+            "times_from": "log",
+        }
     if run.written_s is None or not math.isfinite(wall_s):
         return {}
     return {"started_at": run.written_s - wall_s, "ended_at": run.written_s, "times_from": "file"}
@@ -307,7 +337,14 @@ def _early_forecast(known: Known, a: Analysis) -> dict[str, Any]:
 
 def _iterations(a: Analysis) -> Iterator[dict[str, Any]]:
     rows = a.run.iterations
-    columns: Sequence[np.ndarray] = (rows.number, rows.time_s, a.phases.phase, a.phases.certainty, rows.loss, rows.stamp_s)
+    columns: Sequence[np.ndarray] = (
+        rows.number,
+        rows.time_s,
+        a.phases.phase,
+        a.phases.certainty,
+        rows.loss,
+        rows.stamp_s,
+    )
     for number, time_s, phase, certainty, loss, at in zip(*(column.tolist() for column in columns), strict=True):
         yield {
             "iter": number,

@@ -87,9 +87,13 @@ def _runs() -> Iterator[Column]:
     yield Column("started_at", TIME, "UTC", "start of the process, or of its log")
     yield Column("first_step_at", TIME, "UTC", "end of the first logged iteration")
     yield Column("ended_at", TIME, "UTC", "last sign of life")
-    yield Column("times_from", TEXT, "", "`log`, or `file` where the end is the time of the file and the log has no clock")
+    yield Column(
+        "times_from", TEXT, "", "`log`, or `file` where the end is the time of the file and the log has no clock"
+    )
     for name in VERSIONS:
-        yield Column(name, TEXT, "", name.replace("_version", "") + " version, where the log or a file beside it says so")
+        yield Column(
+            name, TEXT, "", name.replace("_version", "") + " version, where the log or a file beside it says so"
+        )
     yield Column("work", TEXT, "", "key of runs that do the same work: trainer, model, batch, precision, card, cards")
     for name in SETTINGS:
         yield Column(name, _KINDS[KINDS[name]], "", "setting of the run, as nanoGPT calls it")

@@ -2,10 +2,10 @@
 
     STORE/<table>/bucket=<00…0f>/part.parquet
 
-All rows of a log are in the bucket that the hash of its name gives, one file for each table. To replace them, the file is
-read, changed and put in place of the old one at once: a rename on disks, a put in buckets. So a reader sees each row once,
-before or after, never half a file, and needs nothing but the files. Two writers take turns: by a lock on disks, in
-S3 by a put that fails where the file is not the one that was read, and is done again then.
+All rows of a log are in the bucket that the hash of its name gives, one file for each table. To replace them, the file
+is read, and a new one put in its place at once: by a rename on disks, a put in buckets. So a reader sees each row once,
+before or after, never half a file, and needs nothing but the files. Two writers take turns: by a lock on disks, in S3
+by a put that fails where the file is not the one that was read, and is done again then.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Store:
             )
 
     def _files(self, bucket: str) -> dict[str, str | None]:
-        """The files of all tables, or of one bucket, below the store, each with its tag: one request for all of them."""
+        """The files of all tables, or of one bucket, below the store, each with its tag; one request for all."""
         self._fs.invalidate_cache()
         found = self._fs.find(self._root, detail=True)
         inside = {path.removeprefix(self._root).strip("/"): info for path, info in found.items()}
@@ -129,7 +129,7 @@ class Store:
     ) -> None:
         path = f"{table}/bucket={bucket}/{PART}"
         while True:
-            old = retried(lambda there=there: self._read(path, table)) if path in there else None
+            old = retried(lambda: self._read(path, table)) if path in there else None
             if (old is None and not rows and not create) or (create and old is not None):
                 return
             new = _as_table(table, rows)
@@ -179,7 +179,11 @@ class Store:
         try:
             self._fs.pipe_file(path, data.getvalue(), **only_if)
         except OSError as error:
-            if "PreconditionFailed" in str(error) or "pre-conditions" in str(error) or isinstance(error, FileExistsError):
+            if (
+                "PreconditionFailed" in str(error)
+                or "pre-conditions" in str(error)
+                or isinstance(error, FileExistsError)
+            ):
                 return False
             retried(lambda: self._fs.pipe_file(path, data.getvalue(), **only_if))
         return True
@@ -207,7 +211,10 @@ class Store:
 
 def _as_table(table: str, rows: Sequence[Row]) -> pa.Table:
     schema = arrow_schema(table)
-    arrays = [pa.array([_plain(row.get(each.name), each) for row in rows], schema.field(each.name).type) for each in TABLES[table]]
+    arrays = [
+        pa.array([_plain(row.get(each.name), each) for row in rows], schema.field(each.name).type)
+        for each in TABLES[table]
+    ]
     return pa.table(arrays, schema=schema)
 
 

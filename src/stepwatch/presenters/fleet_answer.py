@@ -139,7 +139,7 @@ def _statuses(report: FleetReport) -> doc.Table:
 def _causes(report: FleetReport) -> doc.Table:
     head = (Message("Cause"), Message("Number"), Message("GPU hours"), Message("For example"))
     rows = (
-        (word(cause.cause), count(cause.count), hours(cause.hours) if cause.of_run else UNKNOWN, word(cause.example))
+        (word(cause.cause), count(cause.number), hours(cause.hours) if cause.of_run else UNKNOWN, word(cause.example))
         for cause in report.causes[:MOST_ROWS]
     )
     return doc.Table(head, "lrrl", cells(rows), doc.MORE + 2, fit=doc.Fit(left_out=(2,), name=3, state=0))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepwatch.advice.memory import shortage_of, smaller_batch
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import WARNING, cause_of_end
 from stepwatch.analysis.periods import LARGE_RATIO
@@ -166,6 +165,8 @@ def _crashed(evidence: Evidence) -> Iterator[Verdict]:
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
     if fault.kind is FaultKind.OUT_OF_MEMORY:
+        from stepwatch.advice.memory import shortage_of, smaller_batch  # with the estimator, for this end alone
+
         remedy = smaller_batch(run, evidence.analysis.throughput.gpu, fault.text)
         shortage = shortage_of(fault.text)
         if shortage.asked_bytes is not None and shortage.card_bytes is not None:

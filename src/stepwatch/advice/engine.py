@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepwatch.advice import schedule, speed
+from stepwatch.advice import schedule
 from stepwatch.advice.case import NO_EFFECT, Advice, Case, Effect, Proposal, case_of_plan
 from stepwatch.estimator.simulate import NOTHING, Simulated
 from stepwatch.messages import Message
@@ -87,7 +87,11 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 def advice_on_case(case: Case) -> AdviceList:
     rules: list[Rule] = list(_ANY_TRAINER)
     if case.levers is None:  # nanoGPT's settings, and its train.py
-        rules = [*schedule.RULES, *(speed.RULES if case.workload is not None else ())]
+        rules = list(schedule.RULES)
+    if case.levers is None and case.workload is not None:
+        from stepwatch.advice import speed  # with the estimator
+
+        rules += speed.RULES
     if case.analysis is not None:
         from stepwatch.advice import logs  # on the machine, whatever the trainer
 
@@ -194,13 +198,17 @@ def _missing(case: Case) -> Iterator[Message]:
         )
     elif case.workload is not None and case.workload.compile is None:
         yield Message("It is unknown whether the run is compiled: add --set compile=True or compile=False.")
-    elif speed.compile_gain_is_open(case):
-        yield Message(
+    elif case.workload is not None:
+        from stepwatch.advice.speed import compile_gain_is_open
+
+        text = Message(
             "The log does not show what compilation would gain here; published runs of similar models became {low:x} "
             "to {high:x} times as fast. To find out, run a hundred iterations with --compile=True and compare both "
             "logs with stepwatch compare.",
             {"low": case.compile_gains.low, "high": case.compile_gains.high},
         )
+        if compile_gain_is_open(case):
+            yield text
     if not case.settings.count("eval_interval") and a.evaluations_done:
         yield Message("It is unknown how often the run evaluates: add --set eval_interval=…")
     if a.forecast.max_iters is None:

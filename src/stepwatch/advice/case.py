@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -357,6 +357,9 @@ class Case:
         if needed is None or self.gpu is None or not self.gpu.vram_bytes:
             return 0.0
         return max(needed.mid - self.gpu.vram_bytes, 0.0)
+
+
+Rule = Callable[[Case], Iterator[Proposal]]
 
 
 def _share_of_fewer(share: Interval, evaluations: int) -> Interval:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.estimator.plan import Plan
 
-Rule = Callable[[Case], Iterator[Proposal]]
 Change = dict[str, tuple[Value | None, Value]]
-
-# On what any trainer has, in its own words.
-_ANY_TRAINER: tuple[Rule, ...] = (
-    schedule.evaluate_less, schedule.fewer_eval_batches, schedule.save_less, schedule.log_less,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +79,9 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 
 def advice_on_case(case: Case) -> AdviceList:
-    rules: list[Rule] = list(_ANY_TRAINER)
-    if case.levers is None:  # nanoGPT's settings, and its train.py
-        rules = list(schedule.RULES)
+    of_loop = schedule.RULES if case.levers is None else schedule.FOR_ANY_TRAINER  # in the words of the trainer
+    spent_s = {part: cost.high for part, cost in case.before._asdict().items()}
+    rules = [rule for rule, parts in of_loop.items() if sum(spent_s[part] for part in parts) >= case.least_saving_s]
     if case.levers is None and case.workload is not None:
         from stepwatch.advice import speed  # with the estimator
 

@@ -165,7 +165,7 @@ def _crashed(evidence: Evidence) -> Iterator[Verdict]:
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
     if fault.kind is FaultKind.OUT_OF_MEMORY:
-        from stepwatch.advice.memory import shortage_of, smaller_batch  # with the estimator, for this end alone
+        from stepwatch.advice.out_of_memory import shortage_of, smaller_batch  # with the estimator, for this end alone
 
         remedy = smaller_batch(run, evidence.analysis.throughput.gpu, fault.text)
         shortage = shortage_of(fault.text)

@@ -38,7 +38,7 @@ from stepwatch.units import GIGA, HOUR_S, MINUTE_S, Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.estimator.plan import Plan
     from stepwatch.run import Levers
 
@@ -238,7 +238,7 @@ class Case:
         workload = self.workload_with(new)
         if workload is None or self.gpu is None:
             return None
-        from stepwatch.estimator.estimate import estimate  # most logs do not say what they compute
+        from stepwatch.estimator.estimation import estimate  # most logs do not say what they compute
 
         return estimate(workload, self.gpu, link=self.link)
 

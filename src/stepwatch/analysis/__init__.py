@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis.bill import Bill
     from stepwatch.analysis.machine import MachineUse
     from stepwatch.analysis.ranks import Ranks
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.gpus import Gpu
     from stepwatch.samples import Samples
 

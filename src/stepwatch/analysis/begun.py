@@ -21,7 +21,7 @@ from stepwatch.run import Run
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.gpus import Gpu
 
 

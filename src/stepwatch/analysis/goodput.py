@@ -92,13 +92,14 @@ def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) ->
 
     The last evaluation follows its step; what follows a printed total is not of the run.
     """
-    last, events = int(run.iterations.number[-1]), {"eval": run.evaluations, "checkpoint": run.checkpoints}
+    last = int(run.iterations.number[-1])
+    events: dict[str, _Events] = {"eval": run.evaluations, "checkpoint": run.checkpoints}
     # A mean is of what came before its own line too.
     begin, first, covers = int(run.iterations.line[0]), int(run.iterations.number[0]), int(phases.covers[0])
     if covers > 1 and not run.reordered:
         placed = ((event.line, event.at) for found in events.values() for event in found if event.at is not None)
         begin = min([begin, *(line - 1 for line, at in placed if first - covers <= at <= first)])
-    spent = {}
+    spent: dict[str, float] = {}
     for part, cost in (("eval", costs.eval_s), ("checkpoint", costs.checkpoint_s)):
         if part not in run.holds and cost is not None:
             spent[part] = sum(

@@ -19,7 +19,7 @@ from stepwatch.settings import ModelShape, Origin, Settings, flops_per_token
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
 
@@ -140,7 +140,7 @@ def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
     workload = workload_of(run, gpu) if gpu is not None else None
     if workload is None or gpu is None:
         return None
-    from stepwatch.estimator.estimate import estimate
+    from stepwatch.estimator.estimation import estimate
 
     try:
         return estimate(workload, gpu)

@@ -207,21 +207,23 @@ def _stopped(evidence: Evidence) -> Iterator[Verdict]:
     end = a.run.settings.get("max_iters")
     # A length that the reader gives is a question about the time to come, not a plan that was broken off.
     planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(evidence)
+    if fault is None and not planned:
+        return
     silent_s = _silent_s(evidence)
     if fault is not None and len(a.run.iterations):
         text = Message("The run was interrupted by hand after iteration {last:n}.")
     elif fault is not None:
         text = Message("The run was interrupted by hand before its first iteration.")
-    elif evidence.followed and planned:
+    elif evidence.followed:
         text = Message(
             "The run stopped after iteration {last:n} of {end:n}, and the log does not say why; another one follows."
         )
-    elif silent_s is not None and math.isfinite(silent_s) and planned:
+    elif silent_s is not None and math.isfinite(silent_s):
         facts["silent"] = silent_s
         text = Message(
             "The log ends at iteration {last:n} of {end:n} without giving a reason, and nothing has been written for {silent:time}."
         )
-    elif (evidence.ended or silent_s is not None) and planned:
+    elif evidence.ended or silent_s is not None:
         text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return
@@ -504,7 +506,6 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
-    slowest = _slowest_mean(a)
     levels = _levels(a)
     if len(levels) > 1 and a.run.traits.schedules:
         facts = {"fast": min(levels), "slow": max(levels)}
@@ -565,7 +566,7 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
     elif a.run.timing is Timing.SPANS_RUN:
         text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
-    elif slowest > 1:
+    elif (slowest := _slowest_mean(a)) > 1:
         facts["ratio"] = slowest
         text = Message(
             "A normal iteration takes {step:time}. Of the means that the log shows, the longest is {ratio:x} times that; the log does not say why."

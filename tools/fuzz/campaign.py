@@ -118,19 +118,19 @@ class Campaign:
         arguments = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]
         arguments += [self.corpus] if self.corpus else []
         errors = open(self.kept / f"seed-{self.seed}.err", "w+b")  # noqa: SIM115 - closed with the worker
-        commit = commit_of_now()
+        commit = commit_of_now()  # when it loads the source
         worker = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors)
         with worker, errors:
-            begun = self.done
-            hangs = self._listen(worker, until, report)
-            self.commits[commit] += self.done - begun
+            hangs = self._listen(worker, commit, until, report)
             errors.seek(0)
             if hangs or worker.returncode not in (0, -signal.SIGKILL):
                 last = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
                 self._keep("hangs" if hangs else f"process ended with {worker.returncode}: {last}", self.done, report)
                 self.done += 1  # the next one begins behind what ended this one
 
-    def _listen(self, worker: subprocess.Popen[bytes], until: float, report: Callable[[str], None]) -> bool:
+    def _listen(
+        self, worker: subprocess.Popen[bytes], commit: str, until: float, report: Callable[[str], None]
+    ) -> bool:
         """Until it ends, or its time is up; whether it had to be ended because it hangs."""
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
@@ -144,6 +144,7 @@ class Campaign:
                 for line in map(json.loads, lines):
                     self.done = line["at"] + 1
                     self.questions[line["question"]] += 1
+                    self.commits[commit] += 1
                     if line["fault"] is not None:
                         self._keep(line["fault"], line["at"], report)
                 if heard > saved + SAVED_EVERY_S:

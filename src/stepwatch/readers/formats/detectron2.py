@@ -136,8 +136,9 @@ class _Detectron2(LineFormat):
             left = eta[rows] / pace
             left[~np.isfinite(left)] = np.nan
             none_due = np.isnan(left[-1]) or left[-1] < apart
-            own_faults = [each for each in records.events if isinstance(each, Fault) and line[end - 1] < each.line < over]
-            done = len(ended) > 0 and none_due and not own_faults  # it is printed behind an error as well
+            faults = (each.line for each in records.events if isinstance(each, Fault))
+            failed = any(line[end - 1] < each < over for each in faults)
+            done = len(ended) > 0 and none_due and not failed  # it is printed behind an error as well
             if done:
                 records.events += [Fact(int(ended[0, 0]), name, True) for name in ("ended", OVER)]
             if not np.isnan(left).all():

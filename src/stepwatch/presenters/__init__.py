@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
 
 __all__ = [
-    *("CHARTS", "COMPARISON_CHARTS", "PLAN_CHARTS", "Typed", "View"),
-    *("document_of", "page_body", "page_fragment", "render"),
+    "CHARTS",
+    "COMPARISON_CHARTS",
+    "PLAN_CHARTS",
+    "Typed",
+    "View",
+    "document_of",
+    "page_body",
+    "page_fragment",
+    "render",
 ]
 
 CHARTS = ("times", "anatomy", "throughput", "forecast", "parts", "machine")

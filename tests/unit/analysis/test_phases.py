@@ -17,7 +17,15 @@ from stepwatch.analysis.findings import mfu_of_an_a100, printed_mfu
 from stepwatch.analysis.forecast import _share_that_saves
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES, Phase
 from stepwatch.analysis.ranks import find_ranks
-from stepwatch.analysis.statistics import quantile, running_median, spread, standard_error, t_quantile, weighted_median
+from stepwatch.analysis.statistics import (
+    last_digit_s,
+    quantile,
+    running_median,
+    spread,
+    standard_error,
+    t_quantile,
+    weighted_median,
+)
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.errors import UsageError
 from stepwatch.gpus import find_gpu
@@ -643,3 +651,21 @@ def test_evaluations_at_the_ends_of_epochs_that_differ_by_one_have_their_distanc
     a = analysed(rows, max_iters=5500)
     assert a.phases.eval_interval == 92
     assert a.forecast.evals_ahead == 5500 // 92 - int(a.run.iterations.number[-1]) // 92
+
+
+@pytest.mark.parametrize(
+    ("times", "covers", "digit_s"),
+    [
+        ((0.062, 0.066), 500, 1e-3),  # whole seconds of an epoch and whole milliseconds of a step: the finer one
+        ((0.0621, 0.0662), 10_000, 1e-4),  # no whole milliseconds: a second of an epoch
+        ((1.2, 1.4), 10, 0.1),
+    ],
+)
+def test_the_last_digit_of_rounded_times(times: tuple[float, ...], covers: int, digit_s: float) -> None:
+    run = read(from_text(lines([100.0] * len(times))))[0]
+    run = replace(
+        run,
+        traits=replace(run.traits, rounds_times=True),
+        iterations=replace(run.iterations, time_s=np.array(times)),
+    )
+    assert last_digit_s(run, np.full(len(times), covers)) == pytest.approx(digit_s)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.errors import InputError
@@ -49,8 +49,7 @@ class Typed(NamedTuple):
     """Each with its value, quoted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """How much of an answer is shown, and how."""
 
     full: bool = False

@@ -66,7 +66,7 @@ _ALL = (
     Option(
         name="file",
         repeated=True,
-        api="Of a plain body, which is several logs one after the other: the bytes and the name of each, 1234:train.log.",
+        api="Of a plain body that is several logs one after the other: the bytes and the name of each, 1234:train.log.",
     ),
     Option(
         name="before_bytes",

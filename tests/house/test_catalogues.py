@@ -122,8 +122,8 @@ def _faults(translated: Message | None, sentence: Message, plurals: int) -> list
         return [f"not translated: {name}"]
     texts = (sentence.id,) if isinstance(sentence.id, str) else sentence.id
     one, many = placeholders(texts[0]), placeholders(texts[-1])
-    # The form for one may name the count or leave it out, as the English one does.
-    wanted = [(one, one | many), *[(many, many)] * (len(said) - 1)]
+    # The form for one may name the count or leave it out, as the English one does; a language with one form has to.
+    wanted = [(one, one | many)] * (len(said) > 1) + [(many, many)] * max(len(said) - 1, 1)
     return [
         f"placeholders differ: {name}: {sorted(placeholders(text) ^ least)}"
         for text, (least, most) in zip(said, wanted, strict=True)

@@ -12,13 +12,14 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwatch.i18n import LANGUAGES, clean, say
+from stepwatch.i18n import LANGUAGES, clean, joined, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
 from stepwatch.presenters.document import all_blocks, text_and_code
-from stepwatch.presenters.screen import held, printable
+from stepwatch.presenters.screen import printable
+from stepwatch.presenters.typesetting import cell_width, held, wrapped_words
 from stepwatch.presenters.vega import Spec
 
 if TYPE_CHECKING:
@@ -55,11 +56,12 @@ def body_of(
 
     specs: dict[str, Spec] = {}
 
-    def said(found: str | Message | Iterable[Message], between: str = " ") -> str:
+    def said(found: str | Message | Iterable[Message], between: str | None = None) -> str:
         if isinstance(found, str):
             return found
         messages = (found,) if isinstance(found, Message) else found
-        return between.join(held(say(reword(message), language)) for message in messages)
+        texts = (held(say(reword(message), language)) for message in messages)
+        return joined(texts, language) if between is None else between.join(texts)
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
         """What the template shows of a chart; None where there is nothing to draw."""
@@ -74,6 +76,7 @@ def body_of(
     html = template.render(
         document=document,
         language=language,
+        colon=TABLE[language].colon,
         title=title_of(document, language),
         said=said,
         drawn=drawn,
@@ -88,9 +91,10 @@ def title_of(document: doc.Document, language: str) -> str:
     headlines = (block.paragraphs[0][0] for block in all_blocks(document) if isinstance(block, doc.Headline))
     answer = next(headlines, None) or document.title
     text = say(answer, language) if answer is not None else ""
-    first = re.split(r"(?<=[.!?])\s|;\s", text, maxsplit=1)[0].rstrip(".")
-    said = first if len(first) <= LONGEST_TITLE else first[:LONGEST_TITLE].rpartition(" ")[0] + " …"
-    return ": ".join(part for part in (clean(document.about or ""), said) if part)
+    first = re.split(r"(?<=[.!?])\s|;\s|。|；", text, maxsplit=1)[0].rstrip(".")
+    said = first if cell_width(first) <= LONGEST_TITLE else wrapped_words(first, LONGEST_TITLE)[0] + " …"
+    about = clean(document.about or "")
+    return joined(filter(None, (about and about + TABLE[language].colon, said)), language)
 
 
 # --- what a page needs beside the body --------------------------------------------------------------------------

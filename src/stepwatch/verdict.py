@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -79,8 +79,7 @@ class Verdict:
         return self.gravity < list(Status).index(Status.HEALTHY)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Evidence(NamedTuple):
     """A run and what is known around it."""
 
     analysis: Analysis

@@ -143,7 +143,7 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
     total = padded[-1]
     # Inside the run as the phases say, outside of it at rest: the best shift has most work inside.
     scores = np.correlate(seen, wanted - 0.5, "valid") - 0.5 * (total - (padded[len(wanted) :] - padded[: count - len(wanted) + 1]))
-    best = int(np.argmax(scores))
+    best = int(np.median(np.flatnonzero(scores > scores.max() - 1e-6 * total)))  # some are equal but for rounding
     far = np.abs(np.arange(len(scores)) - best) > max(0.02 * len(wanted), 2)
     if far.any() and scores[far].max() > scores[best] - 0.01 * total:
         return None

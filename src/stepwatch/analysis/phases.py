@@ -21,7 +21,7 @@ from stepwatch.analysis.periods import (
     usual_gap,
 )
 from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
-from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing
+from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing, usual_distance
 from stepwatch.settings import Origin
 
 STALL_RATIO = LARGE_RATIO
@@ -139,12 +139,9 @@ def find_phases(run: Run) -> Phases:
 
 
 def log_interval(run: Run) -> int:
-    """How far lines are apart: as the settings say, unless no two lines are; then these are of another log."""
-    stated, apart = run.settings.count("log_interval") or 1, np.diff(run.iterations.number)
-    if len(apart) < 2 or bool((apart == stated).any()):
-        return stated
-    gaps, counts = np.unique(apart, return_counts=True)
-    return int(gaps[np.argmax(counts)]) if 2 * counts.max() > len(apart) else stated
+    """How far lines are apart: as most of them are, whatever a config says, which may be of another log."""
+    stated = run.settings.count("log_interval") or 1
+    return usual_distance(run.iterations.number) or stated
 
 
 def _covers(run: Run) -> Ints:

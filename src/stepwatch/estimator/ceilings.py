@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -129,8 +128,7 @@ def measured_ceilings() -> dict[tuple[str, str], float]:
 # --- what an evaluation and a checkpoint should cost ------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Belief:
+class Belief(NamedTuple):
     """A log-normal belief about a duration."""
 
     median_s: float

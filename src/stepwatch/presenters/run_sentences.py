@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -349,8 +349,7 @@ _REASONS = {
 # --- slow iterations --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowRow:
+class SlowRow(NamedTuple):
     """A slow iteration, and what it includes."""
 
     iteration: int

@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -294,8 +294,7 @@ class Wanted(NamedTuple):
             ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """The runs in what was named, in its order, and what is to be said beside them."""
 
     runs: tuple[Run, ...]

@@ -387,3 +387,13 @@ def test_keras_calls_its_epochs_so() -> None:
     assert run.traits.counts_epochs
     assert run.iterations.number.tolist() == list(range(1, 31))
     assert run.iterations.time_s.tolist() == pytest.approx([2.5] * 30)
+
+
+def test_the_first_row_of_a_resumed_process_holds_its_start_wherever_it_counts_from() -> None:
+    data, now = start(BEGIN_S), BEGIN_S + 900.0
+    for epoch in range(101, 150):
+        now += 160.0
+        data += scalar(now, epoch, "train/loss", 2.0) + scalar(now + 0.5, epoch, "val/loss", 2.1)
+    analysis = analyse(the_run(data))
+    assert analysis.goodput.parts_s["stall"] == 0.0
+    assert analysis.goodput.parts_s["compile"] == pytest.approx(900.0, rel=0.02)

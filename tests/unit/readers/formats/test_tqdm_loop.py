@@ -253,6 +253,13 @@ def test_a_loss_on_a_line_that_begins_with_a_validation_is_of_that() -> None:
         the_run("start_validation", *lines)
 
 
+def test_a_first_epoch_without_a_visible_start_counts_as_the_others() -> None:
+    steps = [*[0.2] * 6, 0.29, *(0.36 + 0.02 * (n // 2) for n in range(18))]
+    lines = [line for n, s in enumerate(steps) for line in (f"epoch {n}", bar("", 1000, 1000, s), f"loss: {9 - n / 9}")]
+    run = the_run(*lines, f"epoch {len(steps)}", bar("", 20, 1000, 0.53))
+    assert analyse(run).costs.step_s.mid == pytest.approx(sorted(steps)[12], rel=0.01)
+
+
 def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None:
     bars = [[f"Epoch {n} loss 0.4", *lap("", 46, 0.05)] for n in range(1, 9)]
     lines = [line for lap in bars for line in lap]

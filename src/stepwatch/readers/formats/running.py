@@ -122,9 +122,9 @@ def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     for lap in np.flatnonzero(early & (laps.done > 0) & (laps.lengths > 1) & (begins > 0)).tolist():
         rows = slice(int(begins[lap]), int(ends[lap]))
         far = laps.elapsed_s[rows] >= _LONG * laps.error_s[rows]
-        last = int(begins[lap]) + (int(np.argmax(far)) if far.any() else len(far) - 1)
-        if last not in apart:
-            times[begins[lap] : last + 1] = laps.elapsed_s[last] / laps.number[last]
+        row = rows.start + (int(np.argmax(far)) if far.any() else len(far) - 1)
+        if row not in apart:
+            times[rows.start : row + 1] = laps.elapsed_s[row] / laps.number[row]
     # Few steps behind a first row that has most of them, in less than the clock shows: the mean of all is known.
     last = ends - 1
     unseen = laps.elapsed_s[last] - laps.elapsed_s[begins] <= laps.error_s[last] + laps.error_s[begins]

@@ -446,3 +446,20 @@ def test_a_bar_of_all_epochs_is_known_by_where_its_first_epoch_ends() -> None:
     assert the_run(*lines(200, 300)).settings.count("max_iters") == 1000
     assert the_run(*lines(50, 300)).settings.count("max_iters") == 5000  # losses within the first of 5 epochs
     assert the_run("Epoch 0/5 - Train Loss: 0.5", *lines(150, 200)).settings.count("max_iters") == 5000
+
+
+def test_bars_of_rich_as_lightning_draws_them() -> None:
+    def rich(title: str, number: int, last: int, step_s: float) -> str:
+        spent, left = (f"0:{int(n * step_s) // 60:02}:{int(n * step_s) % 60:02}" for n in (number, last - number))
+        figures = f"{1 / step_s:.2f}it/s v_num: 0.000 train_loss: {9 / number:.3f}"
+        return f"{title} {'━' * 40} {number}/{last} {spent} • {left} {figures}"
+
+    lines = []
+    for epoch in range(5):
+        lines += [rich(f"Epoch {epoch}/4 ", number, 235, 0.5) for number in (100, 200, 235)]
+        lines += [rich("Validation", number, 40, 0.2) for number in (20, 40)]
+    run = the_run("GPU available: True", *lines)
+    assert run.iterations.number[-1] == 5 * 235
+    assert the_run(*lines[:8]).settings.count("max_iters") == 5 * 235  # epochs from 0 to 4
+    assert analyse(run).costs.step_s.mid == pytest.approx(0.5, rel=0.02)
+    assert [event.took_s for event in run.evaluations] == pytest.approx([8.5] * 5, abs=0.6)

@@ -110,7 +110,9 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     for found, title in found_in(text):
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
         above = text[end:begin]
-        beside.append(_FROM_ZERO.compiled.sub(lambda last: b"%d" % (int(last[0]) + 1), above) if found["whole"] else above)
+        if found["whole"]:
+            above = _FROM_ZERO.compiled.sub(lambda last: b"%d" % (int(last[0]) + 1), above)
+        beside.append(above)
         end = found.end()
         records.kept.append(drawn(found, title, int(numbers[row])))
     rest = b"".join([*beside, text[end:]])

@@ -36,6 +36,7 @@ def _plain(name: str) -> str:
     """A column's name as one word: some write utilization.gpu, some utilization_gpu."""
     return re.sub(r"[ .]", "_", name.lower())
 
+
 _TOOLS: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours, and what to multiply by
     **{name: (name, 1.0) for name in CARD},
     **dict.fromkeys(("gpu_temp", "gpu_temperature"), ("temperature_c", 1.0)),
@@ -100,12 +101,14 @@ def read_samples(path: str | os.PathLike[str]) -> Samples:
 def _arrivals(path: str) -> tuple[Floats, Ints] | None:
     """From how many bytes had come to how many lines: a line is what readers count as one."""
     try:
-        with open(os.path.join(path, ARRIVALS_FILE)) as file:
-            pairs = [(_number(time), _number(size)) for time, _, size in (line.strip().partition(",") for line in file)]
+        with open(os.path.join(path, ARRIVALS_FILE), encoding="utf-8", errors="replace") as file:
+            cells = (line.strip().partition(",") for line in file)
+            pairs = [(bounds.within(bounds.CLOCK_S, _number(time)), _number(size)) for time, _, size in cells]
         with open(os.path.join(path, LOG_FILE), "rb") as log:
             text, counts, lines = Lines(), [], 0
+            whole = os.fstat(log.fileno()).st_size
             for _, size in pairs:
-                lines += text.feed(log.read(max(int(size or 0) - log.tell(), 0))).count(b"\n")
+                lines += text.feed(log.read(max(int(min(size or 0, whole)) - log.tell(), 0))).count(b"\n")
                 counts.append(lines)
     except OSError:
         return None
@@ -361,7 +364,7 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         machine={name: column[order] for name, column in machine.items()},
         cards=tuple(
             Card(
-                int(key) if key.isdigit() else index,
+                int(key) if key.isdecimal() and len(key) < 10 else index,
                 name,
                 {column: values[order] for column, values in columns.items()},
             )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from string import Formatter
 from time import localtime, strftime
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ _CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
 _CONTROL = Pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _LONGEST_WORD = 120
 _BEFORE_NO_SPACE, _AFTER_NO_SPACE = "。，、：；？）」", "（「"
+_HAN = Pattern(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _PLACEHOLDER = Pattern(r"(\{[^}]*\})")
 _EPOCHS = ContextVar("epochs", default=False)
 _OF_EPOCHS = {"Step": Message("Epoch"), "Training step": Message("Training epoch")}
@@ -41,7 +43,26 @@ def say(message: Message, language: str = "en") -> str:
         for word, epoch in TABLE[language].epochs:
             pieces[::2] = [piece.replace(word, epoch) for piece in pieces[::2]]
         template = "".join(pieces)
-    return template.format_map({name: _Spoken(value, language) for name, value in message.params.items()})
+    spoken = {name: _Spoken(value, language) for name, value in message.params.items()}
+    return template.format_map(spoken) if TABLE[language].clock[0].isascii() else _close_set(template, spoken)
+
+
+def _close_set(template: str, spoken: dict[str, _Spoken]) -> str:
+    """`{time} 的时间` has a space after 5 s and none after 5 秒: a unit of the script itself needs none."""
+    text = ""
+    for literal, name, kind, _ in Formatter().parse(template):
+        text = _met(text, literal)
+        if name is not None:
+            text = _met(text, format(spoken[name], kind or ""))
+    return text
+
+
+def _met(text: str, following: str) -> str:
+    if text[-1:] == " " and _HAN.match(text[-2:-1]) and _HAN.match(following):
+        return text[:-1] + following
+    if following[:1] == " " and _HAN.match(text[-1:]) and _HAN.match(following[1:]):
+        return text + following[1:]
+    return text + following
 
 
 def say_all(messages: Iterable[Message], language: str) -> str:

@@ -28,6 +28,7 @@ class Language(NamedTuple):
     colon: str = ":"
     comma: str = ", "
     semicolon: str = "; "
+    fonts: str = ""  # of its script, before those of all pages: of macOS, Windows and Linux
 
 
 TABLE = {
@@ -53,12 +54,14 @@ TABLE = {
     "zh": Language(
         "简体中文", decimal=".", group=",", space="\u00a0", clock=("天", "小时", "分", "秒"),
         between="\u00a0", close=("%",), scales=((1e8, "亿"), (1e4, "万")), colon="：", comma="、", semicolon="；",
+        fonts="'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', 'Noto Sans SC'",
         epochs=(("次迭代", "轮"), ("迭代", "轮次")),
     ),
     "ja": Language(
         "日本語", decimal=".", group=",", space="\u00a0", clock=("日", "時間", "分", "秒"), between="",
         close=("%", "日", "時間", "分", "秒", "億", "万"), scales=((1e8, "億"), (1e4, "万")),
         dash="〜", wide_dash="〜", colon="：", comma="、", semicolon="、",
+        fonts="'Hiragino Sans', 'Yu Gothic UI', 'Noto Sans CJK JP', 'Noto Sans JP'",
         epochs=(("回のイテレーション", "エポック"), ("イテレーション", "エポック")),
     ),
 }  # fmt: skip

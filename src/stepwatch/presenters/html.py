@@ -91,6 +91,7 @@ def body_of(
         colon=TABLE[language].colon,
         title=title_of(document, language),
         said=said,
+        joined=joined,
         drawn=drawn,
         others=[section for section in document.sections if section.anchor and section.folded],
         shares=lambda block: Markup(stacked_bar(block.parts, f"{language}-{block.name}", language)),
@@ -118,7 +119,12 @@ def style() -> str:
         f'  .report svg [fill="{light}"] {{ fill: {dark}; }} .report svg [stroke="{light}"] {{ stroke: {dark}; }}'
         for light, dark in vega.DARK.items()
     )
-    return f"{_file('report.css')}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"
+    fonts = "\n".join(
+        f":is(.whole, .report, .app):lang({code}) {{ font-family: {vega.font_of(code)}; }}"
+        for code, row in TABLE.items()
+        if row.fonts
+    )
+    return f"{_file('report.css')}\n{fonts}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"
 
 
 def engine() -> str:

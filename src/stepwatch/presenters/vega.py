@@ -80,8 +80,12 @@ def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], 
         "datasets": dict(datasets),
         "data": {"name": next(iter(datasets))},
         **content,
-        "config": {"font": FONT, "locale": {"number": number}, **_CONFIG},
+        "config": {"font": font_of(language), "locale": {"number": number}, **_CONFIG},
     }
+
+
+def font_of(language: str) -> str:
+    return ", ".join(filter(None, (TABLE[language].fonts, FONT)))
 
 
 def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Plot:

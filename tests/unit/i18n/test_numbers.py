@@ -67,6 +67,12 @@ def test_lists_and_ranges_have_the_marks_of_the_language() -> None:
     assert numbers.duration_range(Interval(3000, 4000, 5000), "ja") == "50分〜1時間23分"
 
 
+def test_a_unit_in_the_script_of_the_sentence_has_no_space_after_it() -> None:
+    message = Message("A crash costs up to {spacing:time} of training.", {"spacing": 5.0})
+    assert say(message, "zh") == "崩溃时最多损失 5.00\u00a0s 的训练。"
+    assert say(message._replace(params={"spacing": 972.0}), "zh") == "崩溃时最多损失 16\u00a0分\u00a012\u00a0秒的训练。"
+
+
 def test_texts_on_one_line_have_no_space_beside_full_width_punctuation() -> None:
     assert joined(["It fits.", "The rest."], "en") == "It fits. The rest."
     assert joined(["放得下。", "12.3%", "的时间", "（通常）"], "zh") == "放得下。12.3%\u00a0的时间（通常）"

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from stepwatch.answers import (
     AdviseRequest,
@@ -114,3 +115,20 @@ def test_what_is_less_important_is_left_out_before_rows_are_taken_apart() -> Non
     assert " ".join(narrow[2:]) == "Left out for lack of space: Basis."
     assert narrower[0] == "Evaluation"
     assert "12.5" in narrower[1]
+
+
+@pytest.mark.parametrize("language", ["en", "zh", "ja"])
+@pytest.mark.parametrize("name", documents())
+def test_no_line_of_a_screen_is_wider_than_the_terminal(name: str, language: str) -> None:
+    writer = TerminalWriter(language, 80, 80)
+    for lines in (writer.screen(documents()[name]), writer.whole(documents()[name])):
+        assert [line.text for line in lines if cell_len(line.text) > 80 and "--" not in line.text] == []  # a command
+
+
+@pytest.mark.parametrize("language", ["zh", "ja"])
+def test_columns_of_wide_characters_are_aligned(language: str) -> None:
+    [table] = [table for table in tables(documents()["short"]) if len(table.head) == 5]
+    lines = TerminalWriter(language, 80, 80)._table(table)
+    assert len({cell_len(line.text) for line in lines}) == 1
+    ends = {cell_len(line.text[: line.text.rindex("%") + 1]) for line in lines if "%" in line.text}
+    assert len(ends) == 1

@@ -30,7 +30,7 @@ def written_by_wandb(folder: str, rows: int) -> Path:
     rng = random.Random(1)
     run = wandb.init(project="stepwatch", config={"batch_size": 8, "max_steps": rows}, dir=folder)
     for step in range(rows):
-        row: dict[str, Any] = {"train/loss": rng.lognormvariate(0, 3), "train/global_step": step, "lr": 10**-rng.random()}
+        row: dict[str, Any] = {"train/loss": rng.lognormvariate(0, 3), "train/global_step": step, "lr": 1e-4}
         if step % 7 == 0:
             row |= {"eval/loss": rng.random(), "flag": step % 2 == 0, "name": "ä" * (step % 40), "nan": math.nan}
         if step % 500 == 499:

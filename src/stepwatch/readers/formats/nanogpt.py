@@ -122,9 +122,15 @@ def _seconds(found: Found, line: str) -> float | None:
     name = next((name for name in _UNITS if name in values), None)
     if name is None or values["number"] > LARGEST_KEPT:
         return None
-    begin = next(begin for begin, _, field in found.spans if field.name == name)
     seconds = values[name] / _UNITS[name]
-    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
+    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _is_total(found, line) else None
+
+
+def _is_total(found: Found, line: str) -> bool:
+    """Whether the only time is that since the start."""
+    begins = {field.name: begin for begin, _, field in found.spans}
+    first = next((begins[name] for name in _UNITS if name in begins), 0)
+    return _TOTAL.search(line[:first]) is not None
 
 
 _TOTAL = Pattern(r"\btotal time:?\s*$")
@@ -208,7 +214,8 @@ def _text(block: Block, index: int) -> str:
 def _is_whole(block: Block, lines: Ints) -> np.ndarray:
     """Whether the rest of these lines, which are of one shape, cannot stand on the next."""
     first = block.line(int(lines[0])).decode("utf-8", "replace")
-    if "total time" in first:  # of which a pattern tells whether it is the only time
+    found = _ITERATION.find(first)
+    if found is not None and _is_total(found, first):
         return np.zeros(len(lines), bool)
     if not _is_broken(first):
         return np.ones(len(lines), bool)

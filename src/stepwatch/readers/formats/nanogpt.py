@@ -39,7 +39,7 @@ _ITERATION = Line(  # forks print the pieces in any order
 )
 _BARE_ITERATION = Line("{number} | loss {loss} | lr {word} | {time_ms}ms | mfu {mfu}%")  # of llama2.c
 _EVALUATION = Pattern(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
-_PLAIN_EVALUATION = Line("step {at}: train loss {train_loss}, val loss {val_loss}{end}")
+_PLAIN_EVALUATION = Line("step {at}: train loss {train_loss}[ {name}], <val;test> loss {val_loss}[ {name}]{end}")
 _PLAIN_SAVE = Line("saving checkpoint to {word}{end}")
 _FORK_EVALUATION = Pattern(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
 _SAVING = Pattern(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)

@@ -745,8 +745,8 @@ _WRITERS: dict[str, Callable[[Reader], Written]] = {
     "composer": _records_of_lines, "keras": _by_header, "stepwatch": _recorded,
     "parameter-golf": _running, "metric-logger": _by_steps_of_epochs, "timm": _by_steps_of_epochs,
     "minimind": _by_steps_of_epochs, "olmo": _by_clock, "verl": _behind("step:"), "detectron2": _behind(" iter: ", 20),
-    "detectron2-json": _behind('"eta_seconds": [0-9.]+, "iteration": ', 20), "fairseq": _behind("num_updates=", 200), "tqdm-loop": _in_loops,
-    "hf-notebook": _in_table, "mlflow": _by_moments,
+    "detectron2-json": _behind('"eta_seconds": [0-9.]+, "iteration": ', 20), "fairseq": _behind("num_updates=", 200),
+    "tqdm-loop": _in_loops, "hf-notebook": _in_table, "mlflow": _by_moments,
     "ultralytics-csv": _in_cells,
 }  # fmt: skip
 
@@ -775,7 +775,8 @@ def speeds(names: Collection[str] = ()) -> list[Rate]:
 
 def _of_lines(reader: Reader) -> Rate:
     logs = (generated,) if reader.name in _ALONE else (generated, mixed, stamped, noisy)
-    measured = [_measured(reader, *log(reader)) for log in logs]
+    size = 3_000_000 if reader.name == "hf-notebook" else GENERATED_BYTES  # a table is read within a block of 4 MB
+    measured = [_measured(reader, *log(reader, size)) for log in logs]
     rates = tuple(rate for rate, _ in measured)
     return Rate(name=reader.name, bytes_per_s=rates[0], rates=rates, rows=measured[0][1])
 

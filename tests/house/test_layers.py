@@ -41,7 +41,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sources",
         "verdict",
     },
-    "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources", "verdict"},
     "sampler": {"gpus", "samples"},
     "recorder": {"samples"},
@@ -60,6 +59,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
         "watch",
     },
+    "notebook": {"answers", "i18n", "options", "presenters", "report", "sources"},
+    "verbs": {"analysis", "answers", "estimator", "gpus", "notebook", "readers", "run", "settings", "sources"},
     "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
     "cli": {
         "answers",

@@ -73,16 +73,14 @@ class Costs:
         return self.how.get("step_s") == MEASURED and self.step_s.mid > 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
+class _Cost(NamedTuple):
     """One cost and how it is known."""
 
     seconds: Interval
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Noise:
+class _Noise(NamedTuple):
     """Of one evaluation, relative to its length, with the degrees of freedom behind it; and of its step."""
 
     relative: float
@@ -109,8 +107,7 @@ class _Noise:
         return cls(math.sqrt(weight / degrees), degrees, step_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Typical:
+class _Typical(NamedTuple):
     """A typical value, its standard error, and how well that error is known."""
 
     mid: float
@@ -152,8 +149,7 @@ class _Speeds(NamedTuple):
         return cls(of_row, np.array(levels))
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(NamedTuple):
     """The speed over its mean at all evaluations: what slows steps slows evaluations alike."""
 
     places: npt.NDArray[np.int64]
@@ -197,8 +193,7 @@ class _Level:
         return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
-@dataclass(frozen=True, slots=True)
-class _Beliefs:
+class _Beliefs(NamedTuple):
     evaluation: Belief | None
     checkpoint: Belief | None
     usual_evaluation_s: float
@@ -321,6 +316,10 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
     few = float(covers.sum()) ** 2 < 0.5 * len(covers) * float((covers.astype(np.float64) ** 2).sum())
     mid = mean if run.traits.schedules or few else weighted_median(times, covers)
+    # The mean of a first epoch without a visible start is as good as the others.
+    plain = normal | (phases.of(Phase.FIRST) & (phases.covers > 1) & (run.iterations.time_s <= mid))
+    if mid != mean and plain.sum() > normal.sum():
+        mid = weighted_median(run.iterations.time_s[plain], phases.covers[plain])
     if len(speeds.step_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
         mean, times = mid * mean_ratio, times * mid / speeds.step_s[speeds.of_row[normal]]
     if len(times) > 4:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SMALL_SHARE
 from stepwatch.analysis.forecast import HIDDEN_S, Reason
 from stepwatch.analysis.phases import Phase
+from stepwatch.bounds import CLOCK_S
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
 from stepwatch.units import Interval
@@ -111,8 +112,8 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     priced.append(("compile", "warm-up" if warm_up else "compile", costs.compile_s, 1))
     rows = []
     for part, name, cost, count in priced:
-        if cost is None:
-            continue
+        if cost is None or (part == "compile" and parts_s[part] == 0 and cost.high < costs.step_s.mid):
+            continue  # no start is visible
         how = costs.how.get(f"{part}_s", "")
         # The time of rows that only their period makes evaluations is measured; that it is one's is not.
         silent = part == "eval" and not a.run.evaluations and a.phases.eval_interval_inferred
@@ -124,7 +125,10 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
                 how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
                 count=count,
                 seconds=parts_s[part],
-                share=share_of(a, part) if a.goodput.iterations and (known or how != NOT_SEPARABLE) else math.nan,
+                # What cannot be told apart, and has no time of its own, has no share that is known.
+                share=share_of(a, part)
+                if a.goodput.iterations and (how != NOT_SEPARABLE or (known and parts_s[part] > 0))
+                else math.nan,
             )
         )
     if not separable(a):
@@ -170,8 +174,8 @@ def figures(run: RunReport) -> Iterator[Figure]:
     a, t = run.analysis, run.analysis.throughput
     if step_known(a) and len(a.run.iterations):
         note = None
-        if a.step_spread_s is not None:
-            low, high = a.step_spread_s
+        low, high = a.step_spread_s or (0.0, 0.0)
+        if f"{low:.3g}" != f"{high:.3g}":  # as they are said
             note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
         yield Figure(Message("Step"), time(a.costs.step_s.mid), note)
     if t.mfu is not None and t.possible and t.gpu is not None:
@@ -207,8 +211,8 @@ def figures(run: RunReport) -> Iterator[Figure]:
     elif run.ends_s is None:
         yield Figure(Message("Left"), time_range(left), Message("(once it runs again)"))
     else:
-        clock = {"ends": run.ends_s.mid}
-        yield Figure(Message("Left"), time_range(left), Message("(ends about {ends:clock})", clock))
+        ends = Message("(ends about {ends:clock})", {"ends": run.ends_s.mid})
+        yield Figure(Message("Left"), time_range(left), ends if CLOCK_S.holds(run.ends_s.mid) else None)
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------
@@ -349,8 +353,7 @@ _REASONS = {
 # --- slow iterations --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowRow:
+class SlowRow(NamedTuple):
     """A slow iteration, and what it includes."""
 
     iteration: int

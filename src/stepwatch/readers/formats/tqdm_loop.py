@@ -53,8 +53,10 @@ _PLANNED = Pattern(
     rb"|(?:\btrain\w*[^\n]{0,30}[ (]|\()(?P<length>\d{1,6}) epochs\b"
 )
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
+_FROM_ZERO = Pattern(rb"(?<=/)\d{1,6}(?= *\Z)")  # Lightning writes the number of the last epoch beside Rich's bars
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _CHECK = Pattern(rb"(?i)\b(?:val|valid|validation|eval|evaluation|test|dev)(?:\b|_)|\bacc(?:uracy)?\b")
+_BEGINS_WITH_CHECK = Pattern(rb"(?i)\W{0,8}(?:val|valid|validation|eval|evaluation|test|testing)(?:\b|_)")
 _ITS_LOSS = Pattern(rb"(?i)(?:val|valid|validation|eval|evaluation|test|dev)[ _/-]?loss")
 _TRAINS = Pattern(rb"(?i)train")
 _TOOK = Pattern(
@@ -107,7 +109,10 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     beside = []
     for found, title in found_in(text):
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
-        beside.append(text[end:begin])
+        above = text[end:begin]
+        if found["whole"]:
+            above = _FROM_ZERO.compiled.sub(lambda last: b"%d" % (int(last[0]) + 1), above)
+        beside.append(above)
         end = found.end()
         records.kept.append(drawn(found, title, int(numbers[row])))
     rest = b"".join([*beside, text[end:]])
@@ -160,7 +165,8 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
         kind = line.translate(ONE_DIGIT)
         if kind not in kinds:
             names_epoch = _PLACE.search(line) is not None
-            trains = bool(_TRAINS.search(line) or _LOSS.search(_ITS_LOSS.sub(b"", line)))
+            other_loss = not _BEGINS_WITH_CHECK.match(line) and _LOSS.search(_ITS_LOSS.sub(b"", line))
+            trains = bool(_TRAINS.search(line) or other_loss)
             checks = not trains and _CHECK.search(line) is not None
             about = names_epoch or _LOSS.search(line) is not None
             heads = names_epoch and not checks and not trains

@@ -88,6 +88,19 @@ def test_the_evaluation_behind_the_total_is_not_of_the_run() -> None:
     assert analyse(run).goodput.wall_s == pytest.approx(200, abs=1)
 
 
+def test_an_evaluation_by_hand_in_a_later_cell_is_none_of_the_run() -> None:
+    def evaluated(begin: float, end: float) -> str:
+        start = f"{clock(begin)} d2.evaluation.evaluator]: Start inference on 50 batches\n"
+        return start + f"{clock(end)} d2.evaluation.evaluator]: Total inference time: 0:00:01.50 (0.19 s)\n"
+
+    total = f"{clock(200)} d2.engine.hooks]: Total training time: 0:03:20 (0:00:00 on hooks)\n"
+    text = log([1.0] * STEPS) + total + evaluated(200, 204)
+    run = the_run(f"{text}--- end of cell ---\n{evaluated(330, 334)}")
+    assert [event.took_s for event in run.evaluations] == [4.0]
+    two_sets = the_run(log([1.0] * STEPS) + total + evaluated(200, 204) + evaluated(207, 210))
+    assert [event.took_s for event in two_sets.evaluations] == [7.0]
+
+
 def test_evaluations_and_saves_are_events_with_their_cost() -> None:
     run = the_run(log([1.0] * STEPS, evaluate=100))
     assert [(event.at, event.took_s) for event in run.evaluations] == [(100, 10.0), (200, 10.0)]
@@ -261,6 +274,24 @@ def test_by_its_last_line_a_run_is_at_its_end_whatever_its_number() -> None:
     for end in (980, 981):  # older versions count the iteration of the line itself
         assert analyse(the_run(with_etas(log([1.0] * 980), end, 1.01))).forecast.done
     assert analyse(the_run(with_etas(log([1.0] * 980), 989, 1.01))).forecast.max_iters == 989
+
+
+@pytest.mark.parametrize("one_more", [0, 1])  # older versions count the iteration of the line itself
+def test_the_nearer_its_end_the_better_an_eta_shows_it(one_more: int) -> None:
+    rows = log([1.0] * 1700).splitlines(keepends=True)
+    early, late = "".join(rows[:40]), "".join(rows[40:])
+    text = with_etas(early, 1900, 1.0) + with_etas(late, 1830 + one_more, 1.005)
+    assert analyse(the_run(text)).forecast.max_iters == 1830
+
+
+def test_a_printed_total_where_no_line_is_due_is_the_end() -> None:
+    total = f"{clock(980)} d2.engine.hooks]: Total training time: 0:16:20 (0:00:00 on hooks)\n"
+    text = with_etas(log([1.0] * 980), 989, 1.01)
+    assert analyse(the_run(text)).forecast.max_iters == 989
+    assert analyse(the_run(text + total)).forecast.done
+    error = f"{clock(980)} d2.engine.train_loop]: ERROR: Exception during training:\nRuntimeError: CUDA out of memory\n"
+    assert not analyse(the_run(text + error + total)).forecast.done
+    assert not analyse(the_run(with_etas(log([1.0] * 980), 5000, 1.01) + total)).forecast.done
 
 
 @pytest.mark.parametrize(

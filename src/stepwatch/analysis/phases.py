@@ -201,6 +201,8 @@ def _first_row(run: Run) -> int | None:
             far = len(iterations) > 1 and iterations.time_s[0] > STALL_RATIO * median(iterations.time_s[1:])
             if most and not (run.has_header and far):
                 return None
+            if run.start is Start.PROCESS:  # which may go on from a checkpoint
+                return 0
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None
@@ -239,19 +241,16 @@ class _Marks:
         covers = self.covers[later]
         return self.run.timing in AVERAGES and bool(covers[rows[later]].sum() > 0.8 * covers.sum())
 
-    def _are_earliest(self, rows: Mask) -> bool:
-        """Whether means with such an event are the first of all and no later one is: a slow start is as likely."""
-        later = rows[0 if self.first is None else self.first + 1 :]
-        count = int(later.sum())
-        return self.run.timing in AVERAGES and 0 < count < len(later) and bool(later[:count].all())
-
     def mark_events(self) -> None:
         """What the lines of the log say."""
         evaluations = self.run.evaluations if "eval" in self.run.holds else ()
         saves = self.run.checkpoints if "checkpoint" in self.run.holds else ()
         evaluated = self._rows_of([(event.at, event.line) for event in evaluations])
         saved = self._rows_of([(save.at, save.line) for save in saves if save.at is not None])
-        if self._are_earliest(saved):
+        # Where means with a save are the first of all, and no later one is, a slow start is as likely.
+        later = saved[0 if self.first is None else self.first + 1 :]
+        count = int(later.sum())
+        if self.run.timing in AVERAGES and 0 < count < len(later) and later[:count].all():
             saved[:] = False
         self.mark(evaluated & ~saved, Phase.EVAL, Certainty.SEEN)
         self.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)

@@ -80,16 +80,16 @@ def duration(seconds: float, language: str) -> str:
 
 
 def duration_range(interval: Interval, language: str) -> str:
-    """`5.1–5.2 s`; one figure where both ends read alike."""
+    """`5.1–5.2 s`; one figure where both ends read alike, and the upper end alone where the lower one is nothing."""
     low, high = duration(interval.low, language), duration(interval.high, language)
     if low == high:
         return low
+    if interval.low <= 0:
+        return "≤ " + high
     space = TABLE[language].space
     unit_low, unit_high = low.rpartition(space)[2], high.rpartition(space)[2]
     if unit_low == unit_high and interval.high < 59.95:
         return low.rpartition(space)[0] + "–" + high
-    if interval.low <= 0:
-        return "0–" + high
     return low + " – " + high
 
 

@@ -348,7 +348,11 @@ def read_all(
         except StepwatchError as error:
             if len(logs) < 2:
                 raise
-            notices.append(Notice(error.what, error.remedy, is_failure=True))
+            what = error.what
+            if isinstance(error, NoIterations):  # which does not say of which log
+                name = log.name if isinstance(log, Source) else path
+                what = Message("{name:word}: {what:word}", {"name": name, "what": what})
+            notices.append(Notice(what, error.remedy, is_failure=True))
     if not runs:
         failure = next(notice for notice in notices if notice.is_failure)
         nothing = NothingRead(failure.what, failure.remedy)

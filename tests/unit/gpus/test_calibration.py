@@ -16,7 +16,7 @@ from tests.unit.gpus.test_driver import Device, Driver
 
 from stepwatch.cli import main
 from stepwatch.errors import InputError, UnknownGpu
-from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration

@@ -14,7 +14,7 @@ from tools.fuzz.roads import check_json
 
 from stepwatch import bounds
 from stepwatch.advice.engine import advise
-from stepwatch.advice.memory import shortage_of, smaller_batch
+from stepwatch.advice.out_of_memory import shortage_of, smaller_batch
 from stepwatch.advice.recommended import too_large
 from stepwatch.analysis import analyse
 from stepwatch.answers import ExplainRequest, pasted

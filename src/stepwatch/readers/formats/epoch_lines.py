@@ -36,7 +36,8 @@ _TOOK = Pattern(
     r"|(?<![^ ])[\[(](?=[\d.]{1,12} ?s\w{0,6}[\])]))"
     r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)|(?P<seconds>\d{1,9}(?:\.\d{1,9})?) ?(?:s|sec|secs|seconds)\b)"
     # Without a unit it is seconds, as Python's clock gives them: who writes minutes has divided, and says so.
-    r"|\b(?:(?:epoch|total)[ _])?time[ :=]{1,3}(?P<bare>\d{1,9}\.\d{2,9})(?![\d:]| ?(?:m|h|%))"
+    # That of a batch is shorter, and its mean stands behind it.
+    r"|\b(?:(?:epoch|total)[ _])?time[ :=]{1,3}(?P<bare>[1-9]\d{0,8}\.\d{2,9})(?![\d:]| ?(?:m|h|%|\())"
 )
 _DONE = Pattern(r"(?i)\W{0,8}training (?:of \w{1,40} )?(?:is |was )?(?:done|finished|completed?|over)\b")
 _TOTAL = Pattern(

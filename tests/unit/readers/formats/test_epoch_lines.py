@@ -261,3 +261,9 @@ def test_a_total_of_the_epoch_is_its_time(form: str) -> None:
 def test_a_clock_shows_that_a_time_without_a_unit_is_not_in_seconds() -> None:
     (run,) = runs_of(*dated("Epoch {n}: loss {loss}, time 1.00", 12))
     assert run.iterations.time_s[1:].tolist() == pytest.approx([60.0] * 11)
+
+
+@pytest.mark.parametrize("time", ["Time 0.321", "Time 3.211 (3.302)", "time: 147.02 ms", "time 3.21h"])
+def test_the_time_of_a_batch_or_in_another_unit_is_not_that_of_the_epoch(time: str) -> None:
+    with pytest.raises(NoIterations):
+        runs_of(*(f"Epoch {n} {time} loss: 0.5" for n in range(1, 11)))

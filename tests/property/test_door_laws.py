@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -16,6 +17,8 @@ from tools.fuzz.roads import check, check_json
 
 from stepwatch import bounds
 from stepwatch.advice import advice_on_log
+from stepwatch.advice.engine import advise
+from stepwatch.advice.logs import case_of_log, fill_card
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.bill import Prices, find_bill
 from stepwatch.analysis.comparison import compare
@@ -24,8 +27,10 @@ from stepwatch.answers.from_logs import Known
 from stepwatch.answers.from_plans import estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
-from stepwatch.presenters import page_body, render
-from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
+from stepwatch.presenters import document_of, page_body, render
+from stepwatch.presenters.bar_charts import compared_parts, compared_steps
+from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
+from stepwatch.presenters.pictures import titled
 from stepwatch.readers import READERS, read
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
@@ -91,9 +96,14 @@ def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: st
     report = Report(runs=(RunReport(analysis=analysis, advice=advice, verdict=judge(analysis, advice)),))
     check(report)
     check_json(json.loads(render(report, "json", language)))
-    render(report, "terminal", language)
+    render(replace(report, directory=True), "terminal", language)
     render(report, "md", language)
     page_body(report, language)
+    assert advise(analysis) == (advice.advice if advice is not None else ())
+    case = case_of_log(analysis)
+    for proposal in fill_card(case) if case is not None else ():
+        assert proposal.effect is not None
+        assert 0 <= proposal.effect.step.low <= proposal.effect.step.high <= 1
 
 
 @given(runs(), runs(), LANGUAGES)
@@ -103,6 +113,10 @@ def test_two_runs_are_compared_within_their_laws(one: Run, other: Run, language:
         check(found)
         check_json(json.loads(render(found, "json", language)))
         render(found, "terminal", language)
+        for chart in (compared_steps(found, language), compared_parts(found, language)):
+            json.dumps(titled(chart, "what is said of it", "a.log"), allow_nan=False)
+            assert all(len(row) == len(chart.head) for row in chart.rows)
+        assert all(name == chart.name for name, chart in document_of(found).charts().items())
 
 
 @given(st.data(), st.sampled_from(gpus()), LANGUAGES)
@@ -195,6 +209,7 @@ def test_a_look_at_any_run_is_shown_on_any_screen(
     check(look)
     shown = live_lines(look, language, width=width, height=height, card=None)
     assert max((len(line.text) for line in shown), default=0) <= width
+    json.dumps(monitor(look, language), allow_nan=False)
     if look.last_iteration is not None:
         assert progress_line(look, language)
     for event in live.news():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -193,13 +195,15 @@ def _answer(case: Case) -> Any:
 
 
 @cache
-def _directory() -> tempfile.TemporaryDirectory[str]:
+def _directory() -> str:
     """For the files of this process; gone with it."""
-    return tempfile.TemporaryDirectory(prefix="fuzz-")
+    directory = tempfile.mkdtemp(prefix="fuzz-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def _written(name: str, data: bytes) -> str:
-    path = os.path.join(_directory().name, name)
+    path = os.path.join(_directory(), name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(data)
@@ -210,7 +214,7 @@ def _written(name: str, data: bytes) -> str:
 def _own_settings() -> Iterator[None]:
     """As they were written for a case, not those of whoever runs it."""
     before = os.environ.get("XDG_CONFIG_HOME")
-    os.environ["XDG_CONFIG_HOME"] = _directory().name
+    os.environ["XDG_CONFIG_HOME"] = _directory()
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from stepwatch.cli.commands import (
     check_output,
     deliver,
     format_options,
+    knowing,
     options_of,
     settings_among,
     speaking,
@@ -34,6 +35,7 @@ def command(
     settings: tuple[str, ...],
     config: str | None,
     lang: str | None,
+    history: str | None,
     form: str,
     output: str | None,
     **asked: Any,
@@ -66,4 +68,6 @@ def command(
             vocabulary=vocabulary_near(configs),
             **asked,
         )
-        deliver(advise(request), language, form, output)
+        with knowing(history):
+            report = advise(request)
+        deliver(report, language, form, output)

@@ -106,6 +106,29 @@ def speaking(language: str | None) -> Iterator[str]:
         raise
 
 
+@contextmanager
+def knowing(store: str | None) -> Iterator[None]:
+    """Meanwhile estimates learn from the runs of a store, where one is named."""
+    if store is None:
+        yield
+        return
+    from stepwatch.estimator.history import learning_from
+
+    try:
+        from stepwatch.fleet.history import history_of
+    except ImportError as error:
+        raise without_fleet() from error
+    with learning_from(history_of(store)):
+        yield
+
+
+def without_fleet() -> UsageError:
+    return UsageError(
+        Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"),
+        Message('pip install "stepwatch[fleet]"'),
+    )
+
+
 def typed(logs: Sequence[str]) -> Typed:
     """The logs, and the options that make the next answer what this one is, as they were typed."""
     context = click.get_current_context()

@@ -15,6 +15,7 @@ from stepwatch.cli.commands import (
     check_output,
     deliver,
     format_options,
+    knowing,
     options_of,
     speaking,
     typed,
@@ -36,6 +37,7 @@ def command(
     with_lines: bool,
     front_matter: bool,
     chart: str | None,
+    history: str | None,
     form: str,
     output: str | None,
     **asked: Any,
@@ -50,7 +52,8 @@ def command(
         logs, output = without_output(logs or ("-",), form, output)
         check_output(form, output, chart)
         ask_for_paste(logs, language)
-        report = explain(ExplainRequest(logs=logs, **asked))
+        with knowing(history):
+            report = explain(ExplainRequest(logs=logs, **asked))
         deliver(
             report,
             language,

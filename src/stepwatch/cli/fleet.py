@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stepwatch.cli.collect import without_fleet
-from stepwatch.cli.commands import check_output, deliver, format_options, options_of, speaking
+from stepwatch.cli.commands import check_output, deliver, format_options, options_of, speaking, without_fleet
 
 
 @click.command(name="fleet")
